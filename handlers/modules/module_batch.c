@@ -51,7 +51,7 @@ put_axis(uint32_t rank, const int64_t *dims, uint32_t axis, uint32_t n, int64_t 
 }
 
 static bool
-is_batched(const struct torch_runtime *rt)
+is_batched(const struct module_runtime *rt)
 {
     return rt->config.io->max_batch_size > 0;
 }
@@ -59,7 +59,7 @@ is_batched(const struct torch_runtime *rt)
 /* --- gather --- */
 
 static int
-batch_reserve(struct torch_batch *batch, size_t bytes, struct cn_error *err)
+batch_reserve(struct module_batch *batch, size_t bytes, struct cn_error *err)
 {
     char *data;
 
@@ -74,22 +74,22 @@ batch_reserve(struct torch_batch *batch, size_t bytes, struct cn_error *err)
     return 0;
 }
 
-static const struct torch_row *
-row_at(const struct torch_runtime *rt, const uint32_t *rows, uint32_t i)
+static const struct module_row *
+row_at(const struct module_runtime *rt, const uint32_t *rows, uint32_t i)
 {
     return &rt->rows[rows[i]];
 }
 
-static struct torch_tensor *
-state_at(const struct torch_runtime *rt, const struct torch_row *row, int32_t state)
+static struct module_tensor *
+state_at(const struct module_runtime *rt, const struct module_row *row, int32_t state)
 {
-    struct torch_state *object = rt->items[row->item].item->state;
+    struct module_state *object = rt->items[row->item].item->state;
 
     return &object->tensors[state];
 }
 
 static int
-library_failed(const struct torch_runtime *rt, struct cn_error *err)
+library_failed(const struct module_runtime *rt, struct cn_error *err)
 {
     struct cn_str cause = cn_torch_cause(rt->error, true);
 
@@ -100,7 +100,7 @@ library_failed(const struct torch_runtime *rt, struct cn_error *err)
 /* Where the rows are joined: an argument right where the library wants it. `out` has type and
  * shape. */
 static int
-room_for(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, size_t bytes,
+room_for(struct module_runtime *rt, uint32_t argument, struct module_batch *batch, size_t bytes,
          struct ctt_tensor *out, struct cn_error *err)
 {
     int rc;
@@ -116,11 +116,11 @@ room_for(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch,
 
 /* `batch`: NULL for an argument. */
 static int
-gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, const uint32_t *rows,
-       uint32_t k, uint32_t bucket, int32_t input, int32_t state, struct ctt_tensor *out,
-       struct cn_error *err)
+gather(struct module_runtime *rt, uint32_t argument, struct module_batch *batch,
+       const uint32_t *rows, uint32_t k, uint32_t bucket, int32_t input, int32_t state,
+       struct ctt_tensor *out, struct cn_error *err)
 {
-    const struct torch_row *first = row_at(rt, rows, 0);
+    const struct module_row *first = row_at(rt, rows, 0);
     const struct cn_model_io *io = rt->config.io;
     const bool batched = is_batched(rt);
     uint32_t axis = 0, rank;
@@ -148,7 +148,7 @@ gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, c
     if (rc)
         return rc;
     for (uint32_t i = 0; i < bucket && layout.inner; i++) {
-        const struct torch_row *row = row_at(rt, rows, i < k ? i : 0);
+        const struct module_row *row = row_at(rt, rows, i < k ? i : 0);
         const char *from = input >= 0 ? rt->items[row->item].data[input] + row->index * layout.inner
                                       : state_at(rt, row, state)->data;
 
@@ -163,14 +163,14 @@ gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, c
 
 /* One for all rows of the run, which agree on it (module_run.c). */
 static void
-read_number(const struct torch_runtime *rt, const struct torch_row *row,
-            const struct cn_torch_attribute *attribute, struct ctt_value *out)
+read_number(const struct module_runtime *rt, const struct module_row *row,
+            const struct cn_module_attribute *attribute, struct ctt_value *out)
 {
     const enum cn_datatype type = rt->config.io->state.items[attribute->state].type;
-    const struct torch_tensor *state = state_at(rt, row, attribute->state);
+    const struct module_tensor *state = state_at(rt, row, attribute->state);
 
     out->kind = attribute->kind;
-    out->number = cn_torch_value(type, state->data, 0);
+    out->number = cn_module_value(type, state->data, 0);
     if (type == CN_DATATYPE_INT64)
         memcpy(&out->integer, state->data, sizeof(out->integer));
     else
@@ -178,19 +178,19 @@ read_number(const struct torch_runtime *rt, const struct torch_row *row,
 }
 
 static int
-set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
+set_attributes(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
 
     for (uint32_t i = 0; i < config->n_attributes; i++) {
-        const struct cn_torch_attribute *attribute = &config->attributes[i];
+        const struct cn_module_attribute *attribute = &config->attributes[i];
         struct ctt_value value = attribute->number;
         int rc;
 
         if (attribute->state >= 0 && state_at(rt, row_at(rt, rows, 0), attribute->state)->none) {
             value.kind = CTT_NONE;
-        } else if (cn_torch_is_number(attribute)) {
+        } else if (cn_module_is_number(attribute)) {
             read_number(rt, row_at(rt, rows, 0), attribute, &value);
         } else if (attribute->state >= 0) {
             value.kind = CTT_TENSOR;
@@ -209,8 +209,8 @@ set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint3
 }
 
 /* What the runs of this bucket took; NULL: it is none of the plan's. */
-static struct torch_spent *
-spent_of(struct torch_runtime *rt, uint32_t bucket)
+static struct module_spent *
+spent_of(struct module_runtime *rt, uint32_t bucket)
 {
     for (uint32_t b = 0; b < rt->plan.n; b++)
         if (rt->plan.rows[b] == bucket)
@@ -219,9 +219,9 @@ spent_of(struct torch_runtime *rt, uint32_t bucket)
 }
 
 static int
-run_model(struct torch_runtime *rt, uint32_t bucket, uint32_t *n_results)
+run_model(struct module_runtime *rt, uint32_t bucket, uint32_t *n_results)
 {
-    struct torch_spent *spent = spent_of(rt, bucket);
+    struct module_spent *spent = spent_of(rt, bucket);
     bool timed = spent && spent->runs % TIMED_EACH == 0;
     uint64_t ns = 0;
 
@@ -239,15 +239,15 @@ run_model(struct torch_runtime *rt, uint32_t bucket, uint32_t *n_results)
 }
 
 static int
-call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
+call_model(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
            struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
     uint32_t n_results = 0;
     int rc = set_attributes(rt, rows, k, bucket, err);
 
     for (uint32_t i = 0; rc == 0 && i < config->n_arguments; i++) {
-        const struct cn_torch_slot *slot = &config->arguments[i];
+        const struct cn_module_slot *slot = &config->arguments[i];
 
         rt->arguments[i] = slot->number;
         if (slot->input < 0 && slot->state < 0)
@@ -292,7 +292,7 @@ fits(const struct ctt_tensor *got, uint32_t rank, const int64_t *dims)
 }
 
 static int
-check_result(struct torch_runtime *rt, const struct ctt_tensor *got, const char *what,
+check_result(struct module_runtime *rt, const struct ctt_tensor *got, const char *what,
              struct cn_str name, enum cn_datatype type, uint32_t rank, const int64_t *dims,
              uint32_t axis, uint32_t bucket, struct cn_error *err)
 {
@@ -317,7 +317,7 @@ check_result(struct torch_runtime *rt, const struct ctt_tensor *got, const char 
 }
 
 static int
-check_state(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t state, uint32_t bucket,
+check_state(struct module_runtime *rt, const struct ctt_tensor *got, int32_t state, uint32_t bucket,
             struct cn_error *err)
 {
     const struct cn_state_spec *spec = &rt->config.io->state.items[state];
@@ -330,7 +330,7 @@ check_state(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t stat
 
 /* A number of the module: what read_number() reads. */
 static int
-check_number(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t state,
+check_number(struct module_runtime *rt, const struct ctt_tensor *got, int32_t state,
              struct cn_error *err)
 {
     const struct cn_state_spec *spec = &rt->config.io->state.items[state];
@@ -345,13 +345,13 @@ check_number(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t sta
 }
 
 static int
-check_results(struct torch_runtime *rt, uint32_t bucket, struct cn_error *err)
+check_results(struct module_runtime *rt, uint32_t bucket, struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_results; i++) {
-        const struct cn_torch_slot *slot = &config->results[i];
+        const struct cn_module_slot *slot = &config->results[i];
 
         if (slot->output >= 0) {
             const struct cn_tensor_spec *spec = &config->io->outputs[slot->output];
@@ -365,7 +365,7 @@ check_results(struct torch_runtime *rt, uint32_t bucket, struct cn_error *err)
     for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++) {
         const int32_t state = config->attributes[i].state;
 
-        if (cn_torch_is_number(&config->attributes[i]))
+        if (cn_module_is_number(&config->attributes[i]))
             rc = check_number(rt, &rt->kept[i], state, err);
         else if (state >= 0)
             rc = check_state(rt, &rt->kept[i], state, bucket, err);
@@ -377,7 +377,8 @@ check_results(struct torch_runtime *rt, uint32_t bucket, struct cn_error *err)
 
 /* The rows of a result beside each other again: one row's dimensions. */
 static uint32_t
-row_dims(const struct torch_runtime *rt, const struct ctt_tensor *from, uint32_t axis, int64_t *out)
+row_dims(const struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
+         int64_t *out)
 {
     uint32_t rank = 0;
 
@@ -398,7 +399,7 @@ copy_row(const struct ctt_tensor *from, struct layout layout, uint32_t bucket, u
 
 /* With `write` false only makes room, which is all that can fail. */
 static int
-scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t state,
+scatter_state(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state,
               const uint32_t *rows, uint32_t k, uint32_t bucket, bool write, struct cn_error *err)
 {
     const struct cn_state_spec *spec = &rt->config.io->state.items[state];
@@ -409,7 +410,7 @@ scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t s
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < k; i++) {
-        struct torch_tensor *to = state_at(rt, row_at(rt, rows, i), state);
+        struct module_tensor *to = state_at(rt, row_at(rt, rows, i), state);
 
         if (write && row_at(rt, rows, i)->no_number)
             continue;
@@ -418,7 +419,7 @@ scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t s
             continue;
         }
         if (!write) {
-            rc = cn_torch_tensor_reserve(to, layout.outer * layout.inner, err);
+            rc = cn_module_tensor_reserve(to, layout.outer * layout.inner, err);
             continue;
         }
         to->none = false;
@@ -432,11 +433,11 @@ scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t s
 
 /* A number of the module, for each row: its dimensions are those of the declaration. */
 static void
-scatter_number(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t state,
+scatter_number(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state,
                const uint32_t *rows, uint32_t k)
 {
     for (uint32_t i = 0; i < k; i++) {
-        const struct torch_tensor *to = state_at(rt, row_at(rt, rows, i), state);
+        const struct module_tensor *to = state_at(rt, row_at(rt, rows, i), state);
 
         if (!row_at(rt, rows, i)->no_number)
             memcpy(to->data, from->data, to->bytes);
@@ -444,7 +445,7 @@ scatter_number(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t 
 }
 
 static const int64_t *
-keep_dims(struct torch_runtime *rt, const int64_t *dims, uint32_t rank)
+keep_dims(struct module_runtime *rt, const int64_t *dims, uint32_t rank)
 {
     int64_t *kept = cn_arena_alloc(&rt->arena, sizeof(dims[0]) * CN_TENSOR_RANK_MAX);
 
@@ -454,7 +455,7 @@ keep_dims(struct torch_runtime *rt, const int64_t *dims, uint32_t rank)
 
 /* The outputs of an item lie in one piece, whichever runs its rows were in. */
 static int
-scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t output,
+scatter_output(struct module_runtime *rt, const struct ctt_tensor *from, int32_t output,
                const uint32_t *rows, uint32_t k, uint32_t bucket, bool write, struct cn_error *err)
 {
     const struct cn_tensor_spec *spec = &rt->config.io->outputs[output];
@@ -465,9 +466,9 @@ scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t 
     const int64_t *kept = NULL; /* the same dimensions, for all requests of this run */
 
     for (uint32_t i = 0; i < k; i++) {
-        const struct torch_row *row = row_at(rt, rows, i);
-        struct torch_item *item = &rt->items[row->item];
-        struct torch_output *to = &item->outputs[output];
+        const struct module_row *row = row_at(rt, rows, i);
+        struct module_item *item = &rt->items[row->item];
+        struct module_output *to = &item->outputs[output];
 
         if (write) {
             copy_row(from, layout, bucket, i, to->data + row->index * layout.inner);
@@ -493,14 +494,14 @@ scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t 
 }
 
 static int
-scatter(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket, bool write,
+scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket, bool write,
         struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_results; i++) {
-        const struct cn_torch_slot *slot = &config->results[i];
+        const struct cn_module_slot *slot = &config->results[i];
 
         if (slot->output >= 0)
             rc = scatter_output(rt, &rt->results[i], slot->output, rows, k, bucket, write, err);
@@ -510,7 +511,7 @@ scatter(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t buc
     for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++) {
         const int32_t state = config->attributes[i].state;
 
-        if (!cn_torch_is_number(&config->attributes[i]) && state >= 0)
+        if (!cn_module_is_number(&config->attributes[i]) && state >= 0)
             rc = scatter_state(rt, &rt->kept[i], state, rows, k, bucket, write, err);
         else if (state >= 0 && write)
             scatter_number(rt, &rt->kept[i], state, rows, k);
@@ -522,14 +523,14 @@ scatter(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t buc
 
 /* Marks the rows whose part of this result is no number. */
 static void
-mark_tensor(struct torch_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
+mark_tensor(struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
             const char *what, struct cn_str name, const uint32_t *rows, uint32_t k, uint32_t bucket)
 {
     const enum cn_datatype type = (enum cn_datatype)from->datatype;
     int64_t dims[CN_TENSOR_RANK_MAX];
     struct layout layout;
 
-    if (from->datatype == 0 || !cn_torch_is_float(type))
+    if (from->datatype == 0 || !cn_module_is_float(type))
         return;
     layout = layout_of(type, row_dims(rt, from, axis, dims), dims, axis);
     for (uint32_t i = 0; i < k; i++)
@@ -537,19 +538,19 @@ mark_tensor(struct torch_runtime *rt, const struct ctt_tensor *from, uint32_t ax
             const char *at = (const char *)from->data + (o * bucket + i) * layout.inner;
 
             if (!rt->rows[rows[i]].no_number &&
-                cn_torch_has_no_number(type, at, layout.inner / cn_datatype_bytes(type)))
+                cn_module_has_no_number(type, at, layout.inner / cn_datatype_bytes(type)))
                 rt->rows[rows[i]].no_number =
                     cn_arena_printf(&rt->arena, "%s %.*s", what, CN_STR_ARG(name));
         }
 }
 
 static void
-mark_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket)
+mark_rows(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
 
     for (uint32_t i = 0; i < config->n_results; i++) {
-        const struct cn_torch_slot *slot = &config->results[i];
+        const struct cn_module_slot *slot = &config->results[i];
 
         if (slot->output >= 0)
             mark_tensor(rt, &rt->results[i], 0, "output", config->io->outputs[slot->output].name,
@@ -561,15 +562,15 @@ mark_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t b
     for (uint32_t i = 0; i < config->n_attributes; i++) {
         const int32_t state = config->attributes[i].state;
 
-        if (state >= 0 && !cn_torch_is_number(&config->attributes[i]))
+        if (state >= 0 && !cn_module_is_number(&config->attributes[i]))
             mark_tensor(rt, &rt->kept[i], config->io->state.items[state].batch_axis, "state",
                         config->io->state.items[state].output, rows, k, bucket);
     }
 }
 
 int
-cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
-                   struct cn_error *err)
+cn_module_batch_run(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
+                    struct cn_error *err)
 {
     int rc;
 

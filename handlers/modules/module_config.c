@@ -15,7 +15,7 @@
 #define WARMUP_MAX 65536
 
 struct parse {
-    struct cn_torch_config *config;
+    struct cn_module_config *config;
     const char *name; /* of the document */
     struct cn_error *err;
 };
@@ -112,7 +112,7 @@ compare_counts(const void *a, const void *b)
 }
 
 static int
-default_buckets(struct cn_torch_config *config, uint32_t batch_size)
+default_buckets(struct cn_module_config *config, uint32_t batch_size)
 {
     uint32_t n = 0;
 
@@ -130,12 +130,12 @@ default_buckets(struct cn_torch_config *config, uint32_t batch_size)
 static int
 read_buckets(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
 {
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
     const struct cn_yaml *list = cn_yaml_get(torch, "buckets");
 
     if (!list)
         return default_buckets(config, batch_size);
-    if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_TORCH_BUCKETS_MAX)
+    if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_MODULE_BUCKETS_MAX)
         return refuse(parse, list, "buckets", "a list of 1 to 32 batch sizes");
     if (config->io->max_batch_size == 0)
         return refuse(parse, list, "buckets",
@@ -185,7 +185,7 @@ find_state(const struct cn_model_io *io, struct cn_str name, bool as_input)
 }
 
 static bool
-kept_by_module(const struct cn_torch_config *config, int32_t state)
+kept_by_module(const struct cn_module_config *config, int32_t state)
 {
     for (uint32_t i = 0; i < config->n_attributes; i++)
         if (config->attributes[i].state == state)
@@ -197,18 +197,18 @@ static int
 read_attributes(const struct parse *parse, const struct cn_yaml *torch)
 {
     const struct cn_yaml *maps[] = {cn_yaml_get(torch, "attributes"), cn_yaml_get(torch, "set")};
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
 
     for (size_t m = 0; m < 2; m++) {
         const char *key = m == 0 ? "attributes" : "set";
 
         if (!maps[m])
             continue;
-        if (maps[m]->kind != CN_YAML_MAP || maps[m]->n_items > CN_TORCH_VALUES_MAX)
+        if (maps[m]->kind != CN_YAML_MAP || maps[m]->n_items > CN_MODULE_VALUES_MAX)
             return refuse(parse, maps[m], key, "a map of the module's attributes");
         for (uint32_t i = 0; i < maps[m]->n_items; i++) {
             const struct cn_yaml *value = maps[m]->items[i];
-            struct cn_torch_attribute *attribute = &config->attributes[config->n_attributes];
+            struct cn_module_attribute *attribute = &config->attributes[config->n_attributes];
 
             attribute->state = -1;
             attribute->name = cn_arena_strndup(&config->arena, value->key.ptr, value->key.len);
@@ -226,30 +226,30 @@ read_attributes(const struct parse *parse, const struct cn_yaml *torch)
 }
 
 static void
-default_arguments(struct cn_torch_config *config)
+default_arguments(struct cn_module_config *config)
 {
     const struct cn_model_io *io = config->io;
 
     for (uint32_t i = 0; i < io->n_inputs; i++)
-        config->arguments[config->n_arguments++] = (struct cn_torch_slot){(int32_t)i, -1, -1, {0}};
+        config->arguments[config->n_arguments++] = (struct cn_module_slot){(int32_t)i, -1, -1, {0}};
     for (uint32_t i = 0; i < io->state.n; i++)
         if (!kept_by_module(config, (int32_t)i))
             config->arguments[config->n_arguments++] =
-                (struct cn_torch_slot){-1, -1, (int32_t)i, {0}};
+                (struct cn_module_slot){-1, -1, (int32_t)i, {0}};
 }
 
 /* A state that the client sees, too, is one result. */
 static void
-default_results(struct cn_torch_config *config)
+default_results(struct cn_module_config *config)
 {
     const struct cn_model_io *io = config->io;
 
     for (uint32_t i = 0; i < io->n_outputs; i++)
-        config->results[config->n_results++] =
-            (struct cn_torch_slot){-1, (int32_t)i, find_state(io, io->outputs[i].name, false), {0}};
+        config->results[config->n_results++] = (struct cn_module_slot){
+            -1, (int32_t)i, find_state(io, io->outputs[i].name, false), {0}};
     for (uint32_t i = 0; i < io->state.n; i++)
         if (!kept_by_module(config, (int32_t)i) && find_output(io, io->state.items[i].output) < 0)
-            config->results[config->n_results++] = (struct cn_torch_slot){-1, -1, (int32_t)i, {0}};
+            config->results[config->n_results++] = (struct cn_module_slot){-1, -1, (int32_t)i, {0}};
 }
 
 static int
@@ -258,7 +258,7 @@ read_list(const struct parse *parse, const struct cn_yaml *torch, const char *ke
 {
     const struct cn_yaml *list = *out = cn_yaml_get(torch, key);
 
-    if (list && (list->kind != CN_YAML_LIST || list->n_items > CN_TORCH_VALUES_MAX))
+    if (list && (list->kind != CN_YAML_LIST || list->n_items > CN_MODULE_VALUES_MAX))
         return refuse(parse, list, key, "a list of up to 256 names");
     return 0;
 }
@@ -266,7 +266,7 @@ read_list(const struct parse *parse, const struct cn_yaml *torch, const char *ke
 static int
 read_arguments(const struct parse *parse, const struct cn_yaml *torch)
 {
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
     const struct cn_yaml *list;
     int rc = read_list(parse, torch, "arguments", &list);
 
@@ -277,7 +277,7 @@ read_arguments(const struct parse *parse, const struct cn_yaml *torch)
         return 0;
     }
     for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_torch_slot slot = {-1, -1, -1, {0}};
+        struct cn_module_slot slot = {-1, -1, -1, {0}};
         const struct cn_yaml *value = list->items[i];
 
         if (!take_number(value, &slot.number)) {
@@ -295,7 +295,7 @@ read_arguments(const struct parse *parse, const struct cn_yaml *torch)
 static int
 read_results(const struct parse *parse, const struct cn_yaml *torch)
 {
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
     const struct cn_yaml *list;
     int rc = read_list(parse, torch, "results", &list);
 
@@ -306,7 +306,7 @@ read_results(const struct parse *parse, const struct cn_yaml *torch)
         return 0;
     }
     for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_torch_slot slot = {-1, -1, -1, {0}};
+        struct cn_module_slot slot = {-1, -1, -1, {0}};
         const struct cn_yaml *value = list->items[i];
 
         if (is_scalar(value)) {
@@ -331,7 +331,7 @@ is_number(const struct cn_yaml *value)
 static int
 read_ranges(const struct parse *parse, const struct cn_yaml *map)
 {
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
 
     if (map->kind != CN_YAML_MAP)
         return refuse(parse, map, "probe.ranges", "a map of inputs, {x: [low, high]}");
@@ -345,7 +345,7 @@ read_ranges(const struct parse *parse, const struct cn_yaml *map)
             !is_number(pair->items[1]) || pair->items[0]->number > pair->items[1]->number)
             return refuse(parse, pair, "probe.ranges", "[low, high], two numbers");
         config->ranges[input] =
-            (struct cn_torch_range){true, pair->items[0]->number, pair->items[1]->number};
+            (struct cn_module_range){true, pair->items[0]->number, pair->items[1]->number};
     }
     return 0;
 }
@@ -355,7 +355,7 @@ static int
 read_probe(const struct parse *parse, const struct cn_yaml *torch)
 {
     const struct cn_yaml *probe = cn_yaml_get(torch, "probe");
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
 
     config->probe = true;
     config->probe_seed = 1;
@@ -469,7 +469,7 @@ check_tensors(const struct parse *parse)
 static int
 check_complete(const struct parse *parse)
 {
-    const struct cn_torch_config *config = parse->config;
+    const struct cn_module_config *config = parse->config;
     const struct cn_model_io *io = config->io;
 
     for (uint32_t i = 0; i < io->n_inputs; i++) {
@@ -532,7 +532,7 @@ check_keys(const struct parse *parse, const struct cn_yaml *torch)
 static int
 read_all(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
 {
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
     int rc = check_keys(parse, torch);
 
     if (!rc)
@@ -574,7 +574,7 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
 {
     const struct cn_yaml *type = cn_yaml_get(root, "deviceType");
     const struct cn_yaml *ids = cn_yaml_get(root, "deviceIds");
-    struct cn_torch_config *config = parse->config;
+    struct cn_module_config *config = parse->config;
 
     if (type && !cn_str_eq(type->text, CN_STR("cpu")) && !cn_str_eq(type->text, CN_STR("gpu")))
         return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceType: expected cpu or gpu",
@@ -582,9 +582,9 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
     config->gpu = type && cn_str_eq(type->text, CN_STR("gpu"));
     if (!ids || !config->gpu)
         return 0;
-    if (ids->kind != CN_YAML_LIST || ids->n_items < 1 || ids->n_items > CN_TORCH_DEVICES_MAX)
+    if (ids->kind != CN_YAML_LIST || ids->n_items < 1 || ids->n_items > CN_MODULE_DEVICES_MAX)
         return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceIds: expected 1 to %d numbers",
-                       parse->name, ids->line, ids->column, CN_TORCH_DEVICES_MAX);
+                       parse->name, ids->line, ids->column, CN_MODULE_DEVICES_MAX);
     for (uint32_t i = 0; i < ids->n_items; i++) {
         const struct cn_yaml *id = ids->items[i];
 
@@ -599,7 +599,7 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
 }
 
 static int
-read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uint32_t batch_size,
+read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, uint32_t batch_size,
               struct cn_error *err)
 {
     static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
@@ -618,19 +618,19 @@ read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uin
     config->threads = 1;
     config->warmup = 16;
     config->arguments =
-        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_torch_slot));
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_slot));
     config->results =
-        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_torch_slot));
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_slot));
     config->attributes =
-        cn_arena_alloc(arena, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
-    memset(config->attributes, 0, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
+        cn_arena_alloc(arena, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
+    memset(config->attributes, 0, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
     rc = read_devices(&parse, cn_yaml_root(doc));
     return rc ? rc : read_all(&parse, torch ? torch : &nothing, batch_size);
 }
 
 int
-cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
-                      uint32_t batch_size, struct cn_error *err)
+cn_module_config_parse(struct cn_module_config *config, const struct cn_yaml_doc *doc,
+                       uint32_t batch_size, struct cn_error *err)
 {
     int rc;
 
@@ -638,13 +638,13 @@ cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *
     cn_arena_init(&config->arena);
     rc = read_document(config, doc, batch_size, err);
     if (rc)
-        cn_torch_config_fini(config);
+        cn_module_config_fini(config);
     return rc;
 }
 
 int
-cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
-                     uint32_t batch_size, struct cn_error *err)
+cn_module_config_read(struct cn_module_config *config, const char *dir, const char *file,
+                      uint32_t batch_size, struct cn_error *err)
 {
     struct cn_yaml_doc *doc = NULL;
     struct cn_buf path;
@@ -662,13 +662,13 @@ cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char
     cn_buf_fini(&path);
     if (rc)
         return rc;
-    rc = cn_torch_config_parse(config, doc, batch_size, err);
+    rc = cn_module_config_parse(config, doc, batch_size, err);
     cn_yaml_destroy(doc);
     return rc;
 }
 
 void
-cn_torch_config_fini(struct cn_torch_config *config)
+cn_module_config_fini(struct cn_module_config *config)
 {
     cn_model_io_unref(config->io);
     cn_arena_fini(&config->arena);

@@ -37,23 +37,23 @@
 #include "handlers/modules/module_plan.h"
 #include "handlers/torchlib/torch_abi.h"
 
-#define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */
-#define CN_TORCH_DEVICES_MAX 64
+#define CN_MODULE_VALUES_MAX 256 /* arguments, results, attributes, settings */
+#define CN_MODULE_DEVICES_MAX 64
 
 /* What random values of an input lie in. */
-struct cn_torch_range {
+struct cn_module_range {
     bool given;
     double low, high;
 };
 
 /* One argument or result. */
-struct cn_torch_slot {
+struct cn_module_slot {
     int32_t input, output, state; /* index into the declarations; -1: not that */
     struct ctt_value number;      /* an argument that is none of them */
 };
 
 /* An attribute of the module: of a state, or a number. */
-struct cn_torch_attribute {
+struct cn_module_attribute {
     const char *name;
     int32_t state; /* -1: a number */
     bool batch;    /* the number is the rows of the batch */
@@ -63,26 +63,26 @@ struct cn_torch_attribute {
 
 /* A state that the module holds as one number for all rows, which can't differ within a run. */
 static inline bool
-cn_torch_is_number(const struct cn_torch_attribute *attribute)
+cn_module_is_number(const struct cn_module_attribute *attribute)
 {
     return attribute->state >= 0 && (attribute->kind == CTT_INT || attribute->kind == CTT_FLOAT ||
                                      attribute->kind == CTT_BOOL);
 }
 
-struct cn_torch_config {
+struct cn_module_config {
     struct cn_model_io *io; /* owned */
     const char *submodule, *method;
     uint32_t n_arguments, n_results, n_attributes;
-    struct cn_torch_slot *arguments, *results;
-    struct cn_torch_attribute *attributes;
-    uint32_t n_buckets, buckets[CN_TORCH_BUCKETS_MAX]; /* rising */
+    struct cn_module_slot *arguments, *results;
+    struct cn_module_attribute *attributes;
+    uint32_t n_buckets, buckets[CN_MODULE_BUCKETS_MAX]; /* rising */
     uint32_t threads, warmup;
     bool deterministic, fusion, gpu;
-    uint32_t n_devices, devices[CN_TORCH_DEVICES_MAX]; /* of `gpu`; none: all that there are */
+    uint32_t n_devices, devices[CN_MODULE_DEVICES_MAX]; /* of `gpu`; none: all that there are */
     bool probe, strict_batching, refuse_nan;
     uint64_t probe_seed;
-    double tolerance;              /* below 0: what the types' rounding gives */
-    struct cn_torch_range *ranges; /* by input */
+    double tolerance;               /* below 0: what the types' rounding gives */
+    struct cn_module_range *ranges; /* by input */
     bool has_seed;
     uint64_t seed;
     struct cn_arena arena; /* holds the above */
@@ -90,10 +90,10 @@ struct cn_torch_config {
 
 /* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED
  * where the model declares no tensors. On failure nothing is left. */
-int cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
+int cn_module_config_parse(struct cn_module_config *config, const struct cn_yaml_doc *doc,
+                           uint32_t batch_size, struct cn_error *err);
+int cn_module_config_read(struct cn_module_config *config, const char *dir, const char *file,
                           uint32_t batch_size, struct cn_error *err);
-int cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
-                         uint32_t batch_size, struct cn_error *err);
-void cn_torch_config_fini(struct cn_torch_config *config);
+void cn_module_config_fini(struct cn_module_config *config);
 
 #endif

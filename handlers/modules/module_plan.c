@@ -9,7 +9,7 @@
 #include "core/memory/mem.h"
 
 static uint32_t
-smallest_for(const struct cn_torch_plan *plan, uint32_t left)
+smallest_for(const struct cn_module_plan *plan, uint32_t left)
 {
     for (uint32_t b = 0; b < plan->n; b++)
         if (plan->rows[b] >= left)
@@ -18,14 +18,14 @@ smallest_for(const struct cn_torch_plan *plan, uint32_t left)
 }
 
 void
-cn_torch_plan_make(struct cn_torch_plan *plan, uint32_t max_rows)
+cn_module_plan_make(struct cn_module_plan *plan, uint32_t max_rows)
 {
     bool measured = true;
 
-    cn_assert(plan->n > 0 && plan->n <= CN_TORCH_BUCKETS_MAX);
+    cn_assert(plan->n > 0 && plan->n <= CN_MODULE_BUCKETS_MAX);
     for (uint32_t b = 0; b < plan->n; b++)
         measured = measured && plan->cost_us[b] > 0;
-    cn_torch_plan_fini(plan);
+    cn_module_plan_fini(plan);
     plan->max_rows = max_rows;
     plan->choice = cn_alloc((size_t)max_rows + 1);
     plan->best_us = cn_alloc(((size_t)max_rows + 1) * sizeof(*plan->best_us));
@@ -46,7 +46,7 @@ cn_torch_plan_make(struct cn_torch_plan *plan, uint32_t max_rows)
 }
 
 void
-cn_torch_plan_fini(struct cn_torch_plan *plan)
+cn_module_plan_fini(struct cn_module_plan *plan)
 {
     cn_free(plan->choice);
     cn_free(plan->best_us);
@@ -55,7 +55,7 @@ cn_torch_plan_fini(struct cn_torch_plan *plan)
 }
 
 uint32_t
-cn_torch_plan_next(const struct cn_torch_plan *plan, uint32_t left)
+cn_module_plan_next(const struct cn_module_plan *plan, uint32_t left)
 {
     return plan->choice[left < plan->max_rows ? left : plan->max_rows];
 }

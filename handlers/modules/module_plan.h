@@ -10,12 +10,12 @@
 
 #include <stdint.h>
 
-#define CN_TORCH_BUCKETS_MAX 32
+#define CN_MODULE_BUCKETS_MAX 32
 
-struct cn_torch_plan {
-    uint32_t n;                           /* buckets */
-    uint32_t rows[CN_TORCH_BUCKETS_MAX];  /* rising */
-    double cost_us[CN_TORCH_BUCKETS_MAX]; /* of a run; 0: not measured */
+struct cn_module_plan {
+    uint32_t n;                            /* buckets */
+    uint32_t rows[CN_MODULE_BUCKETS_MAX];  /* rising */
+    double cost_us[CN_MODULE_BUCKETS_MAX]; /* of a run; 0: not measured */
     uint32_t max_rows;
     uint8_t *choice; /* max_rows + 1: the bucket to run first */
     double *best_us; /* of all runs */
@@ -23,9 +23,9 @@ struct cn_torch_plan {
 
 /* Finds the cheapest cuts of up to `max_rows` rows. Where a bucket was not measured: the smallest
  * that takes all rows, else the largest. `rows`, `n` and `cost_us` are set. */
-void cn_torch_plan_make(struct cn_torch_plan *plan, uint32_t max_rows);
-void cn_torch_plan_fini(struct cn_torch_plan *plan);
+void cn_module_plan_make(struct cn_module_plan *plan, uint32_t max_rows);
+void cn_module_plan_fini(struct cn_module_plan *plan);
 /* The bucket (index) to run next while `left` rows, at least 1, wait. */
-uint32_t cn_torch_plan_next(const struct cn_torch_plan *plan, uint32_t left);
+uint32_t cn_module_plan_next(const struct cn_module_plan *plan, uint32_t left);
 
 #endif

@@ -9,19 +9,20 @@
 #include <cmocka.h>
 
 static uint32_t
-rows_next(const struct cn_torch_plan *plan, uint32_t left)
+rows_next(const struct cn_module_plan *plan, uint32_t left)
 {
-    return plan->rows[cn_torch_plan_next(plan, left)];
+    return plan->rows[cn_module_plan_next(plan, left)];
 }
 
 /* silero-vad as measured: two rows at once cost four times one row, eight little more than two. */
 static void
 two_rows_run_one_by_one_where_that_is_cheaper(void **state)
 {
-    struct cn_torch_plan plan = {.n = 4, .rows = {1, 2, 8, 32}, .cost_us = {573, 2139, 2458, 3618}};
+    struct cn_module_plan plan = {
+        .n = 4, .rows = {1, 2, 8, 32}, .cost_us = {573, 2139, 2458, 3618}};
 
     (void)state;
-    cn_torch_plan_make(&plan, 64);
+    cn_module_plan_make(&plan, 64);
     assert_int_equal(rows_next(&plan, 1), 1);
     assert_int_equal(rows_next(&plan, 2), 1);
     assert_int_equal(rows_next(&plan, 4), 1);   /* 2292 against 2458 */
@@ -31,21 +32,21 @@ two_rows_run_one_by_one_where_that_is_cheaper(void **state)
     assert_int_equal(rows_next(&plan, 1000), 32); /* more than was asked for */
     assert_float_equal(plan.best_us[2], 1146, 0.5);
     assert_float_equal(plan.best_us[33], 4191, 0.5);
-    cn_torch_plan_fini(&plan);
+    cn_module_plan_fini(&plan);
 }
 
 static void
 unmeasured_buckets_are_taken_by_size(void **state)
 {
-    struct cn_torch_plan plan = {.n = 3, .rows = {1, 8, 32}, .cost_us = {5, 0, 9}};
+    struct cn_module_plan plan = {.n = 3, .rows = {1, 8, 32}, .cost_us = {5, 0, 9}};
 
     (void)state;
-    cn_torch_plan_make(&plan, 64);
+    cn_module_plan_make(&plan, 64);
     assert_int_equal(rows_next(&plan, 1), 1);
     assert_int_equal(rows_next(&plan, 2), 8);
     assert_int_equal(rows_next(&plan, 9), 32);
     assert_int_equal(rows_next(&plan, 64), 32);
-    cn_torch_plan_fini(&plan);
+    cn_module_plan_fini(&plan);
 }
 
 int

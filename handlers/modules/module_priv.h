@@ -13,12 +13,12 @@
 #include "handlers/torchlib/torch_abi.h"
 #include "handlers/torchlib/torch_message.h"
 
-#define TORCH_RUNTIME_MAGIC 0x54525431u
-#define TORCH_STATE_MAGIC 0x54535431u
+#define MODULE_RUNTIME_MAGIC 0x54525431u
+#define MODULE_STATE_MAGIC 0x54535431u
 
 /* A tensor of one row: without batch dimension. What each step reads comes first, in one line of
  * the processor's cache, where a run of the model leaves nothing of ours. */
-struct torch_tensor {
+struct module_tensor {
     char *data; /* cn_try_alloc'ed */
     size_t bytes, cap;
     uint32_t rank;
@@ -27,7 +27,7 @@ struct torch_tensor {
 };
 
 /* An output of a request: of all its rows, in the arena, as are its dimensions. */
-struct torch_output {
+struct module_output {
     char *data; /* NULL: no run has made it yet */
     size_t bytes;
     const int64_t *dims; /* of one row */
@@ -35,29 +35,29 @@ struct torch_output {
 };
 
 /* A sequence's state as the worker holds it. */
-struct torch_state {
+struct module_state {
     uint32_t magic, n;
-    struct torch_tensor tensors[]; /* in the order of the declaration */
+    struct module_tensor tensors[]; /* in the order of the declaration */
 };
 
 /* Rows of one tensor, one behind the other along its batch axis; grows and stays. */
-struct torch_batch {
+struct module_batch {
     char *data;
     size_t cap;
 };
 
 /* A request while its batch runs. */
-struct torch_item {
+struct module_item {
     struct cn_item *item;
     uint32_t n_rows;
     bool failed;
     const struct cn_tensor
         *inputs;       /* shared by requests that say the same; the data is not theirs, */
     const char **data; /* but this, borrowed from the request */
-    struct torch_output *outputs;
+    struct module_output *outputs;
 };
 
-struct torch_row {
+struct module_row {
     uint32_t item, index; /* which row of it */
     bool taken;
     const char
@@ -65,99 +65,99 @@ struct torch_row {
 };
 
 /* What a bucket's runs took: the method's own time, of those that were timed. */
-struct torch_spent {
+struct module_spent {
     uint64_t runs, timed, ns;
 };
 
-struct torch_runtime {
+struct module_runtime {
     struct cn_runtime base; /* first */
     uint32_t magic;
     const struct cn_load *load;
     const struct ctt_api *api;
     struct ctt_model *model;
-    struct cn_torch_config config;
-    struct cn_torch_plan plan;
+    struct cn_module_config config;
+    struct cn_module_plan plan;
     struct cn_buf *init_files; /* of states that begin as a file */
     char device[16];           /* "cpu", "cuda:0" */
     char *describe;
     char *error; /* CTT_ERROR_BYTES, for the library's messages */
     bool fixed;  /* no -1 in dims */
     bool alike;  /* all rows fit together: fixed, and no state is None or a number of the module */
-    struct torch_probe_result probe;
+    struct module_probe_result probe;
 
-    struct torch_spent *spent;   /* by the plan's buckets, since the last report */
-    struct torch_batch *batches; /* of attributes; an argument's lies in the library */
-    struct cn_str *types;        /* by input: as the last row of this batch has it, borrowed */
+    struct module_spent *spent;   /* by the plan's buckets, since the last report */
+    struct module_batch *batches; /* of attributes; an argument's lies in the library */
+    struct cn_str *types;         /* by input: as the last row of this batch has it, borrowed */
     struct ctt_value *arguments;
     struct ctt_tensor *results, *kept; /* kept: of attributes */
 
     /* Of the batch that runs. */
     struct cn_arena arena;
-    struct torch_item *items;
-    struct torch_row *rows;
+    struct module_item *items;
+    struct module_row *rows;
     uint32_t n_items, cap_items, n_rows, cap_rows;
 };
 
-/* torch_state.c */
-struct torch_state *cn_torch_state_create(const struct torch_runtime *rt);
-void cn_torch_state_destroy(struct torch_state *state);
+/* module_state.c */
+struct module_state *cn_module_state_create(const struct module_runtime *rt);
+void cn_module_state_destroy(struct module_state *state);
 /* Room for so many bytes; what is in it stays. CN_E_OUT_OF_MEMORY. */
-int cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_error *err);
+int cn_module_tensor_reserve(struct module_tensor *tensor, size_t bytes, struct cn_error *err);
 /* The state that a sequence begins with. `row` may bring it; NULL: a trial. */
-int cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row,
-                         struct torch_state **out, struct cn_error *err);
-int cn_torch_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out,
-                          struct cn_error *err);
-int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
-                          void **state, struct cn_error *err);
+int cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
+                          struct module_state **out, struct cn_error *err);
+int cn_module_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out,
+                           struct cn_error *err);
+int cn_module_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
+                           void **state, struct cn_error *err);
 
-/* torch_batch.c */
+/* module_batch.c */
 /* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
  * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
-int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
-                       struct cn_error *err);
+int cn_module_batch_run(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
+                        uint32_t bucket, struct cn_error *err);
 
-/* torch_run.c: may the two be in one run? By what they have now. */
-bool cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
-                         const struct torch_row *b);
+/* module_run.c: may the two be in one run? By what they have now. */
+bool cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
+                          const struct module_row *b);
 
-/* torch_warmup.c */
+/* module_warmup.c */
 /* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it
  * says -1. */
-int cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
-                      struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
+int cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                       struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */
-int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
+int cn_module_warm_up(struct module_runtime *rt, struct cn_error *err);
 
-/* torch_run.c: the runtime's `run` */
-void cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
+/* module_run.c: the runtime's `run` */
+void cn_module_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
 
 /* Writes rt->error to the log as an `event` of the model. */
 static inline void
-cn_torch_log_error(const struct torch_runtime *rt, const char *event)
+cn_module_log_error(const struct module_runtime *rt, const char *event)
 {
     cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
 }
 
 /* Says how far loading is, to whom it may concern. */
 static inline void
-cn_torch_progress(const struct torch_runtime *rt, const char *what, uint32_t done, uint32_t total)
+cn_module_progress(const struct module_runtime *rt, const char *what, uint32_t done, uint32_t total)
 {
     if (rt->load->progress)
         rt->load->progress(rt->load->progress_ctx, what, done, total);
 }
 
-static inline struct torch_runtime *
-torch_rt(struct cn_runtime *rt)
+static inline struct module_runtime *
+module_rt(struct cn_runtime *rt)
 {
-    return (struct torch_runtime *)rt;
+    return (struct module_runtime *)rt;
 }
 
 /* The same of a pointer that comes from outside. */
-static inline struct torch_runtime *
-cn_torch_checked(struct cn_runtime *rt)
+static inline struct module_runtime *
+cn_module_checked(struct cn_runtime *rt)
 {
-    return cn_cast(struct torch_runtime, torch_rt(rt), TORCH_RUNTIME_MAGIC);
+    return cn_cast(struct module_runtime, module_rt(rt), MODULE_RUNTIME_MAGIC);
 }
 
 #endif

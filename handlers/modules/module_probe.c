@@ -16,7 +16,7 @@
 #define GPU_TOLERANCE 16
 
 const char *
-cn_torch_probe_word(enum torch_probe_end end)
+cn_module_probe_word(enum module_probe_end end)
 {
     static const char *const words[] = {"off", "alike", "apart", "random", "skipped", "short"};
 
@@ -25,7 +25,7 @@ cn_torch_probe_word(enum torch_probe_end end)
 
 /* What rounding may do: the coarsest type decides, since a model computes in it. */
 static double
-tolerance_of(const struct torch_runtime *rt)
+tolerance_of(const struct module_runtime *rt)
 {
     const struct cn_model_io *io = rt->config.io;
     double most = 0;
@@ -35,11 +35,11 @@ tolerance_of(const struct torch_runtime *rt)
     if (rt->config.deterministic) /* one bucket: the same bits are promised */
         return 0;
     for (uint32_t i = 0; i < io->n_inputs; i++)
-        most = fmax(most, cn_torch_tolerance(io->inputs[i].type));
+        most = fmax(most, cn_module_tolerance(io->inputs[i].type));
     for (uint32_t i = 0; i < io->n_outputs; i++)
-        most = fmax(most, cn_torch_tolerance(io->outputs[i].type));
+        most = fmax(most, cn_module_tolerance(io->outputs[i].type));
     for (uint32_t i = 0; i < io->state.n; i++)
-        most = fmax(most, cn_torch_tolerance(io->state.items[i].type));
+        most = fmax(most, cn_module_tolerance(io->state.items[i].type));
     return rt->config.gpu ? most * GPU_TOLERANCE : most;
 }
 
@@ -55,16 +55,16 @@ in_time(struct probe *probe)
 static int
 age(struct probe *probe, uint32_t row, struct cn_error *err)
 {
-    struct torch_runtime *rt = probe->rt;
+    struct module_runtime *rt = probe->rt;
     int rc = 0;
 
-    if (rt->load->stateful && (rc = cn_torch_state_begin(rt, NULL, &probe->begin[row], err)) != 0)
+    if (rt->load->stateful && (rc = cn_module_state_begin(rt, NULL, &probe->begin[row], err)) != 0)
         return rc;
     for (uint32_t step = 0; rc == 0 && probe->begin[row] && step < row % AGES; step++) {
         if ((rc = cn_probe_fill_row(probe, row, err)) != 0 ||
             (rc = cn_probe_run_alone(probe, row, err)) != 0)
             break;
-        cn_torch_state_destroy(probe->begin[row]);
+        cn_module_state_destroy(probe->begin[row]);
         probe->begin[row] = probe->items[row].item->state;
         probe->items[row].item->state = NULL;
     }
@@ -116,7 +116,7 @@ run_again(struct probe *probe, struct cn_error *err)
 static int
 is_random(struct probe *probe, bool *out, struct cn_error *err)
 {
-    struct torch_probe_result before = *probe->found;
+    struct module_probe_result before = *probe->found;
     int rc;
 
     probe->seed++;
@@ -134,11 +134,11 @@ static void
 find_alike(struct probe *probe)
 {
     for (uint32_t i = 0; i < probe->n; i++) {
-        cn_torch_state_destroy(probe->shells[i].state);
+        cn_module_state_destroy(probe->shells[i].state);
         probe->shells[i].state = probe->begin[i];
     }
     for (uint32_t i = 0; i < probe->n; i++)
-        if (cn_torch_same_shape(probe->rt, &probe->rows[0], &probe->rows[i]))
+        if (cn_module_same_shape(probe->rt, &probe->rows[0], &probe->rows[i]))
             probe->alike[probe->n_alike++] = i;
     for (uint32_t i = 0; i < probe->n; i++)
         probe->shells[i].state = NULL;
@@ -162,7 +162,7 @@ run_together(struct probe *probe, uint32_t bucket, bool backwards, struct cn_err
 static int
 run_buckets(struct probe *probe, struct cn_error *err)
 {
-    const struct cn_torch_plan *plan = &probe->rt->plan;
+    const struct cn_module_plan *plan = &probe->rt->plan;
     int rc = 0;
 
     for (uint32_t b = 0; rc == 0 && b < plan->n; b++) {
@@ -170,7 +170,7 @@ run_buckets(struct probe *probe, struct cn_error *err)
             continue;
         for (int turn = 0; rc == 0 && turn < 4; turn++) { /* two orders, twice */
             if (!in_time(probe)) {
-                probe->found->end = TORCH_PROBE_SHORT;
+                probe->found->end = MODULE_PROBE_SHORT;
                 return 0;
             }
             rc = run_together(probe, plan->rows[b], turn % 2 == 1, err);
@@ -184,7 +184,7 @@ run_buckets(struct probe *probe, struct cn_error *err)
 /* --- what follows --- */
 
 static void
-warn(struct torch_runtime *rt, const char *event, const char *text)
+warn(struct module_runtime *rt, const char *event, const char *text)
 {
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
 
@@ -204,9 +204,9 @@ amount(double distance, char text[48])
 }
 
 static int
-refuse_memory(struct torch_runtime *rt, struct cn_error *err)
+refuse_memory(struct module_runtime *rt, struct cn_error *err)
 {
-    const struct torch_probe_result *found = &rt->probe;
+    const struct module_probe_result *found = &rt->probe;
     char by[48];
 
     return cn_fail(err, CN_E_LOAD_FAILED,
@@ -221,14 +221,14 @@ refuse_memory(struct torch_runtime *rt, struct cn_error *err)
 
 /* One row a run from here on. */
 static int
-set_apart(struct torch_runtime *rt, struct cn_error *err)
+set_apart(struct module_runtime *rt, struct cn_error *err)
 {
-    struct cn_torch_plan *plan = &rt->plan;
-    struct torch_probe_result *found = &rt->probe;
+    struct cn_module_plan *plan = &rt->plan;
+    struct module_probe_result *found = &rt->probe;
     char text[sizeof(rt->base.warning)], by[48];
     int rc;
 
-    found->end = TORCH_PROBE_APART;
+    found->end = MODULE_PROBE_APART;
     if (rt->config.strict_batching)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s of %s: %s of a row differs %s when other rows are run with it "
@@ -237,9 +237,9 @@ set_apart(struct torch_runtime *rt, struct cn_error *err)
                        amount(found->distance, by), found->tolerance);
     plan->n = 1;
     plan->rows[0] = 1;
-    if ((rc = cn_torch_warm_up(rt, err)) != 0)
+    if ((rc = cn_module_warm_up(rt, err)) != 0)
         return rc;
-    cn_torch_plan_make(plan, rt->cap_items);
+    cn_module_plan_make(plan, rt->cap_items);
     snprintf(text, sizeof(text),
              "each row is run alone (buckets: [1]): %s of a row differs %s when other rows are run "
              "with it (tolerance %.2g); the answers are right, and slower than batches would be",
@@ -249,12 +249,12 @@ set_apart(struct torch_runtime *rt, struct cn_error *err)
 }
 
 static void
-skip(struct torch_runtime *rt, const struct cn_error *why)
+skip(struct module_runtime *rt, const struct cn_error *why)
 {
-    struct torch_probe_result *found = &rt->probe;
+    struct module_probe_result *found = &rt->probe;
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
 
-    found->end = TORCH_PROBE_SKIPPED;
+    found->end = MODULE_PROBE_SKIPPED;
     snprintf(found->reason, sizeof(found->reason), "%.*s", (int)sizeof(found->reason) - 1,
              why->message);
     cn_log(CN_LOG_INFO, "event=torch_probe_skipped model=%s version=%s reason=%s",
@@ -265,8 +265,8 @@ skip(struct torch_runtime *rt, const struct cn_error *why)
 static int
 judge(struct probe *probe, struct cn_error *err)
 {
-    struct torch_runtime *rt = probe->rt;
-    struct torch_probe_result *found = probe->found;
+    struct module_runtime *rt = probe->rt;
+    struct module_probe_result *found = probe->found;
     struct cn_error why = {0};
     bool random = false;
     int rc;
@@ -286,7 +286,7 @@ judge(struct probe *probe, struct cn_error *err)
     if (rc == 0)
         rc = is_random(probe, &random, &why);
     if (rc == 0 && random) {
-        found->end = TORCH_PROBE_RANDOM;
+        found->end = MODULE_PROBE_RANDOM;
         return 0;
     }
     if (rc == 0) {
@@ -299,26 +299,26 @@ judge(struct probe *probe, struct cn_error *err)
 }
 
 int
-cn_torch_probe(struct torch_runtime *rt, struct cn_error *err)
+cn_module_probe(struct module_runtime *rt, struct cn_error *err)
 {
-    struct torch_item *items = rt->items;
-    struct torch_row *rows = rt->rows;
-    struct torch_probe_result *found = &rt->probe;
+    struct module_item *items = rt->items;
+    struct module_row *rows = rt->rows;
+    struct module_probe_result *found = &rt->probe;
     struct probe probe = {.rt = rt, .found = found, .seed = rt->config.probe_seed};
     const uint64_t begun_us = cn_now_us();
     int rc;
 
-    found->end = TORCH_PROBE_OFF;
+    found->end = MODULE_PROBE_OFF;
     if (!rt->config.probe)
         return 0;
     if (rt->plan.cost_us[0] <= 0) { /* sizes of -1, and none that we know it takes */
-        found->end = TORCH_PROBE_SKIPPED;
+        found->end = MODULE_PROBE_SKIPPED;
         snprintf(found->reason, sizeof(found->reason),
                  "the model takes no input of the size torch.warmup");
         return 0;
     }
-    cn_torch_progress(rt, "comparing rows alone and together", 0, 0);
-    found->end = TORCH_PROBE_ALIKE;
+    cn_module_progress(rt, "comparing rows alone and together", 0, 0);
+    found->end = MODULE_PROBE_ALIKE;
     found->tolerance = tolerance_of(rt);
     probe.until_us = begun_us + PROBE_MAX_US;
     cn_probe_make(&probe, rt);
@@ -332,7 +332,7 @@ cn_torch_probe(struct torch_runtime *rt, struct cn_error *err)
     found->us = cn_now_us() - begun_us;
     if (rc == 0 && found->distance > found->tolerance)
         rc = set_apart(rt, err);
-    else if (rc == 0 && found->changed[0] && found->end != TORCH_PROBE_SKIPPED) {
+    else if (rc == 0 && found->changed[0] && found->end != MODULE_PROBE_SKIPPED) {
         char text[512];
 
         snprintf(

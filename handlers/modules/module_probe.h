@@ -17,20 +17,20 @@
 
 #include "core/errors/error.h"
 
-struct torch_runtime;
+struct module_runtime;
 
-enum torch_probe_end {
-    TORCH_PROBE_OFF,     /* the YAML says so */
-    TORCH_PROBE_ALIKE,   /* no row depends on another one */
-    TORCH_PROBE_APART,   /* some do: each is run alone */
-    TORCH_PROBE_RANDOM,  /* the model draws random numbers: only its memory could be looked at */
-    TORCH_PROBE_SKIPPED, /* it takes none of the random rows */
-    TORCH_PROBE_SHORT    /* time was up before all buckets were tried */
+enum module_probe_end {
+    MODULE_PROBE_OFF,     /* the YAML says so */
+    MODULE_PROBE_ALIKE,   /* no row depends on another one */
+    MODULE_PROBE_APART,   /* some do: each is run alone */
+    MODULE_PROBE_RANDOM,  /* the model draws random numbers: only its memory could be looked at */
+    MODULE_PROBE_SKIPPED, /* it takes none of the random rows */
+    MODULE_PROBE_SHORT    /* time was up before all buckets were tried */
 };
 
 /* What it found, for those who ask. */
-struct torch_probe_result {
-    enum torch_probe_end end;
+struct module_probe_result {
+    enum module_probe_end end;
     uint32_t rows;
     uint32_t largest; /* bucket that was tried; 0: none */
     uint64_t us;
@@ -42,9 +42,9 @@ struct torch_probe_result {
 };
 
 /* After the warm-up. CN_E_LOAD_FAILED: refused, with the reason. */
-int cn_torch_probe(struct torch_runtime *rt, struct cn_error *err);
+int cn_module_probe(struct module_runtime *rt, struct cn_error *err);
 
 /* "alike", "apart" ... */
-const char *cn_torch_probe_word(enum torch_probe_end end);
+const char *cn_module_probe_word(enum module_probe_end end);
 
 #endif

@@ -1,4 +1,4 @@
-/* handlers/modules/module_probe_priv.h - what torch_probe.c and torch_probe_rows.c share.
+/* handlers/modules/module_probe_priv.h - what module_probe.c and module_probe_rows.c share.
  * Worker's thread. */
 #ifndef CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
 #define CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
@@ -14,18 +14,18 @@
 
 /* A row's results: outputs, then states. */
 struct results {
-    struct torch_tensor *tensors;
+    struct module_tensor *tensors;
 };
 
 struct probe {
-    struct torch_runtime *rt;
-    struct torch_probe_result *found;
+    struct module_runtime *rt;
+    struct module_probe_result *found;
     struct cn_arena arena; /* inputs, and the arrays below */
     uint32_t n;            /* rows */
     struct cn_item *shells;
-    struct torch_item *items;
-    struct torch_row *rows;
-    struct torch_state **begin; /* each row's state before its step; NULL: the model has none */
+    struct module_item *items;
+    struct module_row *rows;
+    struct module_state **begin; /* each row's state before its step; NULL: the model has none */
     struct results *alone;
     uint32_t alike[PROBE_ROWS_MAX], n_alike; /* that fit together with the first row */
     uint64_t random, until_us, seed;
@@ -33,7 +33,7 @@ struct probe {
 };
 
 /* Makes the rows; they have no inputs and no states yet. cn_probe_end() frees all. */
-void cn_probe_make(struct probe *probe, struct torch_runtime *rt);
+void cn_probe_make(struct probe *probe, struct module_runtime *rt);
 void cn_probe_end(struct probe *probe);
 void cn_probe_forget_states(struct probe *probe);
 

@@ -25,9 +25,9 @@ next_random(struct probe *probe) /* 0 to 1; splitmix64 */
 static void
 fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t elements)
 {
-    const struct cn_torch_range *range = &probe->rt->config.ranges[input];
+    const struct cn_module_range *range = &probe->rt->config.ranges[input];
     const enum cn_datatype type = probe->rt->config.io->inputs[input].type;
-    const bool is_float = cn_torch_is_float(type);
+    const bool is_float = cn_module_is_float(type);
     const double low = range->given ? range->low : is_float ? probe->lowest : 0;
     const double high = range->given               ? range->high
                         : is_float                 ? 1
@@ -43,7 +43,7 @@ fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t ele
             value = floor(low + value * (high - low + 1));
         if (is_float && !range->given)
             value *= (double)(row + 1) / PROBE_ROWS_MAX;
-        cn_torch_value_put(type, data, (size_t)i, value);
+        cn_module_value_put(type, data, (size_t)i, value);
     }
 }
 
@@ -51,9 +51,9 @@ fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t ele
 int
 cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
 {
-    const struct cn_torch_config *config = &probe->rt->config;
+    const struct cn_module_config *config = &probe->rt->config;
     const struct cn_model_io *io = config->io;
-    struct torch_item *item = &probe->items[row];
+    struct module_item *item = &probe->items[row];
     const bool batched = io->max_batch_size > 0;
     struct cn_tensor *inputs;
 
@@ -66,8 +66,8 @@ cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
     inputs = cn_arena_alloc(&probe->arena, (io->n_inputs + 1) * sizeof(*inputs));
     item->data = cn_arena_alloc(&probe->arena, (io->n_inputs + 1) * sizeof(*item->data));
     for (uint32_t i = 0; i < io->n_inputs; i++) {
-        int rc = cn_torch_input_of(&io->inputs[i], batched, config->warmup, &probe->arena,
-                                   &inputs[i], err);
+        int rc = cn_module_input_of(&io->inputs[i], batched, config->warmup, &probe->arena,
+                                    &inputs[i], err);
 
         if (rc)
             return rc;
@@ -79,16 +79,16 @@ cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
 
 /* --- runs --- */
 
-static struct torch_state *
-copy_state(const struct torch_runtime *rt, const struct torch_state *from, struct cn_error *err)
+static struct module_state *
+copy_state(const struct module_runtime *rt, const struct module_state *from, struct cn_error *err)
 {
-    struct torch_state *copy = cn_torch_state_create(rt);
+    struct module_state *copy = cn_module_state_create(rt);
 
     for (uint32_t i = 0; i < from->n; i++) {
-        struct torch_tensor *to = &copy->tensors[i];
+        struct module_tensor *to = &copy->tensors[i];
 
-        if (cn_torch_tensor_reserve(to, from->tensors[i].bytes, err)) {
-            cn_torch_state_destroy(copy);
+        if (cn_module_tensor_reserve(to, from->tensors[i].bytes, err)) {
+            cn_module_state_destroy(copy);
             return NULL;
         }
         to->bytes = from->tensors[i].bytes;
@@ -106,30 +106,30 @@ int
 cn_probe_run(struct probe *probe, const uint32_t *rows, uint32_t k, uint32_t bucket,
              struct cn_error *err)
 {
-    struct torch_runtime *rt = probe->rt;
+    struct module_runtime *rt = probe->rt;
     const struct cn_model_io *io = rt->config.io;
 
     cn_arena_clear(&rt->arena);
     for (uint32_t i = 0; i < k; i++) {
-        struct torch_item *item = &probe->items[rows[i]];
+        struct module_item *item = &probe->items[rows[i]];
 
         item->outputs = cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*item->outputs));
         memset(item->outputs, 0, io->n_outputs * sizeof(*item->outputs));
         if (!probe->begin[rows[i]])
             continue;
-        cn_torch_state_destroy(item->item->state);
+        cn_module_state_destroy(item->item->state);
         item->item->state = copy_state(rt, probe->begin[rows[i]], err);
         if (!item->item->state)
             return err->code;
     }
     rt->api->seed(probe->seed);
-    return cn_torch_batch_run(rt, rows, k, bucket, err);
+    return cn_module_batch_run(rt, rows, k, bucket, err);
 }
 
 static uint32_t
-bucket_of_one(const struct torch_runtime *rt)
+bucket_of_one(const struct module_runtime *rt)
 {
-    return rt->config.io->max_batch_size ? rt->plan.rows[cn_torch_plan_next(&rt->plan, 1)] : 1;
+    return rt->config.io->max_batch_size ? rt->plan.rows[cn_module_plan_next(&rt->plan, 1)] : 1;
 }
 
 int
@@ -141,9 +141,9 @@ cn_probe_run_alone(struct probe *probe, uint32_t row, struct cn_error *err)
 /* --- results --- */
 
 static int
-keep(const struct torch_tensor *from, struct torch_tensor *to, struct cn_error *err)
+keep(const struct module_tensor *from, struct module_tensor *to, struct cn_error *err)
 {
-    int rc = cn_torch_tensor_reserve(to, from->bytes, err);
+    int rc = cn_module_tensor_reserve(to, from->bytes, err);
 
     if (rc)
         return rc;
@@ -157,15 +157,15 @@ keep(const struct torch_tensor *from, struct torch_tensor *to, struct cn_error *
 }
 
 /* The result `i` of a row that has run: an output, or behind them a state. Borrowed. */
-static struct torch_tensor
+static struct module_tensor
 result_of(const struct probe *probe, uint32_t row, uint32_t i)
 {
     const struct cn_model_io *io = probe->rt->config.io;
-    const struct torch_item *item = &probe->items[row];
-    struct torch_tensor tensor = {.data = NULL};
+    const struct module_item *item = &probe->items[row];
+    struct module_tensor tensor = {.data = NULL};
 
     if (i >= io->n_outputs)
-        return ((const struct torch_state *)item->item->state)->tensors[i - io->n_outputs];
+        return ((const struct module_state *)item->item->state)->tensors[i - io->n_outputs];
     tensor.data = item->outputs[i].data;
     tensor.bytes = item->outputs[i].bytes;
     tensor.rank = item->outputs[i].rank;
@@ -187,7 +187,7 @@ cn_probe_keep_results(struct probe *probe, uint32_t row, struct results *to, str
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < n_results(probe); i++) {
-        struct torch_tensor got = result_of(probe, row, i);
+        struct module_tensor got = result_of(probe, row, i);
 
         rc = keep(&got, &to->tensors[i], err);
     }
@@ -203,14 +203,14 @@ type_of(const struct probe *probe, uint32_t i)
 }
 
 static double
-distance(enum cn_datatype type, const struct torch_tensor *a, const struct torch_tensor *b)
+distance(enum cn_datatype type, const struct module_tensor *a, const struct module_tensor *b)
 {
     if (a->none || b->none)
         return a->none == b->none ? 0 : INFINITY;
     if (a->rank != b->rank || a->bytes != b->bytes ||
         memcmp(a->dims, b->dims, sizeof(a->dims[0]) * a->rank) != 0)
         return INFINITY;
-    return cn_torch_distance(type, a->data, b->data, a->bytes / cn_datatype_bytes(type));
+    return cn_module_distance(type, a->data, b->data, a->bytes / cn_datatype_bytes(type));
 }
 
 /* Compares what the row gave now with what it gave alone; remembers the largest distance. */
@@ -218,13 +218,13 @@ void
 cn_probe_compare(struct probe *probe, uint32_t row)
 {
     const struct cn_model_io *io = probe->rt->config.io;
-    struct torch_probe_result *found = probe->found;
+    struct module_probe_result *found = probe->found;
 
     for (uint32_t i = 0; i < n_results(probe); i++) {
         const bool is_output = i < io->n_outputs;
         struct cn_str name =
             is_output ? io->outputs[i].name : io->state.items[i - io->n_outputs].output;
-        struct torch_tensor got = result_of(probe, row, i);
+        struct module_tensor got = result_of(probe, row, i);
         double apart = distance(type_of(probe, i), &got, &probe->alone[row].tensors[i]);
 
         if (apart <= found->distance)
@@ -239,15 +239,15 @@ void
 cn_probe_forget_states(struct probe *probe)
 {
     for (uint32_t i = 0; i < probe->n; i++) {
-        cn_torch_state_destroy(probe->begin[i]);
-        cn_torch_state_destroy(probe->shells[i].state);
+        cn_module_state_destroy(probe->begin[i]);
+        cn_module_state_destroy(probe->shells[i].state);
         probe->begin[i] = NULL;
         probe->shells[i].state = NULL;
     }
 }
 
 void
-cn_probe_make(struct probe *probe, struct torch_runtime *rt)
+cn_probe_make(struct probe *probe, struct module_runtime *rt)
 {
     const struct cn_model_io *io = rt->config.io;
 
@@ -265,11 +265,11 @@ cn_probe_make(struct probe *probe, struct torch_runtime *rt)
     memset(probe->items, 0, sizeof(*probe->items) * probe->n);
     memset(probe->begin, 0, sizeof(*probe->begin) * probe->n);
     for (uint32_t i = 0; i < probe->n; i++) {
-        size_t bytes = sizeof(struct torch_tensor) * (io->n_outputs + io->state.n + 1);
+        size_t bytes = sizeof(struct module_tensor) * (io->n_outputs + io->state.n + 1);
 
         probe->items[i].item = &probe->shells[i];
         probe->items[i].n_rows = 1;
-        probe->rows[i] = (struct torch_row){.item = i};
+        probe->rows[i] = (struct module_row){.item = i};
         probe->alone[i].tensors = cn_arena_alloc(&probe->arena, bytes);
         memset(probe->alone[i].tensors, 0, bytes);
     }

@@ -42,7 +42,7 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
 /* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`:
  * the inputs of the last row that was fine, whose types rt->types has. */
 static bool
-same_inputs(struct torch_runtime *rt, const struct cn_row *row, const struct cn_tensor *before,
+same_inputs(struct module_runtime *rt, const struct cn_row *row, const struct cn_tensor *before,
             const char **data)
 {
     const struct cn_model_io *io = rt->config.io;
@@ -59,7 +59,7 @@ same_inputs(struct torch_runtime *rt, const struct cn_row *row, const struct cn_
 }
 
 static int
-take_inputs(struct torch_runtime *rt, struct torch_item *item, struct cn_error *err)
+take_inputs(struct module_runtime *rt, struct module_item *item, struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
     struct cn_tensor *inputs =
@@ -80,7 +80,7 @@ take_inputs(struct torch_runtime *rt, struct torch_item *item, struct cn_error *
 
 /* Rows of a request: its first dimension, which all inputs must share. */
 static int
-count_rows(const struct torch_runtime *rt, struct torch_item *item, struct cn_error *err)
+count_rows(const struct module_runtime *rt, struct module_item *item, struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
     int64_t rows = io->max_batch_size ? item->inputs[0].shape[0] : 1;
@@ -105,11 +105,11 @@ count_rows(const struct torch_runtime *rt, struct torch_item *item, struct cn_er
 
 /* `before`: the inputs of the last row that was fine, or NULL. */
 static int
-take_item(struct torch_runtime *rt, struct torch_item *item, const struct cn_tensor *before,
+take_item(struct module_runtime *rt, struct module_item *item, const struct cn_tensor *before,
           struct cn_error *err)
 {
     struct cn_item *theirs = item->item;
-    struct torch_state *state;
+    struct module_state *state;
     int rc = 0;
 
     if (before && same_inputs(rt, theirs->row, before, item->data))
@@ -119,14 +119,14 @@ take_item(struct torch_runtime *rt, struct torch_item *item, const struct cn_ten
     if (rc == 0)
         rc = count_rows(rt, item, err);
     if (rc == 0 && rt->load->stateful && !theirs->state) {
-        if ((rc = cn_torch_state_begin(rt, theirs->row, &state, err)) == 0)
+        if ((rc = cn_module_state_begin(rt, theirs->row, &state, err)) == 0)
             theirs->state = state; /* the worker's from here on, whatever comes of the step */
     }
     return rc;
 }
 
 static void
-fail_item(struct torch_item *item, const struct cn_error *err)
+fail_item(struct module_item *item, const struct cn_error *err)
 {
     item->failed = true;
     if (err->code == CN_E_HANDLER_FAILED)
@@ -136,10 +136,10 @@ fail_item(struct torch_item *item, const struct cn_error *err)
 }
 
 static void
-add_rows(struct torch_runtime *rt, uint32_t item, uint32_t n)
+add_rows(struct module_runtime *rt, uint32_t item, uint32_t n)
 {
     while (rt->n_rows + n > rt->cap_rows) {
-        struct torch_row *rows = cn_alloc(2 * (size_t)rt->cap_rows * sizeof(*rows));
+        struct module_row *rows = cn_alloc(2 * (size_t)rt->cap_rows * sizeof(*rows));
 
         memcpy(rows, rt->rows, rt->n_rows * sizeof(*rows));
         cn_free(rt->rows);
@@ -147,14 +147,14 @@ add_rows(struct torch_runtime *rt, uint32_t item, uint32_t n)
         rt->cap_rows *= 2; /* at most batchSize times maxBatchSize */
     }
     for (uint32_t i = 0; i < n; i++)
-        rt->rows[rt->n_rows++] = (struct torch_row){.item = item, .index = i};
+        rt->rows[rt->n_rows++] = (struct module_row){.item = item, .index = i};
 }
 
 /* --- batches --- */
 
 /* Two states of one declaration: of the same dimensions, and both there. */
 static bool
-same_dims(const struct torch_tensor *a, const struct torch_tensor *b)
+same_dims(const struct module_tensor *a, const struct module_tensor *b)
 {
     return a->none == b->none &&
            (a->none ||
@@ -163,14 +163,14 @@ same_dims(const struct torch_tensor *a, const struct torch_tensor *b)
 
 /* A number that the module keeps is one for the whole run, so rows must agree on it. */
 static bool
-same_numbers(const struct torch_runtime *rt, const struct torch_state *a,
-             const struct torch_state *b)
+same_numbers(const struct module_runtime *rt, const struct module_state *a,
+             const struct module_state *b)
 {
     for (uint32_t i = 0; i < rt->config.n_attributes; i++) {
-        const struct cn_torch_attribute *attribute = &rt->config.attributes[i];
-        const struct torch_tensor *x, *y;
+        const struct cn_module_attribute *attribute = &rt->config.attributes[i];
+        const struct module_tensor *x, *y;
 
-        if (!cn_torch_is_number(attribute))
+        if (!cn_module_is_number(attribute))
             continue;
         x = &a->tensors[attribute->state];
         y = &b->tensors[attribute->state];
@@ -181,11 +181,11 @@ same_numbers(const struct torch_runtime *rt, const struct torch_state *a,
 }
 
 bool
-cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
-                    const struct torch_row *b)
+cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
+                     const struct module_row *b)
 {
-    const struct torch_item *left = &rt->items[a->item], *right = &rt->items[b->item];
-    const struct torch_state *mine = left->item->state, *theirs = right->item->state;
+    const struct module_item *left = &rt->items[a->item], *right = &rt->items[b->item];
+    const struct module_state *mine = left->item->state, *theirs = right->item->state;
     const bool batched = rt->config.io->max_batch_size > 0;
 
     if (rt->alike || a->item == b->item)
@@ -204,7 +204,7 @@ cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
 }
 
 static void
-fail_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, const struct cn_error *err)
+fail_rows(struct module_runtime *rt, const uint32_t *rows, uint32_t n, const struct cn_error *err)
 {
     for (uint32_t i = 0; i < n; i++)
         fail_item(&rt->items[rt->rows[rows[i]].item], err);
@@ -212,12 +212,12 @@ fail_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, const stru
 
 /* Rows whose results nanPolicy refuses; what they were is unchanged. */
 static void
-fail_without_numbers(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
+fail_without_numbers(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
 {
     struct cn_error err;
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct torch_row *row = &rt->rows[rows[i]];
+        const struct module_row *row = &rt->rows[rows[i]];
 
         if (!row->no_number)
             continue;
@@ -230,32 +230,32 @@ fail_without_numbers(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
 
 /* When a run fails its rows run one by one, so that a row's fault is nobody else's. */
 static void
-run_cut(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bucket)
+run_cut(struct module_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bucket)
 {
     struct cn_error err;
 
-    if (cn_torch_batch_run(rt, rows, n, bucket, &err) == 0) {
+    if (cn_module_batch_run(rt, rows, n, bucket, &err) == 0) {
         fail_without_numbers(rt, rows, n);
         return;
     }
     if (n == 1) {
-        cn_torch_log_error(rt, "torch_error");
+        cn_module_log_error(rt, "torch_error");
         fail_rows(rt, rows, 1, &err);
         return;
     }
-    bucket = rt->plan.rows[cn_torch_plan_next(&rt->plan, 1)];
+    bucket = rt->plan.rows[cn_module_plan_next(&rt->plan, 1)];
     for (uint32_t i = 0; i < n; i++)
         run_cut(rt, &rows[i], 1, bucket);
 }
 
 /* Rows of one shape, in as many runs as cost least. */
 static void
-run_group(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
+run_group(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
 {
     const bool batched = rt->config.io->max_batch_size > 0;
 
     while (n > 0) {
-        uint32_t bucket = batched ? rt->plan.rows[cn_torch_plan_next(&rt->plan, n)] : 1;
+        uint32_t bucket = batched ? rt->plan.rows[cn_module_plan_next(&rt->plan, n)] : 1;
         uint32_t k = bucket < n ? bucket : n;
 
         run_cut(rt, rows, k, bucket);
@@ -265,7 +265,7 @@ run_group(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
 }
 
 static void
-run_rows(struct torch_runtime *rt)
+run_rows(struct module_runtime *rt)
 {
     uint32_t *group = cn_arena_alloc(&rt->arena, (rt->n_rows + 1) * sizeof(*group));
 
@@ -275,7 +275,7 @@ run_rows(struct torch_runtime *rt)
         if (rt->rows[i].taken)
             continue;
         for (uint32_t j = i; j < rt->n_rows; j++) {
-            if (rt->rows[j].taken || !cn_torch_same_shape(rt, &rt->rows[i], &rt->rows[j]))
+            if (rt->rows[j].taken || !cn_module_same_shape(rt, &rt->rows[i], &rt->rows[j]))
                 continue;
             rt->rows[j].taken = true;
             group[n++] = j;
@@ -285,7 +285,7 @@ run_rows(struct torch_runtime *rt)
 }
 
 static void
-answer(struct torch_runtime *rt, struct torch_item *item)
+answer(struct module_runtime *rt, struct module_item *item)
 {
     const struct cn_model_io *io = rt->config.io;
     struct cn_reply *reply = &item->item->reply;
@@ -296,7 +296,7 @@ answer(struct torch_runtime *rt, struct torch_item *item)
     cn_buf_append_str(&reply->content_type, CN_STR(CN_TENSORS_TYPE));
     cn_write_u32(&reply->body, io->n_outputs);
     for (uint32_t i = 0; i < io->n_outputs; i++) {
-        const struct torch_output *from = &item->outputs[i];
+        const struct module_output *from = &item->outputs[i];
         struct cn_tensor tensor; /* its other dimensions are not looked at */
 
         tensor.name = io->outputs[i].name;
@@ -312,12 +312,12 @@ answer(struct torch_runtime *rt, struct torch_item *item)
 }
 
 void
-cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
+cn_module_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
 {
-    struct torch_runtime *rt = cn_torch_checked(base);
+    struct module_runtime *rt = cn_module_checked(base);
     const uint32_t n_inputs = rt->config.io->n_inputs, n_outputs = rt->config.io->n_outputs;
     const struct cn_tensor *before = NULL;
-    struct torch_output *outputs;
+    struct module_output *outputs;
     struct cn_error err;
     const char **data;
 
@@ -328,9 +328,9 @@ cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     rt->n_items = n;
     rt->n_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
-        rt->items[i] = (struct torch_item){.item = items[i],
-                                           .data = data + (size_t)i * n_inputs,
-                                           .outputs = outputs + (size_t)i * n_outputs};
+        rt->items[i] = (struct module_item){.item = items[i],
+                                            .data = data + (size_t)i * n_inputs,
+                                            .outputs = outputs + (size_t)i * n_outputs};
         if (take_item(rt, &rt->items[i], before, &err)) {
             fail_item(&rt->items[i], &err);
             before = NULL; /* rt->types may be of this row */

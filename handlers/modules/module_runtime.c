@@ -1,5 +1,5 @@
 /* handlers/modules/module_runtime.c - the runtime "torch": loads a TorchScript model, measures
- * it and tells of it. Its batches are torch_run.c's. Worker's thread. */
+ * it and tells of it. Its batches are module_run.c's. Worker's thread. */
 #include "handlers/modules/module_runtime.h"
 
 #include <inttypes.h>
@@ -27,16 +27,16 @@ ends_with(const char *text, const char *ending)
 
 /* Workers take the devices in turns: those that the YAML names, or all that there are. */
 static int
-choose_device(struct torch_runtime *rt, struct cn_error *err)
+choose_device(struct module_runtime *rt, struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
     const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
     uint32_t count = 0;
 
     if (!config->gpu)
         return 0;
     if (!config->n_devices && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
-        cn_torch_log_error(rt, "torch_load_failed");
+        cn_module_log_error(rt, "torch_load_failed");
         return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
     }
     snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
@@ -47,12 +47,12 @@ choose_device(struct torch_runtime *rt, struct cn_error *err)
 
 /* Attributes that are state: what the module holds there, a tensor or a number. */
 static int
-look_at_attributes(struct torch_runtime *rt, struct cn_error *err)
+look_at_attributes(struct module_runtime *rt, struct cn_error *err)
 {
-    struct cn_torch_config *config = &rt->config;
+    struct cn_module_config *config = &rt->config;
 
     for (uint32_t i = 0; i < config->n_attributes; i++) {
-        struct cn_torch_attribute *attribute = &config->attributes[i];
+        struct cn_module_attribute *attribute = &config->attributes[i];
 
         if (attribute->state >= 0 &&
             rt->api->attribute_kind(rt->model, attribute->name, &attribute->kind, rt->error,
@@ -64,9 +64,9 @@ look_at_attributes(struct torch_runtime *rt, struct cn_error *err)
 }
 
 static int
-load_model(struct torch_runtime *rt, struct cn_error *err)
+load_model(struct module_runtime *rt, struct cn_error *err)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
     struct ctt_options options = {.device = rt->device,
                                   .submodule = config->submodule,
                                   .method = config->method,
@@ -87,7 +87,7 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
         memcpy(rt->base.device, rt->device, sizeof(rt->device));
     if (rc == 0)
         return look_at_attributes(rt, err);
-    cn_torch_log_error(rt, "torch_load_failed");
+    cn_module_log_error(rt, "torch_load_failed");
     return cn_fail(err, CN_E_LOAD_FAILED, "libtorch %s cannot load %s as %s: %.*s",
                    rt->api->version, rt->load->handler,
                    ends_with(rt->load->handler, ".pt2")
@@ -97,7 +97,7 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
 }
 
 static int
-read_init_files(struct torch_runtime *rt, struct cn_error *err)
+read_init_files(struct module_runtime *rt, struct cn_error *err)
 {
     const struct cn_state_specs *specs = &rt->config.io->state;
     int rc = 0;
@@ -125,9 +125,9 @@ has_fixed_shapes(const struct cn_model_io *io)
 }
 
 static void
-make_room(struct torch_runtime *rt)
+make_room(struct module_runtime *rt)
 {
-    const struct cn_torch_config *config = &rt->config;
+    const struct cn_module_config *config = &rt->config;
 
     rt->batches = cn_alloc((config->n_attributes + 1) * sizeof(*rt->batches));
     rt->types = cn_alloc((config->io->n_inputs + 1) * sizeof(*rt->types));
@@ -143,13 +143,13 @@ make_room(struct torch_runtime *rt)
     for (uint32_t i = 0; i < config->io->state.n; i++)
         rt->alike = rt->alike && config->io->state.items[i].init != CN_STATE_NONE;
     for (uint32_t i = 0; i < config->n_attributes; i++)
-        rt->alike = rt->alike && !cn_torch_is_number(&config->attributes[i]);
+        rt->alike = rt->alike && !cn_module_is_number(&config->attributes[i]);
 }
 
 /* --- what it measures: metrics of the model, by bucket */
 
 static void
-sample(struct torch_runtime *rt, enum cn_sample_type type, const char *name, const char *unit,
+sample(struct module_runtime *rt, enum cn_sample_type type, const char *name, const char *unit,
        uint32_t bucket, double value)
 {
     char rows[16];
@@ -166,10 +166,10 @@ sample(struct torch_runtime *rt, enum cn_sample_type type, const char *name, con
 static void
 runtime_report(struct cn_runtime *base)
 {
-    struct torch_runtime *rt = cn_torch_checked(base);
+    struct module_runtime *rt = cn_module_checked(base);
 
     for (uint32_t b = 0; b < rt->plan.n; b++) {
-        const struct torch_spent *spent = &rt->spent[b];
+        const struct module_spent *spent = &rt->spent[b];
         double runs = (double)spent->runs;
 
         if (spent->runs == 0)
@@ -178,27 +178,27 @@ runtime_report(struct cn_runtime *base)
         /* The first one is always among those that were timed. */
         sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b,
                (double)spent->ns / 1000 * runs / (double)spent->timed);
-        rt->spent[b] = (struct torch_spent){0};
+        rt->spent[b] = (struct module_spent){0};
     }
 }
 
 static int
-open_all(struct torch_runtime *rt, struct cn_error *err)
+open_all(struct module_runtime *rt, struct cn_error *err)
 {
-    struct cn_torch_config *config = &rt->config;
-    struct cn_torch_plan *plan = &rt->plan;
-    int rc = cn_torch_config_read(config, rt->load->model_dir, rt->load->config_file,
-                                  (uint32_t)rt->load->batch_size, err);
+    struct cn_module_config *config = &rt->config;
+    struct cn_module_plan *plan = &rt->plan;
+    int rc = cn_module_config_read(config, rt->load->model_dir, rt->load->config_file,
+                                   (uint32_t)rt->load->batch_size, err);
 
     if (rc == 0 && config->io->state.n && !rt->load->stateful)
         rc = cn_fail(err, CN_E_CONFIG, "%s: state tensors need sequenceBatching: true",
                      rt->load->config_file);
     if (rc == 0) {
-        cn_torch_progress(rt, "opening libtorch", 0, 0);
+        cn_module_progress(rt, "opening libtorch", 0, 0);
         rc = cn_torch_library_open(rt->load->torch_library, &rt->api, err);
     }
     if (rc == 0) {
-        cn_torch_progress(rt, "reading the model", 0, 0);
+        cn_module_progress(rt, "reading the model", 0, 0);
         rc = load_model(rt, err);
     }
     if (rc == 0)
@@ -209,13 +209,13 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
     plan->n = config->n_buckets;
     rt->spent = cn_alloc(plan->n * sizeof(*rt->spent));
     memcpy(plan->rows, config->buckets, sizeof(plan->rows[0]) * plan->n);
-    if ((rc = cn_torch_warm_up(rt, err)) != 0) {
-        cn_torch_log_error(rt, "torch_load_failed");
+    if ((rc = cn_module_warm_up(rt, err)) != 0) {
+        cn_module_log_error(rt, "torch_load_failed");
         return rc;
     }
-    cn_torch_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
-                                                                     : rt->cap_items);
-    if ((rc = cn_torch_probe(rt, err)) != 0)
+    cn_module_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
+                                                                      : rt->cap_items);
+    if ((rc = cn_module_probe(rt, err)) != 0)
         return rc;
     memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* trials are no work */
     for (uint32_t b = 0; b < plan->n; b++)
@@ -228,16 +228,16 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
 static int
 runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
 {
-    struct cn_torch_config config;
+    struct cn_module_config config;
     uint32_t threads;
     bool gpu;
 
-    if (cn_torch_config_read(&config, load->model_dir, load->config_file,
-                             (uint32_t)load->batch_size, NULL) != 0)
+    if (cn_module_config_read(&config, load->model_dir, load->config_file,
+                              (uint32_t)load->batch_size, NULL) != 0)
         return 0;
     threads = config.threads;
     gpu = config.gpu;
-    cn_torch_config_fini(&config);
+    cn_module_config_fini(&config);
     if (gpu)
         return cn_fail(err, CN_E_UNIMPLEMENTED, "deviceType is gpu: CUDA doesn't live through it");
     if (threads > 1)
@@ -250,7 +250,7 @@ runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
 static void
 runtime_serve(struct cn_runtime *base)
 {
-    struct torch_runtime *rt = cn_torch_checked(base);
+    struct module_runtime *rt = cn_module_checked(base);
     uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + rt->load->worker_index;
 
     if (!rt->config.has_seed)
@@ -261,11 +261,11 @@ runtime_serve(struct cn_runtime *base)
 static void
 runtime_close(struct cn_runtime *base)
 {
-    struct torch_runtime *rt;
+    struct module_runtime *rt;
 
     if (!base)
         return;
-    rt = cn_torch_checked(base);
+    rt = cn_module_checked(base);
     if (rt->model)
         rt->api->unload(rt->model);
     for (uint32_t i = 0; rt->init_files && i < rt->config.io->state.n; i++)
@@ -283,8 +283,8 @@ runtime_close(struct cn_runtime *base)
     cn_free(rt->rows);
     cn_free(rt->describe);
     cn_free(rt->error);
-    cn_torch_plan_fini(&rt->plan);
-    cn_torch_config_fini(&rt->config);
+    cn_module_plan_fini(&rt->plan);
+    cn_module_config_fini(&rt->config);
     cn_arena_fini(&rt->arena);
     cn_samples_fini(&rt->base.samples);
     rt->magic = 0;
@@ -295,14 +295,14 @@ static int
 runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
              struct cn_error *err)
 {
-    struct torch_runtime *rt = cn_alloc(sizeof(*rt));
+    struct module_runtime *rt = cn_alloc(sizeof(*rt));
     char describe[160];
     int rc;
 
     (void)config_json; /* the YAML itself says in which line a mistake is */
     rt->base.ops = &cn_torch_runtime_ops;
     rt->base.keeps_state_tensors = true;
-    rt->magic = TORCH_RUNTIME_MAGIC;
+    rt->magic = MODULE_RUNTIME_MAGIC;
     rt->load = load;
     strcpy(rt->device, "cpu");
     rt->error = cn_alloc(CTT_ERROR_BYTES);
@@ -324,7 +324,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
 static const char *
 runtime_describe(struct cn_runtime *rt)
 {
-    return cn_torch_checked(rt)->describe;
+    return cn_module_checked(rt)->describe;
 }
 
 /* Stored tensors carry their own names, types and shapes. */
@@ -338,9 +338,9 @@ runtime_state_schema(struct cn_runtime *rt)
 /* --- what it tells of itself --- */
 
 static json_t *
-show_probe(const struct torch_probe_result *probe)
+show_probe(const struct module_probe_result *probe)
 {
-    json_t *out = json_pack("{s:s}", "result", cn_torch_probe_word(probe->end));
+    json_t *out = json_pack("{s:s}", "result", cn_module_probe_word(probe->end));
 
     if (probe->rows) {
         json_object_set_new(out, "rows", json_integer(probe->rows));
@@ -364,8 +364,8 @@ show_probe(const struct torch_probe_result *probe)
 static void
 runtime_metadata(struct cn_runtime *base, struct cn_item *item)
 {
-    struct torch_runtime *rt = cn_torch_checked(base);
-    const struct cn_torch_plan *plan = &rt->plan;
+    struct module_runtime *rt = cn_module_checked(base);
+    const struct cn_module_plan *plan = &rt->plan;
     json_t *root = json_object(), *buckets = json_array(), *cuts = json_object();
     char *text, key[16];
 
@@ -378,7 +378,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     }
     for (uint32_t n = 1; n <= plan->max_rows; n *= 2) {
         snprintf(key, sizeof(key), "%" PRIu32, n);
-        json_object_set_new(cuts, key, json_integer(plan->rows[cn_torch_plan_next(plan, n)]));
+        json_object_set_new(cuts, key, json_integer(plan->rows[cn_module_plan_next(plan, n)]));
     }
     json_object_set_new(root, "libtorch", json_string(rt->api->version));
     json_object_set_new(root, "method", json_string(rt->api->schema(rt->model)));
@@ -405,7 +405,7 @@ static void
 runtime_state_free(struct cn_runtime *rt, void *state)
 {
     (void)rt;
-    cn_torch_state_destroy(state);
+    cn_module_state_destroy(state);
 }
 
 static void
@@ -426,11 +426,11 @@ const struct cn_runtime_ops cn_torch_runtime_ops = {
     .serve = runtime_serve,
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
-    .run = cn_torch_run,
+    .run = cn_module_run,
     .drop = runtime_drop,
     .metadata = runtime_metadata,
-    .state_encode = cn_torch_state_encode,
-    .state_decode = cn_torch_state_decode,
+    .state_encode = cn_module_state_encode,
+    .state_decode = cn_module_state_decode,
     .state_free = runtime_state_free,
     .on_close = runtime_on_close,
     .report = runtime_report,

@@ -6,23 +6,23 @@
 #include "core/memory/mem.h"
 #include "handlers/modules/module_priv.h"
 
-struct torch_state *
-cn_torch_state_create(const struct torch_runtime *rt)
+struct module_state *
+cn_module_state_create(const struct module_runtime *rt)
 {
     const uint32_t n = rt->config.io->state.n;
-    struct torch_state *state = cn_alloc(sizeof(*state) + n * sizeof(state->tensors[0]));
+    struct module_state *state = cn_alloc(sizeof(*state) + n * sizeof(state->tensors[0]));
 
-    state->magic = TORCH_STATE_MAGIC;
+    state->magic = MODULE_STATE_MAGIC;
     state->n = n;
     return state;
 }
 
 void
-cn_torch_state_destroy(struct torch_state *state)
+cn_module_state_destroy(struct module_state *state)
 {
     if (!state)
         return;
-    cn_assert(state->magic == TORCH_STATE_MAGIC);
+    cn_assert(state->magic == MODULE_STATE_MAGIC);
     for (uint32_t i = 0; i < state->n; i++)
         cn_free(state->tensors[i].data);
     state->magic = 0;
@@ -30,7 +30,7 @@ cn_torch_state_destroy(struct torch_state *state)
 }
 
 int
-cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_error *err)
+cn_module_tensor_reserve(struct module_tensor *tensor, size_t bytes, struct cn_error *err)
 {
     char *data;
 
@@ -46,9 +46,9 @@ cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_err
 }
 
 static int
-take_tensor(struct torch_tensor *out, const struct cn_tensor *tensor, struct cn_error *err)
+take_tensor(struct module_tensor *out, const struct cn_tensor *tensor, struct cn_error *err)
 {
-    int rc = cn_torch_tensor_reserve(out, tensor->data.len, err);
+    int rc = cn_module_tensor_reserve(out, tensor->data.len, err);
 
     out->none = cn_state_is_none(tensor);
     if (rc)
@@ -72,8 +72,8 @@ find_given(const struct cn_row *row, struct cn_str name, struct cn_tensor *out)
 }
 
 static int
-begin_one(struct torch_runtime *rt, uint32_t i, const struct cn_row *row, struct cn_arena *arena,
-          struct torch_tensor *out, struct cn_error *err)
+begin_one(struct module_runtime *rt, uint32_t i, const struct cn_row *row, struct cn_arena *arena,
+          struct module_tensor *out, struct cn_error *err)
 {
     const struct cn_state_specs *specs = &rt->config.io->state;
     const struct cn_state_spec *spec = &specs->items[i];
@@ -89,10 +89,10 @@ begin_one(struct torch_runtime *rt, uint32_t i, const struct cn_row *row, struct
 }
 
 int
-cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row, struct torch_state **out,
-                     struct cn_error *err)
+cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
+                      struct module_state **out, struct cn_error *err)
 {
-    struct torch_state *state = cn_torch_state_create(rt);
+    struct module_state *state = cn_module_state_create(rt);
     struct cn_arena arena;
     int rc = 0;
 
@@ -101,7 +101,7 @@ cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row, struct 
         rc = begin_one(rt, i, row, &arena, &state->tensors[i], err);
     cn_arena_fini(&arena);
     if (rc) {
-        cn_torch_state_destroy(state);
+        cn_module_state_destroy(state);
         return rc;
     }
     *out = state;
@@ -110,10 +110,10 @@ cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row, struct 
 
 /* Names the tensor that takes the most, and the key that would let it. */
 static int
-too_large(const struct torch_runtime *rt, const struct torch_state *state, size_t max,
+too_large(const struct module_runtime *rt, const struct module_state *state, size_t max,
           struct cn_error *err)
 {
-    const struct torch_tensor *largest = &state->tensors[0];
+    const struct module_tensor *largest = &state->tensors[0];
     const struct cn_state_spec *spec;
     struct cn_arena arena;
     size_t all = 0;
@@ -138,17 +138,17 @@ too_large(const struct torch_runtime *rt, const struct torch_state *state, size_
 }
 
 int
-cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
-                      struct cn_error *err)
+cn_module_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
+                       struct cn_error *err)
 {
-    struct torch_runtime *rt = torch_rt(base);
+    struct module_runtime *rt = module_rt(base);
     const struct cn_state_specs *specs = &rt->config.io->state;
-    struct torch_state *state = cn_cast(struct torch_state, state_, TORCH_STATE_MAGIC);
+    struct module_state *state = cn_cast(struct module_state, state_, MODULE_STATE_MAGIC);
     const size_t begun = out->len, max = rt->load->state_max_bytes;
 
     cn_state_pack_begin(specs, out);
     for (uint32_t i = 0; i < state->n; i++) {
-        const struct torch_tensor *from = &state->tensors[i];
+        const struct module_tensor *from = &state->tensors[i];
         struct cn_tensor tensor; /* its other dimensions are not looked at */
 
         if (from->none) {
@@ -169,11 +169,11 @@ cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
 }
 
 int
-cn_torch_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema,
-                      void **out, struct cn_error *err)
+cn_module_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema,
+                       void **out, struct cn_error *err)
 {
-    struct torch_runtime *rt = torch_rt(base);
-    struct torch_state *state = cn_torch_state_create(rt);
+    struct module_runtime *rt = module_rt(base);
+    struct module_state *state = cn_module_state_create(rt);
     struct cn_tensor *tensors;
     struct cn_arena arena;
     int rc;
@@ -186,7 +186,7 @@ cn_torch_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t fro
         rc = take_tensor(&state->tensors[i], &tensors[i], err);
     cn_arena_fini(&arena);
     if (rc) {
-        cn_torch_state_destroy(state);
+        cn_module_state_destroy(state);
         return rc;
     }
     *out = state;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 bool
-cn_torch_is_float(enum cn_datatype type)
+cn_module_is_float(enum cn_datatype type)
 {
     return type == CN_DATATYPE_FP16 || type == CN_DATATYPE_BF16 || type == CN_DATATYPE_FP32 ||
            type == CN_DATATYPE_FP64;
@@ -84,7 +84,7 @@ brain_bits(double value)
     } while (0)
 
 double
-cn_torch_value(enum cn_datatype type, const char *data, size_t i)
+cn_module_value(enum cn_datatype type, const char *data, size_t i)
 {
     switch (type) {
     case CN_DATATYPE_BOOL:
@@ -118,7 +118,7 @@ cn_torch_value(enum cn_datatype type, const char *data, size_t i)
 }
 
 void
-cn_torch_value_put(enum cn_datatype type, char *data, size_t i, double value)
+cn_module_value_put(enum cn_datatype type, char *data, size_t i, double value)
 {
     switch (type) {
     case CN_DATATYPE_BOOL:
@@ -153,7 +153,7 @@ cn_torch_value_put(enum cn_datatype type, char *data, size_t i, double value)
 }
 
 double
-cn_torch_tolerance(enum cn_datatype type)
+cn_module_tolerance(enum cn_datatype type)
 {
     switch (type) {
     case CN_DATATYPE_BF16:
@@ -170,14 +170,14 @@ cn_torch_tolerance(enum cn_datatype type)
 }
 
 double
-cn_torch_distance(enum cn_datatype type, const char *a, const char *b, size_t n)
+cn_module_distance(enum cn_datatype type, const char *a, const char *b, size_t n)
 {
     double apart = 0, magnitude = 0;
 
     if (n == 0 || memcmp(a, b, n * cn_datatype_bytes(type)) == 0)
         return 0;
     for (size_t i = 0; i < n; i++) {
-        double x = cn_torch_value(type, a, i), y = cn_torch_value(type, b, i);
+        double x = cn_module_value(type, a, i), y = cn_module_value(type, b, i);
 
         if (x == y || (isnan(x) && isnan(y)))
             continue;
@@ -186,22 +186,22 @@ cn_torch_distance(enum cn_datatype type, const char *a, const char *b, size_t n)
         apart = fmax(apart, fabs(x - y));
     }
     for (size_t i = 0; i < n; i++) {
-        double x = fabs(cn_torch_value(type, a, i)), y = fabs(cn_torch_value(type, b, i));
+        double x = fabs(cn_module_value(type, a, i)), y = fabs(cn_module_value(type, b, i));
 
         magnitude = fmax(magnitude, fmax(isfinite(x) ? x : 0, isfinite(y) ? y : 0));
     }
-    if (!cn_torch_is_float(type))
+    if (!cn_module_is_float(type))
         return apart; /* 64 bits that only a double's rounding makes alike are alike enough */
     return magnitude > 0 ? apart / magnitude : apart;
 }
 
 bool
-cn_torch_has_no_number(enum cn_datatype type, const char *data, size_t n)
+cn_module_has_no_number(enum cn_datatype type, const char *data, size_t n)
 {
-    if (!cn_torch_is_float(type))
+    if (!cn_module_is_float(type))
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(cn_torch_value(type, data, i)))
+        if (!isfinite(cn_module_value(type, data, i)))
             return true;
     return false;
 }

@@ -23,17 +23,17 @@ every_type_gives_back_what_was_put(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         memset(data, 0x55, sizeof(data));
-        cn_torch_value_put(types[t], data, 1, 3);
-        cn_torch_value_put(types[t], data, 2, 0);
-        assert_true(cn_torch_value(types[t], data, 1) == 3);
-        assert_true(cn_torch_value(types[t], data, 2) == 0);
-        if (!cn_torch_is_float(types[t]))
+        cn_module_value_put(types[t], data, 1, 3);
+        cn_module_value_put(types[t], data, 2, 0);
+        assert_true(cn_module_value(types[t], data, 1) == 3);
+        assert_true(cn_module_value(types[t], data, 2) == 0);
+        if (!cn_module_is_float(types[t]))
             continue;
-        cn_torch_value_put(types[t], data, 3, -0.625);
-        assert_true(cn_torch_value(types[t], data, 3) == -0.625);
+        cn_module_value_put(types[t], data, 3, -0.625);
+        assert_true(cn_module_value(types[t], data, 3) == -0.625);
     }
-    cn_torch_value_put(CN_DATATYPE_BOOL, data, 0, 0.4);
-    cn_torch_value_put(CN_DATATYPE_BOOL, data, 1, 0.5);
+    cn_module_value_put(CN_DATATYPE_BOOL, data, 0, 0.4);
+    cn_module_value_put(CN_DATATYPE_BOOL, data, 1, 0.5);
     assert_int_equal(data[0], 0);
     assert_int_equal(data[1], 1);
 }
@@ -48,9 +48,9 @@ halves_are_read_as_they_are_defined(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        assert_true(cn_torch_value(CN_DATATYPE_FP16, (const char *)&cases[i].bits, 0) ==
+        assert_true(cn_module_value(CN_DATATYPE_FP16, (const char *)&cases[i].bits, 0) ==
                     cases[i].value);
-    assert_true(isnan(cn_torch_value(CN_DATATYPE_FP16, (const char *)&(uint16_t){0x7c01}, 0)));
+    assert_true(isnan(cn_module_value(CN_DATATYPE_FP16, (const char *)&(uint16_t){0x7c01}, 0)));
 }
 
 static void
@@ -60,14 +60,14 @@ distance_is_relative_to_the_largest_magnitude(void **state)
     const int32_t i[] = {1, 2, 3}, j[] = {1, 2, 7};
 
     (void)state;
-    assert_true(cn_torch_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)a, 3) == 0);
-    assert_float_equal(cn_torch_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)b, 3),
+    assert_true(cn_module_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)a, 3) == 0);
+    assert_float_equal(cn_module_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)b, 3),
                        0.005, 1e-9);
-    assert_true(isinf(cn_torch_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)nan, 3)));
-    assert_true(cn_torch_distance(CN_DATATYPE_FP32, (const char *)nan, (const char *)nan, 3) == 0);
-    assert_float_equal(cn_torch_distance(CN_DATATYPE_INT32, (const char *)i, (const char *)j, 3), 4,
-                       0);
-    assert_true(cn_torch_distance(CN_DATATYPE_FP32, NULL, NULL, 0) == 0);
+    assert_true(isinf(cn_module_distance(CN_DATATYPE_FP32, (const char *)a, (const char *)nan, 3)));
+    assert_true(cn_module_distance(CN_DATATYPE_FP32, (const char *)nan, (const char *)nan, 3) == 0);
+    assert_float_equal(cn_module_distance(CN_DATATYPE_INT32, (const char *)i, (const char *)j, 3),
+                       4, 0);
+    assert_true(cn_module_distance(CN_DATATYPE_FP32, NULL, NULL, 0) == 0);
 }
 
 static void
@@ -77,11 +77,11 @@ nan_and_infinity_are_found_in_floats_only(void **state)
     const uint16_t half = 0xfc00;
 
     (void)state;
-    assert_false(cn_torch_has_no_number(CN_DATATYPE_FP32, (const char *)good, 2));
-    assert_true(cn_torch_has_no_number(CN_DATATYPE_FP32, (const char *)nan, 2));
-    assert_true(cn_torch_has_no_number(CN_DATATYPE_FP32, (const char *)infinite, 2));
-    assert_true(cn_torch_has_no_number(CN_DATATYPE_FP16, (const char *)&half, 1));
-    assert_false(cn_torch_has_no_number(CN_DATATYPE_INT32, (const char *)nan, 2));
+    assert_false(cn_module_has_no_number(CN_DATATYPE_FP32, (const char *)good, 2));
+    assert_true(cn_module_has_no_number(CN_DATATYPE_FP32, (const char *)nan, 2));
+    assert_true(cn_module_has_no_number(CN_DATATYPE_FP32, (const char *)infinite, 2));
+    assert_true(cn_module_has_no_number(CN_DATATYPE_FP16, (const char *)&half, 1));
+    assert_false(cn_module_has_no_number(CN_DATATYPE_INT32, (const char *)nan, 2));
 }
 
 int

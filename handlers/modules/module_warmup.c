@@ -20,8 +20,8 @@
 #define MEASURE_MAX_US 200000
 
 int
-cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
-                  struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err)
+cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                   struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err)
 {
     uint64_t elements, bytes;
     char *zeros;
@@ -42,7 +42,7 @@ cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
 
 /* One call of `rows` rows, each the same request. */
 static int
-run_once(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
+run_once(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
          const uint32_t *indices, uint32_t rows, struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
@@ -58,13 +58,13 @@ run_once(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor 
     rt->items[0].data = data;
     rt->items[0].n_rows = 1;
     memset(rt->rows, 0, sizeof(*rt->rows));
-    return cn_torch_batch_run(rt, indices, 1, rows, err);
+    return cn_module_batch_run(rt, indices, 1, rows, err);
 }
 
 /* The time of a run with what is around it: the thread's own, so that the machine's other work is
  * not counted; that of several threads, or of a GPU, is the clock's. */
 static uint64_t
-spent_us(const struct torch_runtime *rt)
+spent_us(const struct module_runtime *rt)
 {
     struct timespec at;
 
@@ -75,7 +75,7 @@ spent_us(const struct torch_runtime *rt)
 }
 
 static int
-measure(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
+measure(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
         uint32_t rows, double *cost_us, struct cn_error *err)
 {
     const uint32_t indices[1] = {0}; /* the rest of the bucket is copies of it */
@@ -97,31 +97,31 @@ measure(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *
 }
 
 static int
-try_all(struct torch_runtime *rt, struct cn_error *err)
+try_all(struct module_runtime *rt, struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
     struct cn_item item = {0};
-    struct torch_state *state = NULL;
+    struct module_state *state = NULL;
     struct cn_tensor *inputs =
         cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(struct cn_tensor));
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
-        rc = cn_torch_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup,
-                               &rt->arena, &inputs[i], err);
+        rc = cn_module_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup,
+                                &rt->arena, &inputs[i], err);
     for (uint32_t b = 0; rc == 0 && b < rt->plan.n; b++) {
-        if ((rc = cn_torch_state_begin(rt, NULL, &state, err)) != 0)
+        if ((rc = cn_module_state_begin(rt, NULL, &state, err)) != 0)
             break;
         item.state = state;
-        cn_torch_progress(rt, "warming up batches", b, rt->plan.n);
+        cn_module_progress(rt, "warming up batches", b, rt->plan.n);
         rc = measure(rt, &item, inputs, rt->plan.rows[b], &rt->plan.cost_us[b], err);
-        cn_torch_state_destroy(state);
+        cn_module_state_destroy(state);
     }
     return rc;
 }
 
 int
-cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err)
+cn_module_warm_up(struct module_runtime *rt, struct cn_error *err)
 {
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
     int rc = try_all(rt, err);

@@ -7,11 +7,11 @@
 #include "tests/fuzz/fuzz.h"
 
 static void
-check(const struct cn_torch_config *config)
+check(const struct cn_module_config *config)
 {
     const struct cn_model_io *io = config->io;
 
-    cn_assert(config->n_buckets >= 1 && config->n_buckets <= CN_TORCH_BUCKETS_MAX);
+    cn_assert(config->n_buckets >= 1 && config->n_buckets <= CN_MODULE_BUCKETS_MAX);
     for (uint32_t i = 0; i < config->n_buckets; i++)
         cn_assert(config->buckets[i] > (i ? config->buckets[i - 1] : 0));
     for (uint32_t i = 0; i < config->n_arguments; i++)
@@ -28,15 +28,15 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct cn_str text = {(const char *)bytes, len};
-    struct cn_torch_config config;
+    struct cn_module_config config;
     struct cn_yaml_doc *doc = NULL;
     struct cn_error err = {0};
 
     if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
         return 0;
-    if (cn_torch_config_parse(&config, doc, 24, &err) == 0) {
+    if (cn_module_config_parse(&config, doc, 24, &err) == 0) {
         check(&config);
-        cn_torch_config_fini(&config);
+        cn_module_config_fini(&config);
     } else {
         cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
     }
