@@ -1,5 +1,5 @@
 /* torch.load in a handler, around a stand-in for libtorch
- * (handlers/modules/testdata/fake_library.c). What PyTorch makes of it stands in
+ * (handlers/torchscript/testdata/fake_library.c). What PyTorch makes of it stands in
  * tests/e2e/test_torch_lua.py. */
 #include "handlers/runtime.h"
 
@@ -72,7 +72,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_program_path("modules/fake_library.so", library, sizeof(library));
+    test_program_path("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
     test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module.h"
 #include "handlers/modules/module_values.h"
 #include "handlers/torchlib/torch_message.h"
 
@@ -267,9 +267,9 @@ call_model(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t
     if (n_results != config->n_results)
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "%s of %s returned %" PRIu32
-                       " tensors, but the model's YAML declares %" PRIu32 " (torch.results): %s",
+                       " tensors, but the model's YAML declares %" PRIu32 " (%s.results): %s",
                        config->method, rt->load->handler, n_results, config->n_results,
-                       rt->api->schema(rt->model));
+                       config->kind->runtime, rt->api->schema(rt->model));
     for (uint32_t i = 0; i < config->n_attributes; i++)
         if (config->attributes[i].state >= 0 &&
             rt->api->get_attribute(rt->model, config->attributes[i].name, &rt->kept[i], rt->error,

@@ -1,5 +1,4 @@
-/* handlers/modules/module_config.c - what a TorchScript model's YAML says of it. Worker's
- * thread. */
+/* handlers/modules/module_config.c - what the YAML of a module says of it. Worker's thread. */
 #include "handlers/modules/module_config.h"
 
 #include <inttypes.h>
@@ -25,7 +24,7 @@ refuse(const struct parse *parse, const struct cn_yaml *at, const char *key, con
 {
     char what[64];
 
-    snprintf(what, sizeof(what), "torch.%s", key);
+    snprintf(what, sizeof(what), "%s.%s", parse->config->kind->runtime, key);
     return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
@@ -58,10 +57,10 @@ take_number(const struct cn_yaml *value, struct ctt_value *out)
 /* --- words and numbers --- */
 
 static int
-read_word(const struct parse *parse, const struct cn_yaml *torch, const char *key,
+read_word(const struct parse *parse, const struct cn_yaml *settings, const char *key,
           const char *fallback, const char **out)
 {
-    const struct cn_yaml *value = cn_yaml_get(torch, key);
+    const struct cn_yaml *value = cn_yaml_get(settings, key);
 
     *out = fallback;
     if (!value)
@@ -73,10 +72,10 @@ read_word(const struct parse *parse, const struct cn_yaml *torch, const char *ke
 }
 
 static int
-read_count(const struct parse *parse, const struct cn_yaml *torch, const char *key, uint32_t max,
+read_count(const struct parse *parse, const struct cn_yaml *settings, const char *key, uint32_t max,
            uint32_t *out)
 {
-    const struct cn_yaml *value = cn_yaml_get(torch, key);
+    const struct cn_yaml *value = cn_yaml_get(settings, key);
     char expected[64];
 
     if (!value)
@@ -89,9 +88,9 @@ read_count(const struct parse *parse, const struct cn_yaml *torch, const char *k
 }
 
 static int
-read_flag(const struct parse *parse, const struct cn_yaml *torch, const char *key, bool *out)
+read_flag(const struct parse *parse, const struct cn_yaml *settings, const char *key, bool *out)
 {
-    const struct cn_yaml *value = cn_yaml_get(torch, key);
+    const struct cn_yaml *value = cn_yaml_get(settings, key);
 
     if (!value)
         return 0;
@@ -128,10 +127,10 @@ default_buckets(struct cn_module_config *config, uint32_t batch_size)
 }
 
 static int
-read_buckets(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
+read_buckets(const struct parse *parse, const struct cn_yaml *settings, uint32_t batch_size)
 {
     struct cn_module_config *config = parse->config;
-    const struct cn_yaml *list = cn_yaml_get(torch, "buckets");
+    const struct cn_yaml *list = cn_yaml_get(settings, "buckets");
 
     if (!list)
         return default_buckets(config, batch_size);
@@ -194,9 +193,10 @@ kept_by_module(const struct cn_module_config *config, int32_t state)
 }
 
 static int
-read_attributes(const struct parse *parse, const struct cn_yaml *torch)
+read_attributes(const struct parse *parse, const struct cn_yaml *settings)
 {
-    const struct cn_yaml *maps[] = {cn_yaml_get(torch, "attributes"), cn_yaml_get(torch, "set")};
+    const struct cn_yaml *maps[] = {cn_yaml_get(settings, "attributes"),
+                                    cn_yaml_get(settings, "set")};
     struct cn_module_config *config = parse->config;
 
     for (size_t m = 0; m < 2; m++) {
@@ -253,10 +253,10 @@ default_results(struct cn_module_config *config)
 }
 
 static int
-read_list(const struct parse *parse, const struct cn_yaml *torch, const char *key,
+read_list(const struct parse *parse, const struct cn_yaml *settings, const char *key,
           const struct cn_yaml **out)
 {
-    const struct cn_yaml *list = *out = cn_yaml_get(torch, key);
+    const struct cn_yaml *list = *out = cn_yaml_get(settings, key);
 
     if (list && (list->kind != CN_YAML_LIST || list->n_items > CN_MODULE_VALUES_MAX))
         return refuse(parse, list, key, "a list of up to 256 names");
@@ -264,11 +264,11 @@ read_list(const struct parse *parse, const struct cn_yaml *torch, const char *ke
 }
 
 static int
-read_arguments(const struct parse *parse, const struct cn_yaml *torch)
+read_arguments(const struct parse *parse, const struct cn_yaml *settings)
 {
     struct cn_module_config *config = parse->config;
     const struct cn_yaml *list;
-    int rc = read_list(parse, torch, "arguments", &list);
+    int rc = read_list(parse, settings, "arguments", &list);
 
     if (rc)
         return rc;
@@ -293,11 +293,11 @@ read_arguments(const struct parse *parse, const struct cn_yaml *torch)
 }
 
 static int
-read_results(const struct parse *parse, const struct cn_yaml *torch)
+read_results(const struct parse *parse, const struct cn_yaml *settings)
 {
     struct cn_module_config *config = parse->config;
     const struct cn_yaml *list;
-    int rc = read_list(parse, torch, "results", &list);
+    int rc = read_list(parse, settings, "results", &list);
 
     if (rc)
         return rc;
@@ -352,9 +352,9 @@ read_ranges(const struct parse *parse, const struct cn_yaml *map)
 
 /* probe: true, false, or how to. */
 static int
-read_probe(const struct parse *parse, const struct cn_yaml *torch)
+read_probe(const struct parse *parse, const struct cn_yaml *settings)
 {
-    const struct cn_yaml *probe = cn_yaml_get(torch, "probe");
+    const struct cn_yaml *probe = cn_yaml_get(settings, "probe");
     struct cn_module_config *config = parse->config;
 
     config->probe = true;
@@ -393,9 +393,9 @@ read_probe(const struct parse *parse, const struct cn_yaml *torch)
 }
 
 static int
-read_seed(const struct parse *parse, const struct cn_yaml *torch)
+read_seed(const struct parse *parse, const struct cn_yaml *settings)
 {
-    const struct cn_yaml *seed = cn_yaml_get(torch, "seed");
+    const struct cn_yaml *seed = cn_yaml_get(settings, "seed");
 
     if (!seed)
         return 0;
@@ -407,9 +407,9 @@ read_seed(const struct parse *parse, const struct cn_yaml *torch)
 }
 
 static int
-read_nan_policy(const struct parse *parse, const struct cn_yaml *torch)
+read_nan_policy(const struct parse *parse, const struct cn_yaml *settings)
 {
-    const struct cn_yaml *policy = cn_yaml_get(torch, "nanPolicy");
+    const struct cn_yaml *policy = cn_yaml_get(settings, "nanPolicy");
 
     if (!policy)
         return 0;
@@ -425,17 +425,12 @@ read_nan_policy(const struct parse *parse, const struct cn_yaml *torch)
 static int
 check_type(const struct parse *parse, const char *list, struct cn_str name, enum cn_datatype type)
 {
-    switch (type) {
-    case CN_DATATYPE_BYTES:
-    case CN_DATATYPE_UINT16:
-    case CN_DATATYPE_UINT32:
-    case CN_DATATYPE_UINT64:
-        return cn_fail(parse->err, CN_E_CONFIG,
-                       "%s: %s: %.*s is %s, which TorchScript does not support", parse->name, list,
-                       CN_STR_ARG(name), cn_datatype_word(type));
-    default:
+    const struct cn_module_kind *kind = parse->config->kind;
+
+    if (kind->takes(type))
         return 0;
-    }
+    return cn_fail(parse->err, CN_E_CONFIG, "%s: %s: %.*s is %s, which %s does not support",
+                   parse->name, list, CN_STR_ARG(name), cn_datatype_word(type), kind->format);
 }
 
 static int
@@ -448,9 +443,8 @@ check_tensors(const struct parse *parse)
         rc = check_type(parse, "inputs", io->inputs[i].name, io->inputs[i].type);
         if (!rc && io->inputs[i].optional)
             rc = cn_fail(parse->err, CN_E_CONFIG,
-                         "%s: inputs: %.*s is optional, but a TorchScript method gets all of its "
-                         "arguments",
-                         parse->name, CN_STR_ARG(io->inputs[i].name));
+                         "%s: inputs: %.*s is optional, but %s gets all of its arguments",
+                         parse->name, CN_STR_ARG(io->inputs[i].name), parse->config->kind->called);
     }
     for (uint32_t i = 0; !rc && i < io->n_outputs; i++)
         rc = check_type(parse, "outputs", io->outputs[i].name, io->outputs[i].type);
@@ -478,9 +472,8 @@ check_complete(const struct parse *parse)
         for (uint32_t a = 0; a < config->n_arguments; a++)
             used = used || config->arguments[a].input == (int32_t)i;
         if (!used)
-            return cn_fail(parse->err, CN_E_CONFIG,
-                           "%s: torch.arguments does not name the input %.*s", parse->name,
-                           CN_STR_ARG(io->inputs[i].name));
+            return cn_fail(parse->err, CN_E_CONFIG, "%s: %s.arguments does not name the input %.*s",
+                           parse->name, config->kind->runtime, CN_STR_ARG(io->inputs[i].name));
     }
     for (uint32_t i = 0; i < io->n_outputs + io->state.n; i++) {
         int32_t state = (int32_t)i - (int32_t)io->n_outputs;
@@ -491,27 +484,24 @@ check_complete(const struct parse *parse)
                                          : config->results[r].output == (int32_t)i);
         if (!given)
             return cn_fail(
-                parse->err, CN_E_CONFIG, "%s: torch.results does not name the %s %.*s", parse->name,
-                state >= 0 ? "state" : "output",
+                parse->err, CN_E_CONFIG, "%s: %s.results does not name the %s %.*s", parse->name,
+                config->kind->runtime, state >= 0 ? "state" : "output",
                 CN_STR_ARG(state >= 0 ? io->state.items[state].output : io->outputs[i].name));
     }
     return 0;
 }
 
 static int
-check_keys(const struct parse *parse, const struct cn_yaml *torch)
+check_keys(const struct parse *parse, const struct cn_yaml *settings)
 {
-    static const char *const known[] = {"submodule",      "method", "arguments", "results",
-                                        "attributes",     "set",    "buckets",   "deterministic",
-                                        "threads",        "fusion", "warmup",    "probe",
-                                        "strictBatching", "seed",   "nanPolicy"};
-    const size_t n = sizeof(known) / sizeof(known[0]);
+    const char *section = parse->config->kind->runtime, *const *known = parse->config->kind->keys;
+    const size_t n = parse->config->kind->n_keys;
 
-    if (torch->kind != CN_YAML_MAP)
-        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch: expected a map of settings",
-                       parse->name, torch->line, torch->column);
-    for (uint32_t i = 0; i < torch->n_items; i++) {
-        const struct cn_yaml *value = torch->items[i];
+    if (settings->kind != CN_YAML_MAP)
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: expected a map of settings",
+                       parse->name, settings->line, settings->column, section);
+    for (uint32_t i = 0; i < settings->n_items; i++) {
+        const struct cn_yaml *value = settings->items[i];
         char shown[CN_YAML_SHOWN_MAX];
         const char *near;
         size_t k = 0;
@@ -521,8 +511,8 @@ check_keys(const struct parse *parse, const struct cn_yaml *torch)
         if (k < n)
             continue;
         near = cn_suggest(value->key, known, n);
-        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch: unknown key %s%s%s%s",
-                       parse->name, value->key_line, value->key_column,
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: unknown key %s%s%s%s", parse->name,
+                       value->key_line, value->key_column, section,
                        cn_yaml_shown(value->key, shown), near ? " (did you mean " : "",
                        near ? near : "", near ? "?)" : "");
     }
@@ -530,45 +520,45 @@ check_keys(const struct parse *parse, const struct cn_yaml *torch)
 }
 
 static int
-read_all(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
+read_all(const struct parse *parse, const struct cn_yaml *settings, uint32_t batch_size)
 {
     struct cn_module_config *config = parse->config;
-    int rc = check_keys(parse, torch);
+    int rc = check_keys(parse, settings);
 
     if (!rc)
         rc = check_tensors(parse);
     if (!rc)
-        rc = read_word(parse, torch, "submodule", "", &config->submodule);
+        rc = read_word(parse, settings, "submodule", "", &config->submodule);
     if (!rc)
-        rc = read_word(parse, torch, "method", "forward", &config->method);
+        rc = read_word(parse, settings, "method", config->kind->method, &config->method);
     if (!rc)
-        rc = read_count(parse, torch, "threads", THREADS_MAX, &config->threads);
+        rc = read_count(parse, settings, "threads", THREADS_MAX, &config->threads);
     if (!rc)
-        rc = read_count(parse, torch, "warmup", WARMUP_MAX, &config->warmup);
+        rc = read_count(parse, settings, "warmup", WARMUP_MAX, &config->warmup);
     if (!rc)
-        rc = read_flag(parse, torch, "deterministic", &config->deterministic);
+        rc = read_flag(parse, settings, "deterministic", &config->deterministic);
     if (!rc)
-        rc = read_flag(parse, torch, "fusion", &config->fusion);
+        rc = read_flag(parse, settings, "fusion", &config->fusion);
     if (!rc)
-        rc = read_flag(parse, torch, "strictBatching", &config->strict_batching);
+        rc = read_flag(parse, settings, "strictBatching", &config->strict_batching);
     if (!rc)
-        rc = read_probe(parse, torch);
+        rc = read_probe(parse, settings);
     if (!rc)
-        rc = read_seed(parse, torch);
+        rc = read_seed(parse, settings);
     if (!rc)
-        rc = read_nan_policy(parse, torch);
+        rc = read_nan_policy(parse, settings);
     if (!rc)
-        rc = read_buckets(parse, torch, batch_size);
+        rc = read_buckets(parse, settings, batch_size);
     if (!rc)
-        rc = read_attributes(parse, torch);
+        rc = read_attributes(parse, settings);
     if (!rc)
-        rc = read_arguments(parse, torch);
+        rc = read_arguments(parse, settings);
     if (!rc)
-        rc = read_results(parse, torch);
+        rc = read_results(parse, settings);
     return rc ? rc : check_complete(parse);
 }
 
-/* TorchServe's keys, which stand beside `torch`. */
+/* TorchServe's keys, which stand beside `settings`. */
 static int
 read_devices(const struct parse *parse, const struct cn_yaml *root)
 {
@@ -603,7 +593,7 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
               struct cn_error *err)
 {
     static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
-    const struct cn_yaml *torch = cn_yaml_get(cn_yaml_root(doc), "torch");
+    const struct cn_yaml *settings = cn_yaml_get(cn_yaml_root(doc), config->kind->runtime);
     struct parse parse = {config, cn_yaml_name(doc), err};
     struct cn_arena *arena = &config->arena;
     int rc = cn_model_io_parse(doc, &config->io, err);
@@ -612,9 +602,8 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
         return rc;
     if (!config->io)
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "%s: a TorchScript model needs inputs and outputs: lists of name, dataType "
-                       "and dims",
-                       parse.name);
+                       "%s: %s needs inputs and outputs: lists of name, dataType and dims",
+                       parse.name, config->kind->model);
     config->threads = 1;
     config->warmup = 16;
     config->arguments =
@@ -625,16 +614,21 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
         cn_arena_alloc(arena, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
     memset(config->attributes, 0, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
     rc = read_devices(&parse, cn_yaml_root(doc));
-    return rc ? rc : read_all(&parse, torch ? torch : &nothing, batch_size);
+    if (!rc)
+        rc = read_all(&parse, settings ? settings : &nothing, batch_size);
+    if (!rc && config->kind->read)
+        rc = config->kind->read(config, doc, settings ? settings : &nothing, err);
+    return rc;
 }
 
 int
-cn_module_config_parse(struct cn_module_config *config, const struct cn_yaml_doc *doc,
-                       uint32_t batch_size, struct cn_error *err)
+cn_module_config_parse(struct cn_module_config *config, const struct cn_module_kind *kind,
+                       const struct cn_yaml_doc *doc, uint32_t batch_size, struct cn_error *err)
 {
     int rc;
 
     memset(config, 0, sizeof(*config));
+    config->kind = kind;
     cn_arena_init(&config->arena);
     rc = read_document(config, doc, batch_size, err);
     if (rc)
@@ -643,8 +637,8 @@ cn_module_config_parse(struct cn_module_config *config, const struct cn_yaml_doc
 }
 
 int
-cn_module_config_read(struct cn_module_config *config, const char *dir, const char *file,
-                      uint32_t batch_size, struct cn_error *err)
+cn_module_config_read(struct cn_module_config *config, const struct cn_module_kind *kind,
+                      const char *dir, const char *file, uint32_t batch_size, struct cn_error *err)
 {
     struct cn_yaml_doc *doc = NULL;
     struct cn_buf path;
@@ -653,8 +647,8 @@ cn_module_config_read(struct cn_module_config *config, const char *dir, const ch
     memset(config, 0, sizeof(*config));
     if (!*file)
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "a TorchScript model needs a YAML (--config-file) that declares its inputs "
-                       "and outputs");
+                       "%s needs a YAML (--config-file) that declares its inputs and outputs",
+                       kind->model);
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", dir, file);
     cn_buf_append(&path, "", 1);
@@ -662,7 +656,7 @@ cn_module_config_read(struct cn_module_config *config, const char *dir, const ch
     cn_buf_fini(&path);
     if (rc)
         return rc;
-    rc = cn_module_config_parse(config, doc, batch_size, err);
+    rc = cn_module_config_parse(config, kind, doc, batch_size, err);
     cn_yaml_destroy(doc);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* handlers/modules/module_config.h - what a TorchScript model's YAML says of it, under `torch`
- * and in its tensors.
+/* handlers/modules/module_config.h - what the YAML of a module says of it, in its tensors and
+ * under the key of its kind: `torch` here. Each kind takes some of these keys (module_kind.h).
  *
  *  inputs: ...  outputs: ...  state: ...   # config/model/model_io.h, model_state.h
  *   torch:
@@ -34,6 +34,7 @@
 
 #include "config/model/model_io.h"
 #include "core/errors/error.h"
+#include "handlers/modules/module_kind.h"
 #include "handlers/modules/module_plan.h"
 #include "handlers/torchlib/torch_abi.h"
 
@@ -70,6 +71,8 @@ cn_module_is_number(const struct cn_module_attribute *attribute)
 }
 
 struct cn_module_config {
+    const struct cn_module_kind *kind;
+    void *own;              /* what the kind's read() has kept; in the arena */
     struct cn_model_io *io; /* owned */
     const char *submodule, *method;
     uint32_t n_arguments, n_results, n_attributes;
@@ -90,10 +93,12 @@ struct cn_module_config {
 
 /* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED
  * where the model declares no tensors. On failure nothing is left. */
-int cn_module_config_parse(struct cn_module_config *config, const struct cn_yaml_doc *doc,
-                           uint32_t batch_size, struct cn_error *err);
-int cn_module_config_read(struct cn_module_config *config, const char *dir, const char *file,
-                          uint32_t batch_size, struct cn_error *err);
+int cn_module_config_parse(struct cn_module_config *config, const struct cn_module_kind *kind,
+                           const struct cn_yaml_doc *doc, uint32_t batch_size,
+                           struct cn_error *err);
+int cn_module_config_read(struct cn_module_config *config, const struct cn_module_kind *kind,
+                          const char *dir, const char *file, uint32_t batch_size,
+                          struct cn_error *err);
 void cn_module_config_fini(struct cn_module_config *config);
 
 #endif

@@ -189,8 +189,9 @@ warn(struct module_runtime *rt, const char *event, const char *text)
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
 
     snprintf(rt->base.warning, sizeof(rt->base.warning), "%s", text);
-    cn_log(CN_LOG_WARN, "event=%s model=%s version=%s reason=%s", event, rt->load->model_name,
-           rt->load->model_version, cn_log_quote(text, strlen(text), quoted, sizeof(quoted)));
+    cn_log(CN_LOG_WARN, "event=%s_%s model=%s version=%s reason=%s", rt->config.kind->runtime,
+           event, rt->load->model_name, rt->load->model_version,
+           cn_log_quote(text, strlen(text), quoted, sizeof(quoted)));
 }
 
 static const char *
@@ -213,10 +214,11 @@ refuse_memory(struct module_runtime *rt, struct cn_error *err)
                    "%s of %s: %s of the same row differs %s between two runs (tolerance %.2g), so "
                    "an answer would depend on the steps of other sequences: the module keeps data "
                    "between its calls%s%s%s. Make that an argument and a result, or name it in "
-                   "torch.attributes; torch: {probe: false} serves the model as it is",
+                   "%s.attributes; %s: {probe: false} serves the model as it is",
                    rt->config.method, rt->load->handler, found->what, amount(found->distance, by),
                    found->tolerance, found->changed[0] ? " (it changes " : "", found->changed,
-                   found->changed[0] ? ")" : "");
+                   found->changed[0] ? ")" : "", rt->config.kind->runtime,
+                   rt->config.kind->runtime);
 }
 
 /* One row a run from here on. */
@@ -232,9 +234,9 @@ set_apart(struct module_runtime *rt, struct cn_error *err)
     if (rt->config.strict_batching)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s of %s: %s of a row differs %s when other rows are run with it "
-                       "(tolerance %.2g), and torch.strictBatching is true",
+                       "(tolerance %.2g), and %s.strictBatching is true",
                        rt->config.method, rt->load->handler, found->what,
-                       amount(found->distance, by), found->tolerance);
+                       amount(found->distance, by), found->tolerance, rt->config.kind->runtime);
     plan->n = 1;
     plan->rows[0] = 1;
     if ((rc = cn_module_warm_up(rt, err)) != 0)
@@ -244,7 +246,7 @@ set_apart(struct module_runtime *rt, struct cn_error *err)
              "each row is run alone (buckets: [1]): %s of a row differs %s when other rows are run "
              "with it (tolerance %.2g); the answers are right, and slower than batches would be",
              found->what, amount(found->distance, by), found->tolerance);
-    warn(rt, "torch_rows_depend", text);
+    warn(rt, "rows_depend", text);
     return 0;
 }
 
@@ -257,8 +259,8 @@ skip(struct module_runtime *rt, const struct cn_error *why)
     found->end = MODULE_PROBE_SKIPPED;
     snprintf(found->reason, sizeof(found->reason), "%.*s", (int)sizeof(found->reason) - 1,
              why->message);
-    cn_log(CN_LOG_INFO, "event=torch_probe_skipped model=%s version=%s reason=%s",
-           rt->load->model_name, rt->load->model_version,
+    cn_log(CN_LOG_INFO, "event=%s_probe_skipped model=%s version=%s reason=%s",
+           rt->config.kind->runtime, rt->load->model_name, rt->load->model_version,
            cn_log_quote(why->message, strlen(why->message), quoted, sizeof(quoted)));
 }
 
@@ -314,7 +316,7 @@ cn_module_probe(struct module_runtime *rt, struct cn_error *err)
     if (rt->plan.cost_us[0] <= 0) { /* sizes of -1, and none that we know it takes */
         found->end = MODULE_PROBE_SKIPPED;
         snprintf(found->reason, sizeof(found->reason),
-                 "the model takes no input of the size torch.warmup");
+                 "the model takes no input of the size %s.warmup", rt->config.kind->runtime);
         return 0;
     }
     cn_module_progress(rt, "comparing rows alone and together", 0, 0);
@@ -340,7 +342,7 @@ cn_module_probe(struct module_runtime *rt, struct cn_error *err)
             "runs change %s of the module, which all sequences of a worker share; in %u random "
             "rows, each run twice, no answer depended on that, so nothing is known to be wrong",
             found->changed, found->rows);
-        warn(rt, "torch_module_changes", text);
+        warn(rt, "module_changes", text);
     }
     return rc;
 }

@@ -3,7 +3,7 @@
 #ifndef CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
 #define CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
 
-#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module.h"
 
 #define PROBE_ROWS_MAX 8
 #define PROBE_ROWS_MIN 3

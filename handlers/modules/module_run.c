@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module.h"
 #include "handlers/reply.h"
 
 /* --- a request's tensors --- */
@@ -222,8 +222,8 @@ fail_without_numbers(struct module_runtime *rt, const uint32_t *rows, uint32_t n
         if (!row->no_number)
             continue;
         cn_fail(&err, CN_E_HANDLER_FAILED,
-                "%s of %s gives NaN or an infinity in %s, which torch.nanPolicy refuses",
-                rt->config.method, rt->load->handler, row->no_number);
+                "%s of %s gives NaN or an infinity in %s, which %s.nanPolicy refuses",
+                rt->config.method, rt->load->handler, row->no_number, rt->config.kind->runtime);
         fail_item(&rt->items[row->item], &err);
     }
 }
@@ -239,7 +239,7 @@ run_cut(struct module_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bu
         return;
     }
     if (n == 1) {
-        cn_module_log_error(rt, "torch_error");
+        cn_module_log_error(rt, "error");
         fail_rows(rt, rows, 1, &err);
         return;
     }

@@ -1,5 +1,5 @@
-/* handlers/modules/module_runtime.c - the runtime "torch": loads a TorchScript model, measures
- * it and tells of it. Its batches are module_run.c's. Worker's thread. */
+/* handlers/modules/module_runtime.c - loads a model, measures it and tells of it. Its batches are
+ * module_run.c's. Worker's thread. */
 #include "handlers/modules/module_runtime.h"
 
 #include <inttypes.h>
@@ -11,90 +11,9 @@
 #include "config/model/model_state.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "handlers/modules/module_priv.h"
-#include "handlers/torchlib/torch_library.h"
-#include "handlers/torchlib/torch_message.h"
+#include "handlers/modules/module.h"
 
 /* --- loading --- */
-
-static bool
-ends_with(const char *text, const char *ending)
-{
-    size_t len = strlen(text), n = strlen(ending);
-
-    return len >= n && strcmp(text + len - n, ending) == 0;
-}
-
-/* Workers take the devices in turns: those that the YAML names, or all that there are. */
-static int
-choose_device(struct module_runtime *rt, struct cn_error *err)
-{
-    const struct cn_module_config *config = &rt->config;
-    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
-    uint32_t count = 0;
-
-    if (!config->gpu)
-        return 0;
-    if (!config->n_devices && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
-        cn_module_log_error(rt, "torch_load_failed");
-        return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
-    }
-    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
-             config->n_devices ? config->devices[turn % config->n_devices]
-                               : (uint32_t)(turn % count));
-    return 0;
-}
-
-/* Attributes that are state: what the module holds there, a tensor or a number. */
-static int
-look_at_attributes(struct module_runtime *rt, struct cn_error *err)
-{
-    struct cn_module_config *config = &rt->config;
-
-    for (uint32_t i = 0; i < config->n_attributes; i++) {
-        struct cn_module_attribute *attribute = &config->attributes[i];
-
-        if (attribute->state >= 0 &&
-            rt->api->attribute_kind(rt->model, attribute->name, &attribute->kind, rt->error,
-                                    CTT_ERROR_BYTES))
-            return cn_fail(err, CN_E_LOAD_FAILED, "torch.attributes of %s: %.*s", rt->load->handler,
-                           CN_STR_ARG(cn_torch_cause(rt->error, true)));
-    }
-    return 0;
-}
-
-static int
-load_model(struct module_runtime *rt, struct cn_error *err)
-{
-    const struct cn_module_config *config = &rt->config;
-    struct ctt_options options = {.device = rt->device,
-                                  .submodule = config->submodule,
-                                  .method = config->method,
-                                  .threads = (int32_t)config->threads,
-                                  .fusion = config->fusion};
-    struct cn_buf path;
-    int rc;
-
-    if ((rc = choose_device(rt, err)) != 0)
-        return rc;
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
-    cn_buf_append(&path, "", 1);
-    options.file = path.data;
-    rc = rt->api->load(&options, &rt->model, rt->error, CTT_ERROR_BYTES);
-    cn_buf_fini(&path);
-    if (rc == 0 && config->gpu)
-        memcpy(rt->base.device, rt->device, sizeof(rt->device));
-    if (rc == 0)
-        return look_at_attributes(rt, err);
-    cn_module_log_error(rt, "torch_load_failed");
-    return cn_fail(err, CN_E_LOAD_FAILED, "libtorch %s cannot load %s as %s: %.*s",
-                   rt->api->version, rt->load->handler,
-                   ends_with(rt->load->handler, ".pt2")
-                       ? "a package of AOTInductor"
-                       : "TorchScript (torch.jit.script(model).save())",
-                   CN_STR_ARG(cn_torch_cause(rt->error, false)));
-}
 
 static int
 read_init_files(struct module_runtime *rt, struct cn_error *err)
@@ -152,19 +71,20 @@ static void
 sample(struct module_runtime *rt, enum cn_sample_type type, const char *name, const char *unit,
        uint32_t bucket, double value)
 {
-    char rows[16];
+    char rows[16], full[32];
     struct cn_header dim = {CN_STR("Rows"), {rows, 0}};
     struct cn_error ignored; /* a model may have switched metrics off */
 
+    snprintf(full, sizeof(full), "%s%s", rt->config.kind->metric, name);
     dim.value.len = (size_t)snprintf(rows, sizeof(rows), "%" PRIu32, rt->plan.rows[bucket]);
     cn_samples_add(&rt->base.samples,
-                   &(struct cn_sample){type, cn_str_from(name), cn_str_from(unit), value, 1, &dim},
+                   &(struct cn_sample){type, cn_str_from(full), cn_str_from(unit), value, 1, &dim},
                    &ignored);
 }
 
 /* Once a second: samples of each batch were several microseconds of it. */
-static void
-runtime_report(struct cn_runtime *base)
+void
+cn_module_report(struct cn_runtime *base)
 {
     struct module_runtime *rt = cn_module_checked(base);
 
@@ -174,33 +94,27 @@ runtime_report(struct cn_runtime *base)
 
         if (spent->runs == 0)
             continue;
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, runs);
+        sample(rt, CN_SAMPLE_COUNTER, "Runs", "Count", b, runs);
         /* The first one is always among those that were timed. */
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b,
+        sample(rt, CN_SAMPLE_COUNTER, "RunTime", "Microseconds", b,
                (double)spent->ns / 1000 * runs / (double)spent->timed);
         rt->spent[b] = (struct module_spent){0};
     }
 }
 
 static int
-open_all(struct module_runtime *rt, struct cn_error *err)
+open_all(struct module_runtime *rt, const struct cn_module_kind *kind, struct cn_error *err)
 {
     struct cn_module_config *config = &rt->config;
     struct cn_module_plan *plan = &rt->plan;
-    int rc = cn_module_config_read(config, rt->load->model_dir, rt->load->config_file,
+    int rc = cn_module_config_read(config, kind, rt->load->model_dir, rt->load->config_file,
                                    (uint32_t)rt->load->batch_size, err);
 
     if (rc == 0 && config->io->state.n && !rt->load->stateful)
         rc = cn_fail(err, CN_E_CONFIG, "%s: state tensors need sequenceBatching: true",
                      rt->load->config_file);
-    if (rc == 0) {
-        cn_module_progress(rt, "opening libtorch", 0, 0);
-        rc = cn_torch_library_open(rt->load->torch_library, &rt->api, err);
-    }
-    if (rc == 0) {
-        cn_module_progress(rt, "reading the model", 0, 0);
-        rc = load_model(rt, err);
-    }
+    if (rc == 0)
+        rc = kind->load(rt, err);
     if (rc == 0)
         rc = read_init_files(rt, err);
     if (rc)
@@ -210,7 +124,7 @@ open_all(struct module_runtime *rt, struct cn_error *err)
     rt->spent = cn_alloc(plan->n * sizeof(*rt->spent));
     memcpy(plan->rows, config->buckets, sizeof(plan->rows[0]) * plan->n);
     if ((rc = cn_module_warm_up(rt, err)) != 0) {
-        cn_module_log_error(rt, "torch_load_failed");
+        cn_module_log_error(rt, "load_failed");
         return rc;
     }
     cn_module_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
@@ -220,46 +134,12 @@ open_all(struct module_runtime *rt, struct cn_error *err)
     memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* trials are no work */
     for (uint32_t b = 0; b < plan->n; b++)
         if (plan->cost_us[b] > 0)
-            sample(rt, CN_SAMPLE_GAUGE, "TorchBucketTime", "Microseconds", b, plan->cost_us[b]);
+            sample(rt, CN_SAMPLE_GAUGE, "BucketTime", "Microseconds", b, plan->cost_us[b]);
     return 0;
 }
 
-/* Threads of an operator don't live on in a child, and libtorch would wait for them. */
-static int
-runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
-{
-    struct cn_module_config config;
-    uint32_t threads;
-    bool gpu;
-
-    if (cn_module_config_read(&config, load->model_dir, load->config_file,
-                              (uint32_t)load->batch_size, NULL) != 0)
-        return 0;
-    threads = config.threads;
-    gpu = config.gpu;
-    cn_module_config_fini(&config);
-    if (gpu)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "deviceType is gpu: CUDA doesn't live through it");
-    if (threads > 1)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
-    return 0;
-}
-
-/* In the process that serves: two that were forked from one would draw the same random numbers, as
- * would one that comes in place of a dead one. */
-static void
-runtime_serve(struct cn_runtime *base)
-{
-    struct module_runtime *rt = cn_module_checked(base);
-    uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + rt->load->worker_index;
-
-    if (!rt->config.has_seed)
-        seed = cn_torch_new_seed();
-    rt->api->seed(seed);
-}
-
-static void
-runtime_close(struct cn_runtime *base)
+void
+cn_module_close(struct cn_runtime *base)
 {
     struct module_runtime *rt;
 
@@ -291,16 +171,15 @@ runtime_close(struct cn_runtime *base)
     cn_free(rt);
 }
 
-static int
-runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
-             struct cn_error *err)
+int
+cn_module_open(const struct cn_runtime_ops *ops, const struct cn_module_kind *kind,
+               const struct cn_load *load, struct cn_runtime **out, struct cn_error *err)
 {
     struct module_runtime *rt = cn_alloc(sizeof(*rt));
     char describe[160];
     int rc;
 
-    (void)config_json; /* the YAML itself says in which line a mistake is */
-    rt->base.ops = &cn_torch_runtime_ops;
+    rt->base.ops = ops;
     rt->base.keeps_state_tensors = true;
     rt->magic = MODULE_RUNTIME_MAGIC;
     rt->load = load;
@@ -308,28 +187,28 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->error = cn_alloc(CTT_ERROR_BYTES);
     cn_samples_init(&rt->base.samples, load);
     cn_arena_init(&rt->arena);
-    if ((rc = open_all(rt, err)) != 0) {
-        runtime_close(&rt->base);
+    if ((rc = open_all(rt, kind, err)) != 0) {
+        cn_module_close(&rt->base);
         return rc;
     }
-    snprintf(describe, sizeof(describe), "libtorch %s", rt->api->version);
+    snprintf(describe, sizeof(describe), "%s %s", kind->library, rt->api->version);
     if (strcmp(rt->api->version, rt->api->compiled) != 0)
-        snprintf(describe, sizeof(describe), "libtorch %s (libcontinuo_torch.so was built with %s)",
-                 rt->api->version, rt->api->compiled);
+        snprintf(describe, sizeof(describe), "%s %s (libcontinuo_torch.so was built with %s)",
+                 kind->library, rt->api->version, rt->api->compiled);
     rt->describe = cn_strdup(describe);
     *out = &rt->base;
     return 0;
 }
 
-static const char *
-runtime_describe(struct cn_runtime *rt)
+const char *
+cn_module_describe(struct cn_runtime *rt)
 {
     return cn_module_checked(rt)->describe;
 }
 
 /* Stored tensors carry their own names, types and shapes. */
-static uint32_t
-runtime_state_schema(struct cn_runtime *rt)
+uint32_t
+cn_module_state_schema(struct cn_runtime *rt)
 {
     (void)rt;
     return 1;
@@ -361,8 +240,8 @@ show_probe(const struct module_probe_result *probe)
     return out;
 }
 
-static void
-runtime_metadata(struct cn_runtime *base, struct cn_item *item)
+void
+cn_module_metadata(struct cn_runtime *base, struct cn_item *item)
 {
     struct module_runtime *rt = cn_module_checked(base);
     const struct cn_module_plan *plan = &rt->plan;
@@ -380,7 +259,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
         snprintf(key, sizeof(key), "%" PRIu32, n);
         json_object_set_new(cuts, key, json_integer(plan->rows[cn_module_plan_next(plan, n)]));
     }
-    json_object_set_new(root, "libtorch", json_string(rt->api->version));
+    json_object_set_new(root, rt->config.kind->library, json_string(rt->api->version));
     json_object_set_new(root, "method", json_string(rt->api->schema(rt->model)));
     json_object_set_new(root, "device", json_string(rt->device));
     json_object_set_new(root, "threads", json_integer(rt->config.threads));
@@ -394,44 +273,26 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     free(text);
 }
 
-static void
-runtime_drop(struct cn_runtime *rt, void *resume)
+void
+cn_module_drop(struct cn_runtime *rt, void *resume)
 {
     (void)rt;
     cn_assert(resume == NULL); /* no item ever says `more` */
 }
 
-static void
-runtime_state_free(struct cn_runtime *rt, void *state)
+void
+cn_module_state_free(struct cn_runtime *rt, void *state)
 {
     (void)rt;
     cn_module_state_destroy(state);
 }
 
-static void
-runtime_on_close(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
-                 enum cn_close_reason reason)
+void
+cn_module_on_close(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
+                   enum cn_close_reason reason)
 {
     (void)rt;
     (void)sequence_id;
     (void)state;
     (void)reason;
 }
-
-const struct cn_runtime_ops cn_torch_runtime_ops = {
-    .name = "torch",
-    .open = runtime_open,
-    .close = runtime_close,
-    .check_zygote = runtime_check_zygote,
-    .serve = runtime_serve,
-    .describe = runtime_describe,
-    .state_schema = runtime_state_schema,
-    .run = cn_module_run,
-    .drop = runtime_drop,
-    .metadata = runtime_metadata,
-    .state_encode = cn_module_state_encode,
-    .state_decode = cn_module_state_decode,
-    .state_free = runtime_state_free,
-    .on_close = runtime_on_close,
-    .report = runtime_report,
-};

@@ -4,7 +4,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module.h"
 
 struct module_state *
 cn_module_state_create(const struct module_runtime *rt)

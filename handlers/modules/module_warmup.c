@@ -1,7 +1,7 @@
 /* handlers/modules/module_warmup.c - runs a model with zeros before its first request. Worker's
  * thread.
  *
- * The first calls of TorchScript are slow (it profiles), so they are made here. Each bucket's time
+ * The first calls of a module are slow (TorchScript profiles), so they are made here. Each bucket's time
  * is measured for handlers/modules/module_plan.h. What the YAML says wrongly shows here, and so
  * when a model is registered.
  */
@@ -12,7 +12,7 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module.h"
 
 #define WARM_CALLS 3
 /* Of those that are measured the fastest counts. */
@@ -130,9 +130,9 @@ cn_module_warm_up(struct module_runtime *rt, struct cn_error *err)
     if (rc == 0 || rt->fixed)
         return rc;
     /* A size of our choice where the YAML says -1 may be none that the model takes. */
-    cn_log(CN_LOG_WARN,
-           "event=torch_warmup_failed model=%s version=%s warmup=%" PRIu32 " reason=%s",
-           rt->load->model_name, rt->load->model_version, rt->config.warmup,
+    cn_log(CN_LOG_WARN, "event=%s_warmup_failed model=%s version=%s warmup=%" PRIu32 " reason=%s",
+           rt->config.kind->runtime, rt->load->model_name, rt->load->model_version,
+           rt->config.warmup,
            cn_log_quote(err->message, strlen(err->message), quoted, sizeof(quoted)));
     memset(rt->plan.cost_us, 0, sizeof(rt->plan.cost_us));
     return 0;

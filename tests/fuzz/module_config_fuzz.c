@@ -1,9 +1,10 @@
-/* cn_fuzz: core config handlers/modules */
+/* cn_fuzz: core config handlers/torchscript */
 /* What a TorchScript model's YAML says: whatever is in it, what is taken fits the declarations. */
 #include <string.h>
 
 #include "core/errors/panic.h"
 #include "handlers/modules/module_config.h"
+#include "handlers/torchscript/torch_runtime.h"
 #include "tests/fuzz/fuzz.h"
 
 static void
@@ -34,7 +35,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
     if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
         return 0;
-    if (cn_module_config_parse(&config, doc, 24, &err) == 0) {
+    if (cn_module_config_parse(&config, &cn_torch_kind, doc, 24, &err) == 0) {
         check(&config);
         cn_module_config_fini(&config);
     } else {

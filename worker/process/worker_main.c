@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/log/log.h"
-#include "handlers/modules/module_runtime.h"
+#include "handlers/torchscript/torch_runtime.h"
 #include "proto/frame.h"
 #include "worker/worker.h"
 

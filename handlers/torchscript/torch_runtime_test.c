@@ -1,6 +1,6 @@
-/* handlers/modules/module_runtime_test.c - the runtime around a stand-in for libtorch
+/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch
  * (testdata/fake_library.c). */
-#include "handlers/modules/module_runtime.h"
+#include "handlers/torchscript/torch_runtime.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_program_path("modules/fake_library.so", library, sizeof(library));
+    test_program_path("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
     test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",

@@ -1,12 +1,14 @@
-/* handlers/modules/module_priv.h - what the files of the torch runtime share. Worker's
- * thread. */
-#ifndef CN_HANDLERS_MODULES_MODULE_PRIV_H
-#define CN_HANDLERS_MODULES_MODULE_PRIV_H
+/* handlers/modules/module.h - what the files of this folder and the kinds of modules share. Worker's thread. */
+#ifndef CN_HANDLERS_MODULES_MODULE_H
+#define CN_HANDLERS_MODULES_MODULE_H
+
+#include <stdio.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
 #include "handlers/modules/module_config.h"
+#include "handlers/modules/module_kind.h"
 #include "handlers/modules/module_plan.h"
 #include "handlers/modules/module_probe.h"
 #include "handlers/modules/module_runtime.h"
@@ -106,10 +108,6 @@ int cn_module_tensor_reserve(struct module_tensor *tensor, size_t bytes, struct 
 /* The state that a sequence begins with. `row` may bring it; NULL: a trial. */
 int cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
                           struct module_state **out, struct cn_error *err);
-int cn_module_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out,
-                           struct cn_error *err);
-int cn_module_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
-                           void **state, struct cn_error *err);
 
 /* module_batch.c */
 /* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
@@ -129,13 +127,13 @@ int cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t 
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */
 int cn_module_warm_up(struct module_runtime *rt, struct cn_error *err);
 
-/* module_run.c: the runtime's `run` */
-void cn_module_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
-
-/* Writes rt->error to the log as an `event` of the model. */
+/* Writes rt->error to the log; its event is KIND_`what`, such as torch_load_failed. */
 static inline void
-cn_module_log_error(const struct module_runtime *rt, const char *event)
+cn_module_log_error(const struct module_runtime *rt, const char *what)
 {
+    char event[64];
+
+    snprintf(event, sizeof(event), "%s_%s", rt->config.kind->runtime, what);
     cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
 }
 

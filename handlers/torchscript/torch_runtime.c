@@ -1,0 +1,179 @@
+/* handlers/torchscript/torch_runtime.c - TorchScript as a kind of module: its settings, its devices
+ * and how it is loaded. Worker's thread. */
+#include "handlers/torchscript/torch_runtime.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/memory/mem.h"
+#include "handlers/modules/module.h"
+#include "handlers/modules/module_runtime.h"
+#include "handlers/torchlib/torch_library.h"
+#include "handlers/torchlib/torch_message.h"
+
+static const char *const keys[] = {"submodule",      "method", "arguments", "results",
+                                   "attributes",     "set",    "buckets",   "deterministic",
+                                   "threads",        "fusion", "warmup",    "probe",
+                                   "strictBatching", "seed",   "nanPolicy"};
+
+static bool
+takes(enum cn_datatype type)
+{
+    return type != CN_DATATYPE_BYTES && type != CN_DATATYPE_UINT16 && type != CN_DATATYPE_UINT32 &&
+           type != CN_DATATYPE_UINT64;
+}
+
+static bool
+ends_with(const char *text, const char *ending)
+{
+    size_t len = strlen(text), n = strlen(ending);
+
+    return len >= n && strcmp(text + len - n, ending) == 0;
+}
+
+/* Workers take the devices in turns: those that the YAML names, or all that there are. */
+static int
+choose_device(struct module_runtime *rt, struct cn_error *err)
+{
+    const struct cn_module_config *config = &rt->config;
+    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
+    uint32_t count = 0;
+
+    if (!config->gpu)
+        return 0;
+    if (!config->n_devices && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
+        cn_module_log_error(rt, "load_failed");
+        return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
+    }
+    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
+             config->n_devices ? config->devices[turn % config->n_devices]
+                               : (uint32_t)(turn % count));
+    return 0;
+}
+
+/* Attributes that are state: what the module holds there, a tensor or a number. */
+static int
+look_at_attributes(struct module_runtime *rt, struct cn_error *err)
+{
+    struct cn_module_config *config = &rt->config;
+
+    for (uint32_t i = 0; i < config->n_attributes; i++) {
+        struct cn_module_attribute *attribute = &config->attributes[i];
+
+        if (attribute->state >= 0 &&
+            rt->api->attribute_kind(rt->model, attribute->name, &attribute->kind, rt->error,
+                                    CTT_ERROR_BYTES))
+            return cn_fail(err, CN_E_LOAD_FAILED, "torch.attributes of %s: %.*s", rt->load->handler,
+                           CN_STR_ARG(cn_torch_cause(rt->error, true)));
+    }
+    return 0;
+}
+
+static int
+load_model(struct module_runtime *rt, struct cn_error *err)
+{
+    const struct cn_module_config *config = &rt->config;
+    struct ctt_options options = {.device = rt->device,
+                                  .submodule = config->submodule,
+                                  .method = config->method,
+                                  .threads = (int32_t)config->threads,
+                                  .fusion = config->fusion};
+    struct cn_buf path;
+    int rc;
+
+    if ((rc = choose_device(rt, err)) != 0)
+        return rc;
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
+    cn_buf_append(&path, "", 1);
+    options.file = path.data;
+    rc = rt->api->load(&options, &rt->model, rt->error, CTT_ERROR_BYTES);
+    cn_buf_fini(&path);
+    if (rc == 0 && config->gpu)
+        memcpy(rt->base.device, rt->device, sizeof(rt->device));
+    if (rc == 0)
+        return look_at_attributes(rt, err);
+    cn_module_log_error(rt, "load_failed");
+    return cn_fail(err, CN_E_LOAD_FAILED, "libtorch %s cannot load %s as %s: %.*s",
+                   rt->api->version, rt->load->handler,
+                   ends_with(rt->load->handler, ".pt2")
+                       ? "a package of AOTInductor"
+                       : "TorchScript (torch.jit.script(model).save())",
+                   CN_STR_ARG(cn_torch_cause(rt->error, false)));
+}
+
+static int
+torch_load(struct module_runtime *rt, struct cn_error *err)
+{
+    int rc;
+
+    cn_module_progress(rt, "opening libtorch", 0, 0);
+    if ((rc = cn_torch_library_open(rt->load->torch_library, &rt->api, err)) != 0)
+        return rc;
+    cn_module_progress(rt, "reading the model", 0, 0);
+    return load_model(rt, err);
+}
+
+const struct cn_module_kind cn_torch_kind = {
+    .runtime = "torch",
+    .format = "TorchScript",
+    .model = "a TorchScript model",
+    .called = "a TorchScript method",
+    .method = "forward",
+    .library = "libtorch",
+    .metric = "Torch",
+    .keys = keys,
+    .n_keys = sizeof(keys) / sizeof(keys[0]),
+    .takes = takes,
+    .load = torch_load,
+};
+
+static int
+torch_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
+           struct cn_error *err)
+{
+    (void)config_json; /* the YAML itself says in which line a mistake is */
+    return cn_module_open(&cn_torch_runtime_ops, &cn_torch_kind, load, out, err);
+}
+
+/* Threads of an operator don't live on in a child, and libtorch would wait for them. */
+static int
+torch_check_zygote(const struct cn_load *load, struct cn_error *err)
+{
+    struct cn_module_config config;
+    uint32_t threads;
+    bool gpu;
+
+    if (cn_module_config_read(&config, &cn_torch_kind, load->model_dir, load->config_file,
+                              (uint32_t)load->batch_size, NULL) != 0)
+        return 0;
+    threads = config.threads;
+    gpu = config.gpu;
+    cn_module_config_fini(&config);
+    if (gpu)
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "deviceType is gpu: CUDA doesn't live through it");
+    if (threads > 1)
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
+    return 0;
+}
+
+/* In the process that serves: two that were forked from one would draw the same random numbers, as
+ * would one that comes in place of a dead one. */
+static void
+torch_serve(struct cn_runtime *base)
+{
+    struct module_runtime *rt = cn_module_checked(base);
+    uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + rt->load->worker_index;
+
+    if (!rt->config.has_seed)
+        seed = cn_torch_new_seed();
+    rt->api->seed(seed);
+}
+
+const struct cn_runtime_ops cn_torch_runtime_ops = {
+    .name = "torch",
+    .open = torch_open,
+    .check_zygote = torch_check_zygote,
+    .serve = torch_serve,
+    CN_MODULE_OPS,
+};
