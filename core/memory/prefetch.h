@@ -1,5 +1,5 @@
-/* core/memory/prefetch.h - tells the processor which memory will be used soon, so that a batch waits
- * for all its cache misses at once and not for each one by itself (decision 0019).
+/* core/memory/prefetch.h - tells the processor which memory will be used soon, so that a batch
+ * waits for all its cache misses at once and not for each one by itself (decision 0019).
  *
  * The functions of other files that are named prefetch all end here. They change nothing and return
  * nothing that an answer depends on. Switched by the tuning `prefetch`. Any thread. */

@@ -1,5 +1,5 @@
-/* handlers/lua/lua_collector.c - how Lua's garbage collector works (decision 0019). Worker's thread.
- * Switched by the tuning `lua-steps`. */
+/* handlers/lua/lua_collector.c - how Lua's garbage collector works (decision 0019). Worker's
+ * thread. Switched by the tuning `lua-steps`. */
 #include "core/tuning/tuning.h"
 #include "handlers/lua/lua_priv.h"
 

@@ -1,5 +1,5 @@
-/* handlers/lua/lua_prefetch.c - prefetches what Lua has of a batch's states (decision 0019). Worker's
- * thread.
+/* handlers/lua/lua_prefetch.c - prefetches what Lua has of a batch's states (decision 0019).
+ * Worker's thread.
  *
  * This is the only file that knows how Lua lays out a table. It relies on that for speed alone.
  * Switched by the tuning `lua-layout`, and by `prefetch` with everything else that prefetches. */

@@ -92,13 +92,13 @@ def check_v2(s, sums):
         answer = post(s, "identity", head + values.tobytes(), {"Inference-Header-Content-Length": str(len(head))})
         assert answer.content.endswith(values.tobytes()), answer.content[:200]
     with channel_of(s) as channel:
-        stub = stub_of(channel)
+        calls = stub_of(channel)
         asked = v2_request("identity", [("FP32", "FP32", [values.size])], [values.tobytes()])
-        assert stub.ModelInfer(asked, timeout=30).raw_output_contents[0] == values.tobytes()
+        assert calls.ModelInfer(asked, timeout=30).raw_output_contents[0] == values.tobytes()
         for number in (5, 6):
             more = {} if "v" in sums else {"sequence_start": True}
             sums["v"] = sums.get("v", 0) + number
-            answer = stub.ModelInfer(step("accumulator", number, "v", **more), timeout=30)
+            answer = calls.ModelInfer(step("accumulator", number, "v", **more), timeout=30)
             assert int.from_bytes(answer.raw_output_contents[0], "little") == sums["v"]
 
 

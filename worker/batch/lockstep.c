@@ -3,8 +3,8 @@
  *
  * Clients that were all answered at once send their next steps at once, so that from then on server
  * and worker only ever wait for each other. If a large batch saves the handler nothing, half of the
- * rows are taken instead: while these are answered and their clients' next steps are read, the other
- * half runs. From then on two groups of clients alternate. */
+ * rows are taken instead: while these are answered and their clients' next steps are read, the
+ * other half runs. From then on two groups of clients alternate. */
 #include "core/tuning/tuning.h"
 #include "worker/worker_priv.h"
 
