@@ -1,22 +1,23 @@
 /* worker/worker.c - the worker's loop: takes frames, runs batches, does the chores between them. It
  * owns everything in the process, and there is one thread.
  *
- * After start.c has loaded the model, serve() repeats four things until the server sends STOP or is
- * gone: it reads all frames that the socket holds, waiting only if there is nothing to do; it runs
- * one batch of the waiting rows, or one CLOSE or QUERY if that is first; it lets the store and the
- * sweep go on a little; and it does what its timers ask for (tick). Frames are read before each
- * batch, so that rows that came meanwhile join it.
+ * After start.c has loaded the model, cn_worker_turn is called until the server sends STOP or is
+ * gone. Each turn does four things: it reads all frames that the socket holds, waiting only if
+ * there is nothing to do; it runs one batch of the waiting rows, or one CLOSE or QUERY if that is
+ * first; it lets the store and the sweep go on a little; and it does what its timers ask for
+ * (tick). Frames are read before each batch, so that rows that came meanwhile join it.
  *
  * A worker never decides to end by itself. If the server is gone, nobody can get an answer any
  * more, so it ends without finishing its batch's output; what was committed is in the store. After
  * STOP it finishes what it has received, and its streams are told to end.
  *
- * An error that serve() returns (a malformed frame, no memory for a frame) ends the process. The
+ * An error that a turn returns (a malformed frame, no memory for a frame) ends the process. The
  * server then starts another worker and sends the unanswered rows again.
  */
 #include "worker/worker.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -382,55 +383,66 @@ idle_wait_ms(const struct cn_worker *worker)
     return next > now ? (int)(next - now) : 1;
 }
 
+/* Returns how long to wait for frames, at most max_wait_ms. */
 static int
-serve(struct cn_worker *worker, struct cn_error *err)
+wait_ms(const struct cn_worker *worker, int max_wait_ms)
 {
-    int rc = 0, wait_ms;
+    int ms = 0;
 
-    while (rc == 0) {
-        bool work = !cn_list_empty(&worker->pending);
-
-        if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
-            return rc;
-        if (worker->stopping && !work) {
-            if (!worker->stats_due)
-                return 0;
-            rc = stats_send(worker, err); /* what was counted since the last ones */
-            continue;
-        }
-        wait_ms = !work                      ? idle_wait_ms(worker)
-                  : held(worker)             ? HOLD_POLL_MS
-                  : worker->batch.incomplete ? idle_wait_ms(worker)
-                                             : 0;
-        if (!worker->stopping) {
-            rc = take_frames(worker, wait_ms, err);
-            if (rc != 0 || worker->channel.eof)
-                return rc;
-        }
-        if (!cn_list_empty(&worker->pending) && (worker->stopping || !held(worker))) {
-            rc = run_next(worker, err);
-            if (rc == 0 && worker->stateful) {
-                cn_store_drain_some(worker->states.store);
-                cn_states_sweep(&worker->states);
-            }
-        }
-        if (rc == 0)
-            rc = tick(worker, err);
-        if (worker->channel.eof)
-            return 0;
-    }
-    return rc;
+    if (cn_list_empty(&worker->pending))
+        ms = idle_wait_ms(worker);
+    else if (held(worker))
+        ms = HOLD_POLL_MS;
+    else if (worker->batch.incomplete)
+        ms = idle_wait_ms(worker);
+    return ms < max_wait_ms ? ms : max_wait_ms;
 }
 
-static void
-worker_fini(struct cn_worker *worker)
+int
+cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
+{
+    int rc;
+
+    if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
+        return rc;
+    if (worker->stopping && cn_list_empty(&worker->pending)) {
+        if (!worker->stats_due)
+            return 0;
+        rc = stats_send(worker, err); /* what was counted since the last ones */
+        return rc != 0 ? rc : 1;
+    }
+    if (!worker->stopping) {
+        rc = take_frames(worker, wait_ms(worker, max_wait_ms), err);
+        if (rc != 0 || worker->channel.eof)
+            return rc;
+    }
+    if (!cn_list_empty(&worker->pending) && (worker->stopping || !held(worker))) {
+        if ((rc = run_next(worker, err)) != 0)
+            return rc;
+        if (worker->stateful) {
+            cn_store_drain_some(worker->states.store);
+            cn_states_sweep(&worker->states);
+        }
+    }
+    if ((rc = tick(worker, err)) != 0)
+        return rc;
+    return !worker->channel.eof;
+}
+
+void
+cn_worker_close(struct cn_worker *worker)
 {
     struct cn_list *link;
 
     if (worker->streams.by_job)
         cn_streams_fini(worker);
-    while (!cn_list_empty(&worker->pending))
-        cn_worker_release(worker, cn_container_of(worker->pending.next, struct cn_pending, link));
+    while (!cn_list_empty(&worker->pending)) {
+        struct cn_pending *pending = cn_container_of(worker->pending.next, struct cn_pending, link);
+
+        if (pending->row)
+            cn_row_enter(pending, CN_ROW_IS_DROPPED);
+        cn_worker_release(worker, pending);
+    }
     while ((link = cn_list_pop_front(&worker->spare)) != NULL)
         cn_free(cn_container_of(link, struct cn_pending, link));
     cn_batch_fini(&worker->batch);
@@ -446,39 +458,48 @@ worker_fini(struct cn_worker *worker)
 }
 
 int
+cn_worker_open(struct cn_worker *worker, int fd, cn_runtime_find_fn find, char *title,
+               struct cn_error *err)
+{
+    int rc;
+
+    memset(worker, 0, sizeof(*worker));
+    worker->hold_file = getenv("CONTINUO_TEST_HOLD");
+    cn_channel_init(&worker->channel, fd);
+    cn_arena_init(&worker->load_arena);
+    cn_list_init(&worker->pending);
+    cn_list_init(&worker->spare);
+    rc = cn_worker_start(worker, find, title, err);
+    if (rc != 0 || worker->channel.eof)
+        return rc;
+    worker->maintained_ms = cn_now_ms();
+    worker->busy_us = busy_until_now(worker); /* STATS does not count the time of loading */
+    cn_streams_init(&worker->streams, worker->maintained_ms);
+    worker->rt->wake = cn_stream_wake;
+    worker->rt->worker = worker;
+    worker->rt->wheel = worker->streams.wheel;
+    rc = cn_worker_send_loaded(worker, 0, worker->rt->ops->describe(worker->rt), err);
+    cn_kill_pass(CN_KILL_LOADED);
+    return rc != 0 ? rc : stats_send(worker, err);
+}
+
+int
 cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
 {
-    struct cn_worker worker = {.hold_file = getenv("CONTINUO_TEST_HOLD")};
+    struct cn_worker worker;
     struct cn_error err = {0};
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
     int rc;
 
     cn_kill_arm();
-    cn_channel_init(&worker.channel, fd);
-    cn_arena_init(&worker.load_arena);
-    cn_list_init(&worker.pending);
-    cn_list_init(&worker.spare);
-    rc = cn_worker_start(&worker, find, title, &err);
-    if (rc != 0 || worker.channel.eof)
-        goto done;
-    worker.maintained_ms = cn_now_ms();
-    worker.busy_us = busy_until_now(&worker); /* STATS does not count the time of loading */
-    cn_streams_init(&worker.streams, worker.maintained_ms);
-    worker.rt->wake = cn_stream_wake;
-    worker.rt->worker = &worker;
-    worker.rt->wheel = worker.streams.wheel;
-    rc = cn_worker_send_loaded(&worker, 0, worker.rt->ops->describe(worker.rt), &err);
-    cn_kill_pass(CN_KILL_LOADED);
-    if (rc == 0)
-        rc = stats_send(&worker, &err);
-    if (rc == 0)
-        rc = serve(&worker, &err);
-
-done:
+    rc = cn_worker_open(&worker, fd, find, title, &err);
+    if (rc == 0 && !worker.channel.eof)
+        while ((rc = cn_worker_turn(&worker, INT_MAX, &err)) > 0)
+            ;
     if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* a model that cannot be forked: no failure */
         cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
                worker.load.model_name ? worker.load.model_name : "-",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
-    worker_fini(&worker);
+    cn_worker_close(&worker);
     return rc && err.code != CN_E_UNIMPLEMENTED ? 1 : 0;
 }

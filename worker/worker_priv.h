@@ -10,6 +10,7 @@
 #include "core/memory/arena.h"
 #include "core/time/timer_wheel.h"
 #include "proto/query.h"
+#include "worker/batch/row_phase.h"
 #include "worker/channel.h"
 #include "worker/sequence_state.h"
 #include "worker/worker.h"
@@ -23,6 +24,7 @@ struct cn_pending {
     const struct cn_close *closes;
     uint32_t n_closes;
     uint32_t id_hash;
+    uint8_t phase; /* enum cn_row_phase, if it is a row; cn_row_enter writes it */
     uint64_t deadline_ms;
     enum cn_stop_reason stop;
     struct cn_stream *stream; /* NULL: it has not begun, or does not stream */
@@ -37,12 +39,7 @@ struct cn_slot {
     struct cn_pending *pending;
     const struct cn_row *row;
     struct cn_item item;
-    bool run;       /* the handler gets it */
-    bool again;     /* the handler gets it once more, because its memory was used up */
-    bool pad;       /* not a request: it fills a place in a batch that the server built */
-    bool answered;  /* its answer is in the output already */
     bool ended;     /* the sequence ended with this step, and that is committed */
-    bool yields;    /* the handler goes on in a later batch */
     bool committed; /* committed at an earlier yield (load->continuous); it writes nothing more */
     struct cn_stream *stream;
     uint32_t answer_flags;
@@ -91,8 +88,7 @@ struct cn_stream {
     struct cn_list all;    /* worker->streams.all */
     struct cn_timer timer; /* its rest, or its time, is over */
     struct cn_slot slot;   /* while it is in no batch: the slot with which it left the last one */
-    bool joined;           /* it is in a batch, in a copy of `slot` */
-    struct cn_reply batch_reply; /* while joined: the reply of the batch's slot */
+    struct cn_reply batch_reply; /* while it is in a batch: the reply that its slot had before */
     bool told;                   /* the server knows that it streams */
     bool woken;                  /* cn_stream_wake was called during its turn: it must not rest */
     uint64_t deadline_ms, rest_until_ms;
@@ -108,6 +104,21 @@ struct cn_streams {
     struct cn_timer_wheel *wheel;
     uint64_t touched_ms; /* cn_now_ms() */
 };
+
+/* Is the slot's row in this phase? */
+static inline bool
+cn_slot_is(const struct cn_slot *slot, enum cn_row_phase phase)
+{
+    return slot->pending->phase == phase;
+}
+
+/* Does the slot hold padding, which fills a place in a batch that the server built? No client has
+ * sent it: the handler does not get the row itself, and nobody waits for an answer. */
+static inline bool
+cn_slot_is_padding(const struct cn_slot *slot)
+{
+    return slot->row->flags & CN_ROW_PAD;
+}
 
 struct cn_batch {
     struct cn_slot *slots; /* load->batch_size of them */
@@ -151,6 +162,19 @@ struct cn_worker {
     const char *hold_file; /* CONTINUO_TEST_HOLD */
 };
 
+/* worker.c */
+/* Opens a worker on the server's socket `fd`: waits for LOAD, opens the model and the store, sends
+ * LOADED. Returns 0, also when the server is gone (channel.eof), or an error. Call _close in each
+ * case. cn_worker_run says what `find` and `title` are. */
+int cn_worker_open(struct cn_worker *worker, int fd, cn_runtime_find_fn find, char *title,
+                   struct cn_error *err);
+/* One turn of the worker's loop: takes frames, for which it waits up to max_wait_ms if there is
+ * nothing to do, runs a batch, a CLOSE or a QUERY, and does what is due. Returns 1 if there is more
+ * to come; 0 at the end, after STOP or when the server is gone; or an error. */
+int cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err);
+/* Frees all that the worker holds. Rows without an answer are dropped. */
+void cn_worker_close(struct cn_worker *worker);
+
 /* start.c */
 /* Waits for LOAD and opens the model and the store. Returns 0, also when the server is gone
  * (channel.eof), or an error. The error has been sent to the server if the model or the store does
@@ -177,7 +201,8 @@ uint32_t cn_id_hash(struct cn_str id);
 /* Builds a batch of the waiting rows (up to the first CLOSE or QUERY), runs and answers it. Returns
  * 0, or the error for which the worker must stop. */
 int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
-/* Takes the entry out of its list and gives it back, with its reference to the block. */
+/* Takes the entry out of its list and gives it back, with its reference to the block. A row must
+ * be ANSWERED or DROPPED. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
 /* lockstep.c */
@@ -241,7 +266,8 @@ void cn_slot_hash(struct cn_slot *slot);
 
 /* commit.c */
 /* Encodes the records of the rows that succeeded, and writes them in one transaction. Slots whose
- * record could not be written have an error then. */
+ * record could not be written have an error then. All rows that need an answer, but have not
+ * yielded, are SETTLED after it. */
 void cn_batch_commit(struct cn_worker *worker);
 
 /* sequence_queries.c */
@@ -249,12 +275,16 @@ void cn_batch_commit(struct cn_worker *worker);
 void cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *query);
 
 /* answer_frames.c */
-/* Replaces what the handler answered by an error. */
+/* Makes the row DECIDED if it is not yet. */
+void cn_slot_decide(struct cn_slot *slot);
+/* Decides the row: an error replaces what the handler answered. */
 void cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Appends the frames of a slot's answer to the output: all of it, or what a stream has so far. */
+/* Appends the frames of a slot's answer to the output: all of it, or what a stream has so far. Then
+ * the row is ANSWERED, or still YIELDED. */
 void cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot);
-/* Appends the answer that the store holds, or the reason why it was not kept. */
+/* Appends the answer that the store holds, or the reason why it was not kept. Then the row is
+ * ANSWERED. */
 void cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record);
 /* Answers a job with an error without running it. */
 void cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char *message);

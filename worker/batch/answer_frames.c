@@ -30,6 +30,13 @@ cn_id_shown(struct cn_str id, char out[128])
 }
 
 void
+cn_slot_decide(struct cn_slot *slot)
+{
+    if (!cn_slot_is(slot, CN_ROW_IS_DECIDED))
+        cn_row_enter(slot->pending, CN_ROW_IS_DECIDED);
+}
+
+void
 cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
 {
     char message[CN_ERROR_MESSAGE_MAX];
@@ -39,7 +46,7 @@ cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
     cn_reply_fail(&slot->item.reply, code, "%s", message);
-    slot->run = false;
+    cn_slot_decide(slot);
 }
 
 /* Decodes the headers of a reply or a record, each of which is str16 name and str32 value. The
@@ -133,7 +140,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
     if (slot->stream)
         answer.flags |= CN_ANSWER_LIVE | (slot->committed ? CN_ANSWER_COMMITTED : 0u);
-    if (slot->yields) {
+    if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
         put_pieces(worker, slot, &answer, !slot->stream->told);
         slot->stream->told = true;
         return;
@@ -150,7 +157,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     answer.body = cn_buf_str(&reply->body);
     /* The body is not copied: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
-    slot->answered = true;
+    cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
 }
 
 void
@@ -202,6 +209,5 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
     }
     answer.flags |= CN_ANSWER_FINAL;
     put(worker, &answer);
-    slot->answered = true;
-    slot->run = false;
+    cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
 }

@@ -95,7 +95,7 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     const struct cn_stream *stream = slot->stream;
 
     record->answer_flags = slot->answer_flags;
-    if (slot->yields) {
+    if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
         record->flags |= CN_RECORD_ANSWER_STREAMED;
         return;
     }
@@ -251,20 +251,23 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_error *err = &batch->err;
+    const bool ran = cn_slot_is(slot, CN_ROW_IS_RAN) || cn_slot_is(slot, CN_ROW_IS_YIELDED);
     uint64_t answer_bytes = 0;
     char shown[128];
     int rc = 0;
 
+    if (cn_slot_is(slot, CN_ROW_IS_ANSWERED)) /* a stored answer, or padding */
+        return;
     if (slot->committed) {
         check_committed(slot);
         return;
     }
-    if (slot->run && slot->seq)
+    if (ran && slot->seq)
         slot->seq->state = slot->item.state;
-    if (slot->run && slot->item.reply.error_code == 0)
+    if (ran && slot->item.reply.error_code == 0)
         answer_bytes = answer_check(worker, slot);
-    if (slot->run && slot->item.reply.error_code == 0) {
-        if (!slot->seq || (slot->yields && !worker->load.continuous)) {
+    if (ran && slot->item.reply.error_code == 0) {
+        if (!slot->seq || (cn_slot_is(slot, CN_ROW_IS_YIELDED) && !worker->load.continuous)) {
             slot->write = CN_WRITE_NOTHING;
             return;
         }
@@ -431,35 +434,26 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     seq->hint = slot->hint;
     if (cn_record_has_key(&slot->record))
         cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
-    slot->committed = slot->yields;
+    slot->committed = cn_slot_is(slot, CN_ROW_IS_YIELDED);
     if (slot->answer_flags & CN_ANSWER_ENDED) {
         slot->ended = true; /* on_close is called once the answers have left */
         return;
     }
-    if (slot->yields)
+    if (slot->committed)
         return; /* the handler still works on this object, so other steps read the stored state */
     slot->seq = NULL;
     cn_states_put(&worker->states, seq, slot->state_bytes_len);
 }
 
-void
-cn_batch_commit(struct cn_worker *worker)
+/* Writes the prepared records, and lets memory follow the store. */
+static void
+commit_prepared(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_error *err = &batch->err;
-    uint64_t now = worker->stateful ? cn_wall_ms() : 0;
-    uint32_t writes = 0;
     char shown[128];
-    int rc = 0;
+    int rc = write_all(worker, err);
 
-    cn_buf_reset(&batch->records);
-    for (uint32_t i = 0; i < batch->n; i++) {
-        slot_prepare(worker, &batch->slots[i], now);
-        writes += batch->slots[i].write != CN_WRITE_NOTHING;
-    }
-    if (writes == 0)
-        return;
-    rc = write_all(worker, err);
     /* A reader that died may have kept LMDB's free pages from being used. If maintenance removes
      * one, there may be room now. */
     if (rc != 0 && cn_store_maintain(worker->states.store) > 0)
@@ -478,4 +472,24 @@ cn_batch_commit(struct cn_worker *worker)
         slot->answer_flags &= ~(uint32_t)CN_ANSWER_CLOSED_BEFORE;
         slot_drop(worker, slot);
     }
+}
+
+void
+cn_batch_commit(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    uint64_t now = worker->stateful ? cn_wall_ms() : 0;
+    uint32_t writes = 0;
+
+    cn_buf_reset(&batch->records);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        slot_prepare(worker, &batch->slots[i], now);
+        writes += batch->slots[i].write != CN_WRITE_NOTHING;
+    }
+    if (writes)
+        commit_prepared(worker);
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_RAN) ||
+            cn_slot_is(&batch->slots[i], CN_ROW_IS_DECIDED))
+            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_SETTLED);
 }

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "config/model/batching.h"
+#include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "proto/tensor.h"
@@ -146,10 +147,8 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     }
     slot->pending = pending;
     slot->row = slot->item.row = pending->row;
-    slot->answered = slot->ended = slot->yields = slot->committed = false;
+    slot->ended = slot->committed = false;
     slot->stream = NULL;
-    slot->pad = pending->row->flags & CN_ROW_PAD;
-    slot->answered |= slot->pad; /* nobody waits for its answer */
     slot->item.deadline_ms = pending->deadline_ms;
     slot->item.stop = CN_STOP_NONE;
     slot->item.resume = NULL;
@@ -158,6 +157,7 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
 void
 cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
 {
+    cn_assert(!pending->row || cn_row_phases[pending->phase].followers == 0);
     cn_list_remove(&pending->link);
     cn_block_unref(&worker->channel, pending->block);
     cn_list_push_front(&worker->spare, &pending->link);
@@ -200,6 +200,7 @@ choose(struct cn_worker *worker)
         if (pending->stop == CN_STOP_GONE && !pending->stream && !in_formed) {
             cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
                              "the client disconnected before the step ran");
+            cn_row_enter(pending, CN_ROW_IS_ANSWERED);
             cn_worker_release(worker, pending);
             continue;
         }
@@ -214,6 +215,9 @@ choose(struct cn_worker *worker)
     if (batch->incomplete) /* the other rows are on their way */
         batch->n = 0;
     batch->formed = batch->n > 1 && (batch->slots[0].row->flags & CN_ROW_JOINED);
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (!batch->slots[i].stream)
+            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_CHOSEN);
 }
 
 /* Adds the control tensors of models with Triton's sequence batching. They lie in the memory of the
@@ -226,7 +230,8 @@ add_controls(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (!slot->run || slot->stream || !(slot->row->flags & CN_ROW_STATEFUL))
+        if (!cn_slot_is(slot, CN_ROW_IS_READY) || slot->stream ||
+            !(slot->row->flags & CN_ROW_STATEFUL))
             continue;
         slot->item.row =
             cn_controls_add(worker->io, slot->row, slot->answer_flags & CN_ANSWER_OPENED,
@@ -295,34 +300,59 @@ has_fixed_rows(const struct cn_worker *worker)
            worker->io->batching->kind == CN_BATCHING_DIRECT;
 }
 
-/* Returns the last row that runs, or runs again; NULL: none does. Places behind it need no padding.
- */
+/* Returns the last row that is to be run; NULL: none is. Places behind it need no padding. */
 static const struct cn_slot *
-last_run(const struct cn_batch *batch, bool again)
+last_ready(const struct cn_batch *batch)
 {
     for (uint32_t i = batch->n; i-- > 0;)
-        if (again ? batch->slots[i].again : batch->slots[i].run)
+        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
             return &batch->slots[i];
     return NULL;
 }
 
-/* Collects the items for the handler's run, and returns their number. Rows that ask for a
- * description are answered here, one at a time, because they are rare. */
+/* Lets the handler describe itself for the rows that ask for it, one at a time, because they are
+ * rare. */
+static void
+describe(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!is_describe(slot) || !cn_slot_is(slot, CN_ROW_IS_READY))
+            continue;
+        worker->rt->ops->metadata(worker->rt, &slot->item);
+        cn_row_enter(slot->pending, CN_ROW_IS_RAN);
+    }
+}
+
+/* Collects the items for the handler's run, and returns their number. */
 static uint32_t
 collect(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    const struct cn_slot *last = has_fixed_rows(worker) ? last_run(batch, false) : NULL;
+    const struct cn_slot *last = has_fixed_rows(worker) ? last_ready(batch) : NULL;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (is_describe(&batch->slots[i]))
-            worker->rt->ops->metadata(worker->rt, &batch->slots[i].item);
-        else if (batch->slots[i].run)
+        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
             batch->items[n++] = &batch->slots[i].item;
         else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
             last = NULL;
     return n;
+}
+
+/* Calls the handler with what collect() has put into `items`. */
+static void
+run(struct cn_worker *worker, uint32_t n)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    worker->rt->ops->run(worker->rt, batch->items, n);
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
+            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_RAN);
 }
 
 /* Did the row fail because the handler's memory was full? Then the cache is emptied, the slot is
@@ -330,9 +360,10 @@ collect(struct cn_worker *worker)
 static bool
 begin_again(struct cn_worker *worker, struct cn_slot *slot)
 {
-    if (!slot->run || is_describe(slot) || slot->stream ||
+    if (!cn_slot_is(slot, CN_ROW_IS_RAN) || is_describe(slot) || slot->stream ||
         slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
         return false;
+    cn_row_enter(slot->pending, CN_ROW_IS_CHOSEN);
     cn_lru_clear(worker->states.lru);
     if (slot->seq)
         slot->seq->state = slot->item.state;
@@ -340,7 +371,7 @@ begin_again(struct cn_worker *worker, struct cn_slot *slot)
     cn_states_free(&worker->states, slot->closed_seq);
     reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     cn_batch_resolve_again(worker, slot);
-    return slot->run;
+    return cn_slot_is(slot, CN_ROW_IS_READY);
 }
 
 /* The handler's memory limit counts the cached states, too. When a row fails for it, the cached
@@ -349,24 +380,16 @@ static void
 run_again_after_memory(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    const struct cn_slot *last;
     bool any = false;
-    uint32_t n = 0;
 
     if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
         return;
     for (uint32_t i = 0; i < batch->n; i++)
-        any |= batch->slots[i].again = begin_again(worker, &batch->slots[i]);
+        any |= begin_again(worker, &batch->slots[i]);
     if (!any)
         return;
     drop_pads(worker);
-    last = has_fixed_rows(worker) ? last_run(batch, true) : NULL;
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->slots[i].again)
-            batch->items[n++] = &batch->slots[i].item;
-        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
-            last = NULL;
-    worker->rt->ops->run(worker->rt, batch->items, n);
+    run(worker, collect(worker));
 }
 
 /* Calls on_close for the sequences that have ended: after the commit, so that the handler is never
@@ -380,7 +403,7 @@ tell_closed(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (slot->yields && !slot->committed)
+        if (cn_slot_is(slot, CN_ROW_IS_YIELDED) && !slot->committed)
             continue;
         if (slot->closed_seq) {
             ops->on_close(worker->rt, slot->row->sequence_id, slot->closed_seq->state,
@@ -388,7 +411,7 @@ tell_closed(struct cn_worker *worker)
             cn_states_free(&worker->states, slot->closed_seq);
             slot->closed_seq = NULL;
         }
-        if (slot->ended && !slot->yields) {
+        if (slot->ended && !cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
             ops->on_close(worker->rt, slot->row->sequence_id, slot->seq->state, CN_CLOSE_ENDED);
             cn_states_free(&worker->states, slot->seq);
             slot->seq = NULL;
@@ -404,13 +427,13 @@ clean_up(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (slot->yields) {
+        if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
             cn_stream_park(worker, slot);
             continue;
         }
         if (slot->stream)
             cn_stream_end(worker, slot);
-        worker->rows += !slot->pad;
+        worker->rows += !cn_slot_is_padding(slot);
         cn_worker_release(worker, slot->pending);
         reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     }
@@ -438,22 +461,29 @@ stop_streams(struct cn_worker *worker)
     }
 }
 
+/* Notes in the report which jobs the handler has got. */
+static void
+name_jobs(struct cn_worker *worker, struct cn_report *report)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    if (!worker->load.report_jobs)
+        return;
+    report->job_ids = cn_arena_alloc(&batch->arena, batch->n * sizeof(*report->job_ids));
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_RAN) && !is_describe(&batch->slots[i]))
+            report->job_ids[report->n_jobs++] = batch->slots[i].row->job_id;
+}
+
 /* Appends the REPORT of a call, with what the handler measured since the last one. */
 static void
-put_report(struct cn_worker *worker, struct cn_report report)
+put_report(struct cn_worker *worker, struct cn_report *report)
 {
     struct cn_samples *samples = &worker->rt->samples;
 
-    report.n_samples = samples->n;
-    report.samples = samples->list;
-    if (worker->load.report_jobs) {
-        report.job_ids =
-            cn_arena_alloc(&worker->batch.arena, worker->batch.n * sizeof(*report.job_ids));
-        for (uint32_t i = 0; i < worker->batch.n; i++)
-            if (worker->batch.slots[i].run && !is_describe(&worker->batch.slots[i]))
-                report.job_ids[report.n_jobs++] = worker->batch.slots[i].row->job_id;
-    }
-    cn_frame_put_report(&worker->channel.out, &report);
+    report->n_samples = samples->n;
+    report->samples = samples->list;
+    cn_frame_put_report(&worker->channel.out, report);
     if (samples->n)
         cn_samples_clear(samples);
 }
@@ -484,8 +514,9 @@ int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
-    uint64_t begun_us = cn_now_us(), run_us = begun_us, done_us = begun_us;
-    uint32_t n, rows = 0;
+    uint64_t begun_us = cn_now_us(), run_us, done_us = 0;
+    struct cn_report report = {0};
+    uint32_t n;
     int rc;
 
     choose(worker);
@@ -494,28 +525,31 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     cn_kill_pass(CN_KILL_BATCH_READ);
     cn_batch_resolve(worker);
     add_controls(worker);
+    describe(worker);
     n = collect(worker);
     if (n) {
-        rows = count_requests(worker, n);
+        report.rows = n;
+        report.batch = count_requests(worker, n);
         run_us = cn_now_us();
-        worker->rt->ops->run(worker->rt, batch->items, n);
+        run(worker, n);
         run_again_after_memory(worker);
         done_us = cn_now_us();
+        report.before_us = run_us - begun_us;
+        report.handler_us = done_us - run_us;
         drop_pads(worker);
+        name_jobs(worker, &report);
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
     cn_batch_commit(worker);
     cn_batch_drop_failed(worker);
     stop_streams(worker);
-    if (n)
-        put_report(worker, (struct cn_report){.rows = n,
-                                              .batch = rows,
-                                              .before_us = run_us - begun_us,
-                                              .handler_us = done_us - run_us,
-                                              .after_us = cn_now_us() - done_us});
+    if (n) {
+        report.after_us = cn_now_us() - done_us;
+        put_report(worker, &report);
+    }
     for (uint32_t i = 0; i < batch->n; i++)
-        if (!batch->slots[i].answered)
+        if (!cn_slot_is(&batch->slots[i], CN_ROW_IS_ANSWERED))
             cn_slot_answer(worker, &batch->slots[i]);
     worker->channel.out_answers = true;
     rc = cn_channel_flush(&worker->channel, err);

@@ -38,7 +38,6 @@
 static void
 slot_reset(struct cn_slot *slot)
 {
-    slot->run = false;
     slot->write = CN_WRITE_NOTHING;
     slot->answer_flags = 0;
     slot->seq = slot->closed_seq = NULL;
@@ -57,8 +56,8 @@ slot_reset(struct cn_slot *slot)
 static void
 slot_run(struct cn_slot *slot, struct cn_sequence_state *seq)
 {
+    cn_row_enter(slot->pending, CN_ROW_IS_READY);
     slot->seq = seq;
-    slot->run = true;
     slot->item.state = seq->state;
     slot->item.step = seq->step;
     slot->generation = seq->generation;
@@ -362,8 +361,10 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence_sta
             cn_states_free(states, cached);
         return;
     }
-    if (cn_resolve_move(at, slot, &record, cached))
+    if (cn_resolve_move(at, slot, &record, cached)) {
+        cn_slot_decide(slot);
         return;
+    }
     if (live && !start) {
         cn_resolve_live(at, slot, &record, cached);
         return;
@@ -392,10 +393,12 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
     struct cn_sequence_state *cached;
 
     slot_reset(slot);
-    if (slot->pad)
+    if (cn_slot_is_padding(slot)) {
+        cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
         return;
+    }
     if (!(row->flags & CN_ROW_STATEFUL)) {
-        slot->run = true;
+        cn_row_enter(slot->pending, CN_ROW_IS_READY);
         return;
     }
     if (!at->worker->stateful) {
@@ -468,7 +471,7 @@ prefetch(struct cn_worker *worker)
     if (!worker->stateful)
         return;
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (!batch->slots[i].stream && !batch->slots[i].pad &&
+        if (!batch->slots[i].stream && !cn_slot_is_padding(&batch->slots[i]) &&
             (batch->slots[i].row->flags & CN_ROW_STATEFUL))
             keys[n++] = batch->slots[i].row->sequence_id;
         if (n < 2 || (n < CN_PREFETCH_MAX && i + 1 < batch->n))

@@ -209,7 +209,7 @@ cn_resolve_tell_moved(struct cn_slot *slot)
     const struct cn_move *move = slot->row->move;
     char text[300];
 
-    if (!slot->run || cn_resolve_move_of(slot->row) != CN_MOVE_TOLD)
+    if (!cn_slot_is(slot, CN_ROW_IS_READY) || cn_resolve_move_of(slot->row) != CN_MOVE_TOLD)
         return;
     snprintf(text, sizeof(text), "%s; from=%.*s",
              cn_close_reason_word((enum cn_close_reason)move->reason), CN_STR_ARG(move->version));

@@ -75,9 +75,12 @@ place(struct cn_stream *stream)
 
     if (can_go_on(stream, now_ms)) {
         cn_timer_cancel(&stream->timer);
+        cn_row_enter(stream->pending, CN_ROW_IS_WAITING);
         cn_list_push_back(&worker->pending, &stream->pending->link);
         return;
     }
+    if (stream->pending->phase != CN_ROW_IS_RESTING)
+        cn_row_enter(stream->pending, CN_ROW_IS_RESTING);
     if (now_ms < stream->rest_until_ms && stream->rest_until_ms < until_ms)
         until_ms = stream->rest_until_ms;
     cn_timer_set(worker->streams.wheel, &stream->timer, until_ms);
@@ -87,7 +90,7 @@ static void
 look_again(struct cn_stream *stream)
 {
     /* A stream that is in the batch or in the list is looked at when its turn is over. */
-    if (!cn_list_linked(&stream->pending->link))
+    if (stream->pending->phase == CN_ROW_IS_RESTING)
         place(stream);
 }
 
@@ -212,12 +215,10 @@ cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
 {
     struct cn_pending *pending = stream->pending;
 
+    cn_row_enter(pending, CN_ROW_IS_READY);
     stream->batch_reply = slot->item.reply;
-    stream->joined = true;
     stream->woken = false;
     *slot = stream->slot;
-    slot->yields = slot->answered = false;
-    slot->run = true;
     if (pending->stop == CN_STOP_NONE && cn_now_ms() >= stream->deadline_ms)
         pending->stop = CN_STOP_DEADLINE;
     slot->item.stop = pending->stop;
@@ -254,7 +255,16 @@ begin(struct cn_worker *worker, struct cn_slot *slot)
     cn_list_push_back(&worker->streams.all, &stream->all);
     cn_timer_init(&stream->timer, time_came);
     cn_buf_init(&stream->kept, 0);
+    /* The stream takes the reply of the batch's slot, which gets a new one when this batch is over.
+     */
+    cn_reply_init(&stream->batch_reply, worker->load.answer_max_bytes);
     stream->deadline_ms = worker->load.stream_ms ? cn_now_ms() + worker->load.stream_ms : CN_NEVER;
+    /* A stream that is committed at its end keeps its sequence object for long. If another step of
+     * the sequence is run meanwhile, that step gets an object and a hint of its own, but the store
+     * allows one hint for a key. Without a hint, the commit of the stream looks at the store and
+     * finds that it has lost. */
+    if (slot->seq && !worker->load.continuous)
+        slot->seq->hint = (struct cn_store_hint){0};
     slot->stream = slot->pending->stream = stream;
     cn_table_insert(worker->streams.by_job, stream);
 }
@@ -267,13 +277,13 @@ cn_batch_note_yields(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (!slot->run || !slot->item.reply.more)
+        if (!cn_slot_is(slot, CN_ROW_IS_RAN) || !slot->item.reply.more)
             continue;
         if (slot->item.stop != CN_STOP_NONE) {
             give_up(worker, slot);
             continue;
         }
-        slot->yields = true;
+        cn_row_enter(slot->pending, CN_ROW_IS_YIELDED);
         if (!slot->stream)
             begin(worker, slot);
     }
@@ -287,11 +297,10 @@ cn_batch_drop_failed(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (!slot->yields || slot->item.reply.error_code == 0)
+        if (!cn_slot_is(slot, CN_ROW_IS_SETTLED) || !slot->item.resume)
             continue;
         worker->rt->ops->drop(worker->rt, slot->item.resume);
         slot->item.resume = NULL;
-        slot->yields = false;
     }
 }
 
@@ -332,11 +341,7 @@ cn_stream_park(struct cn_worker *worker, struct cn_slot *slot)
     if (slot->item.reply.body.cap > CN_REPLY_KEEP_BYTES)
         cn_buf_fini(&slot->item.reply.body);
     stream->slot = *slot;
-    if (stream->joined)
-        slot->item.reply = stream->batch_reply;
-    else /* the stream takes the reply of the batch's slot, which gets a new one */
-        cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
-    stream->joined = false;
+    slot->item.reply = stream->batch_reply;
     if (worker->stopping && stream->pending->stop == CN_STOP_NONE)
         stream->pending->stop = CN_STOP_ENDED;
     cn_list_remove(&stream->pending->link);
@@ -360,10 +365,8 @@ cn_stream_end(struct cn_worker *worker, struct cn_slot *slot)
     struct cn_stream *stream = slot->stream;
 
     cn_assert(!slot->item.resume);
-    if (stream->joined) {
-        cn_reply_fini(&slot->item.reply);
-        slot->item.reply = stream->batch_reply;
-    }
+    cn_reply_fini(&slot->item.reply);
+    slot->item.reply = stream->batch_reply;
     /* If the step was committed earlier, this object was the stream's own: later steps have read
      * the stored state. */
     cn_states_free(&worker->states, slot->seq);
@@ -390,6 +393,7 @@ cn_streams_fini(struct cn_worker *worker)
         cn_states_free(&worker->states, stream->slot.closed_seq);
         cn_reply_fini(&stream->slot.item.reply);
         destroy(stream);
+        cn_row_enter(pending, CN_ROW_IS_DROPPED);
         cn_worker_release(worker, pending);
     }
     cn_table_destroy(streams->by_job);

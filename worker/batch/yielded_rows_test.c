@@ -439,6 +439,30 @@ committed_stream_is_overtaken(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
+/* The server does not send the next step of a sequence while one streams that is not committed. If
+ * it did, or a second worker ran that step, the stream must not write over it: its step fails. */
+static void
+uncommitted_stream_that_was_overtaken_fails(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    c->load.idle_ms = 0; /* so that the record is not written in between */
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    assert_string_equal(client_step(c, 1, "a", "5", 0, 0).body, "5");
+    go(c, 2, "a", "stream 9", 0);
+    expect_piece(c, 2, "1", false);
+    assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "6");
+    cancel(c, 2, CN_STOP_GONE);
+    piece = next_piece(c);
+    assert_true(piece.final);
+    assert_int_equal(piece.code, CN_E_CONFLICT);
+    assert_string_equal(client_step(c, 4, "a", "0", 0, 0).body, "6");
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
 /* Another step may end the streams of its sequence, of its own and of none else. */
 static void
 step_stops_streams_of_its_sequence(void **state)
@@ -641,6 +665,7 @@ main(void)
         STREAM(resting_row_comes_again),
         STREAM(streaming_sequence_is_not_swept),
         STREAM(committed_stream_is_overtaken),
+        STREAM(uncommitted_stream_that_was_overtaken_fails),
         STREAM(step_stops_streams_of_its_sequence),
         STREAM(end_of_the_sequence_stops_its_streams),
         STREAM(last_step_of_a_sequence_may_stream),
