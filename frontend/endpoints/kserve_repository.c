@@ -11,7 +11,7 @@
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
-#include "kserve/models/repository_index.h"
+#include "kserve/models/kserve_index.h"
 #include "kserve/plain.h"
 #include "kserve/repository_requests.h"
 #include "management/repository/repository.h"

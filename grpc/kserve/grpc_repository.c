@@ -11,7 +11,7 @@
 #include "grpc/error_status.h"
 #include "grpc/services.h"
 #include "grpc/unary.h"
-#include "kserve/models/repository_index.h"
+#include "kserve/models/kserve_index.h"
 #include "kserve/repository_requests.h"
 #include "management/repository/repository.h"
 

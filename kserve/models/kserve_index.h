@@ -1,7 +1,7 @@
-/* kserve/models/repository_index.h - the index of the v2 protocol's model repository, whatever
+/* kserve/models/kserve_index.h - the index of the v2 protocol's model repository, whatever
  * transport asks. On the request's loop. */
-#ifndef CN_KSERVE_MODELS_REPOSITORY_INDEX_H
-#define CN_KSERVE_MODELS_REPOSITORY_INDEX_H
+#ifndef CN_KSERVE_MODELS_KSERVE_INDEX_H
+#define CN_KSERVE_MODELS_KSERVE_INDEX_H
 
 struct cn_buf;
 struct cn_repository_order;

@@ -1,5 +1,5 @@
-/* kserve/models/repository_index.c - see the header. */
-#include "kserve/models/repository_index.h"
+/* kserve/models/kserve_index.c - see the header. */
+#include "kserve/models/kserve_index.h"
 
 #include "core/memory/buf.h"
 #include "kserve/repository_requests.h"
