@@ -13,8 +13,8 @@
  * from its beginning, and nodes from its end. A branch's node has a key and a child page, a leaf's
  * node a key and a value. A value of more than about half a page is in overflow pages.
  *
- * The first walk counts and describes problems; the second one (walk->visitor is set) shows entries
- * instead. */
+ * The first walk counts and describes problems. The second one (walk->receiver is set) passes the
+ * entries to the receiver instead. */
 #include "store/lmdb/lmdb_check.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ struct walk {
     struct db pieces;
     bool has_pieces, overlaps, stopped, failed;
     struct cn_lmdb_report *report;
-    const struct cn_lmdb_visitor *visitor; /* NULL in the first walk */
+    const struct cn_lmdb_receiver *receiver; /* NULL in the first walk */
 };
 
 /* --- problems --- */
@@ -115,7 +115,7 @@ problem(struct walk *walk, const char *fmt, ...)
     char text[200];
     va_list args;
 
-    if (walk->visitor || report->problems++ >= PROBLEMS_SHOWN)
+    if (walk->receiver || report->problems++ >= PROBLEMS_SHOWN)
         return;
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
@@ -389,9 +389,9 @@ key_has_its_form(enum which which, struct cn_str key)
 static void
 show(struct walk *walk, struct cn_str key, struct cn_str value)
 {
-    if (walk->visitor)
-        walk->visitor->entry(walk->visitor->ctx, walk->which == DB_PIECES, key,
-                             walk->report->values_sure ? value : (struct cn_str){NULL, 0});
+    if (walk->receiver)
+        walk->receiver->entry(walk->receiver->ctx, walk->which == DB_PIECES, key,
+                              walk->report->values_sure ? value : (struct cn_str){NULL, 0});
 }
 
 /* Checks an entry of a sequence, a piece or a note by its seal. A wrong seal of the key means that
@@ -416,8 +416,8 @@ take_entry(struct walk *walk, const struct node *node)
         return;
     }
     if (seal == CN_LMDB_SEAL_VALUE)
-        walk->report->lost_values += !walk->visitor;
-    show(walk, node->key, seal == CN_LMDB_SEAL_WHOLE ? value : (struct cn_str){NULL, 0});
+        walk->report->lost_values += !walk->receiver;
+    show(walk, node->key, seal == CN_LMDB_SEAL_INTACT ? value : (struct cn_str){NULL, 0});
 }
 
 static void
@@ -612,7 +612,7 @@ walk_all(struct walk *walk)
     trees_whole = walk_db(walk, DB_MAIN, &walk->meta.dbs[1]);
     if (!walk->stopped && walk->has_pieces)
         trees_whole = walk_db(walk, DB_PIECES, &walk->pieces) && trees_whole;
-    if (walk->visitor) {
+    if (walk->receiver) {
         if (report->free_known && !report->keys_known)
             search_pages(walk);
         return;
@@ -662,11 +662,11 @@ cn_lmdb_check(int fd, struct cn_lmdb_report *out, struct cn_error *err)
 }
 
 int
-cn_lmdb_visit(int fd, const struct cn_lmdb_report *report, const struct cn_lmdb_visitor *visitor,
+cn_lmdb_visit(int fd, const struct cn_lmdb_report *report, const struct cn_lmdb_receiver *receiver,
               struct cn_error *err)
 {
     struct cn_lmdb_report copy = *report;
-    struct walk walk = {.fd = fd, .report = &copy, .visitor = visitor};
+    struct walk walk = {.fd = fd, .report = &copy, .receiver = receiver};
 
     return run(&walk, err);
 }

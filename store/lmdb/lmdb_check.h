@@ -9,7 +9,7 @@
  * by its seal (lmdb_seal.h). Reading is bounded by the file's size; memory is two bits for each
  * page and one page for each level.
  *
- * A damaged file is walked a second time with a visitor, which gets the entries that are certain.
+ * A damaged file is walked a second time with a receiver, which gets the entries that are certain.
  * LMDB never writes to a page in use: it writes a copy and frees the old page. So pages of older
  * states are in the list of free pages, and a whole entry in any other page is the newest one of
  * its key, even if no page leads to it any more. This holds while the newest meta page and the list
@@ -35,9 +35,9 @@ struct cn_lmdb_report {
     struct cn_buf text; /* the first problems, separated by "; " */
 };
 
-/* Gets each entry. `pieces`: it is of the database of pieces. `value` is as in LMDB, with its seal;
- * ptr NULL: the value is lost and only the key is known. */
-struct cn_lmdb_visitor {
+/* Its function `entry` is called for each entry. `pieces`: the entry is in the database of pieces.
+ * `value` is as in LMDB, with its seal; ptr NULL: the value is lost and only the key is known. */
+struct cn_lmdb_receiver {
     void (*entry)(void *ctx, bool pieces, struct cn_str key, struct cn_str value);
     void *ctx;
 };
@@ -47,9 +47,9 @@ struct cn_lmdb_visitor {
  * CN_E_STATE_STORE: the file cannot be read. */
 int cn_lmdb_check(int fd, struct cn_lmdb_report *out, struct cn_error *err);
 /* Walks through the file once more, with the report of cn_lmdb_check, and shows each certain entry
- * to the visitor; some entries are shown twice. */
+ * to the receiver; some entries are shown twice. */
 int cn_lmdb_visit(int fd, const struct cn_lmdb_report *report,
-                  const struct cn_lmdb_visitor *visitor, struct cn_error *err);
+                  const struct cn_lmdb_receiver *receiver, struct cn_error *err);
 void cn_lmdb_report_fini(struct cn_lmdb_report *report);
 
 #endif

@@ -148,7 +148,7 @@ look(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
     shown->keys++;
     if (!value.ptr)
         return;
-    assert_int_equal(cn_lmdb_seal_check(key, value), CN_LMDB_SEAL_WHOLE);
+    assert_int_equal(cn_lmdb_seal_check(key, value), CN_LMDB_SEAL_INTACT);
     shown->values++;
     if (value.len > CN_LMDB_SEAL_BYTES)
         memcpy(&word, value.ptr, 4);
@@ -257,7 +257,7 @@ damage_is_found_or_harms_nobody(void **state)
     for (unsigned n = 0; n < 2000; n++) {
         struct cn_lmdb_report report;
         struct shown shown = {0};
-        const struct cn_lmdb_visitor visitor = {look, &shown};
+        const struct cn_lmdb_receiver receiver = {look, &shown};
 
         harm(fd, n);
         assert_int_equal(cn_lmdb_check(fd, &report, NULL), 0);
@@ -265,7 +265,7 @@ damage_is_found_or_harms_nobody(void **state)
             expect_all(*state);
         } else {
             found++;
-            assert_int_equal(cn_lmdb_visit(fd, &report, &visitor, NULL), 0);
+            assert_int_equal(cn_lmdb_visit(fd, &report, &receiver, NULL), 0);
             if (shown.older)
                 fail_msg("trial %u shows an older value: %.*s", n,
                          CN_STR_ARG(cn_buf_str(&report.text)));

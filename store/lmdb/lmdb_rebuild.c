@@ -54,7 +54,7 @@ is_format(struct cn_str key)
     return cn_str_eq(key, format);
 }
 
-/* The visitor: copies one entry to where it belongs. The format's entry is left out, since the new
+/* The receiver: copies one entry to where it belongs. The format's entry is left out, since the new
  * store has its own. */
 static void
 take_entry(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
@@ -122,7 +122,7 @@ cn_lmdb_rebuild(const struct cn_lmdb_options *options, int fd, const struct cn_l
                 struct cn_store **out, struct cn_lmdb_rebuilt *rebuilt, struct cn_error *err)
 {
     struct filling filling = {.rebuilt = rebuilt};
-    const struct cn_lmdb_visitor visitor = {take_entry, &filling};
+    const struct cn_lmdb_receiver receiver = {take_entry, &filling};
     struct cn_store *store;
     int rc;
 
@@ -132,7 +132,7 @@ cn_lmdb_rebuild(const struct cn_lmdb_options *options, int fd, const struct cn_l
         return rc;
     filling.lmdb = cn_lmdb_of(store);
     if ((rc = cn_lmdb_begin(store, err)) == 0)
-        rc = cn_lmdb_visit(fd, report, &visitor, err);
+        rc = cn_lmdb_visit(fd, report, &receiver, err);
     if (rc == 0 && filling.rc != 0)
         rc = cn_lmdb_fail(filling.lmdb, filling.rc, "rebuild", err);
     if (rc == 0)

@@ -12,7 +12,7 @@
 #define CN_LMDB_SEAL_BYTES 8
 
 enum cn_lmdb_seal {
-    CN_LMDB_SEAL_WHOLE,
+    CN_LMDB_SEAL_INTACT,
     CN_LMDB_SEAL_VALUE, /* the key is right and the value is altered */
     CN_LMDB_SEAL_KEY,   /* the key is altered, or there is no seal */
 };
@@ -39,7 +39,8 @@ cn_lmdb_seal_check(struct cn_str key, struct cn_str sealed)
     cn_lmdb_seal(key, (struct cn_str){sealed.ptr, len}, ours);
     if (memcmp(ours, sealed.ptr + len, 4) != 0)
         return CN_LMDB_SEAL_KEY;
-    return memcmp(ours + 4, sealed.ptr + len + 4, 4) == 0 ? CN_LMDB_SEAL_WHOLE : CN_LMDB_SEAL_VALUE;
+    return memcmp(ours + 4, sealed.ptr + len + 4, 4) == 0 ? CN_LMDB_SEAL_INTACT
+                                                          : CN_LMDB_SEAL_VALUE;
 }
 
 #endif
