@@ -31,6 +31,9 @@ struct cn_reply {
     uint16_t status; /* the handler's choice, with an error_code too; 0: 200, or the error's own */
     bool end_sequence; /* the handler ends the sequence with this step */
     bool stop_streams; /* streams of the sequence's earlier steps must end */
+    /* With an error_code: the handler has lost the state, so the sequence is closed, and the client
+     * is told why. CN_CLOSE_WORKER_LOST; 0: the sequence stays as it was. */
+    uint8_t close_reason;
     /* The handler is not done. The pieces in `chunks` leave now, `body` is empty, and run() gets
      * the item again when rest_ms have passed; with CN_NEVER after rt->wake(). */
     bool more;

@@ -186,7 +186,9 @@ enum cn_close_reason {
     CN_CLOSE_DELETED = 6,
     CN_CLOSE_UNLOADED = 7,
     CN_CLOSE_MOVED = 8, /* it lives on in another version */
-    CN_CLOSE_RESET = 9  /* another version began it anew */
+    CN_CLOSE_RESET = 9, /* another version began it anew */
+    CN_CLOSE_WORKER_LOST =
+        10 /* its handler kept the state in the memory of a worker that is gone */
 };
 /* "ended", "idle", ...; "unknown" for other numbers. */
 const char *cn_close_reason_word(enum cn_close_reason reason);

@@ -125,7 +125,7 @@ read_move(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
     move->record = cn_read_str32(reader);
     row->move = move;
     if (reader->bad || move->op < CN_MOVE_LOOK || move->op > CN_MOVE_TOLD ||
-        move->reason > CN_CLOSE_RESET || !(row->flags & CN_ROW_STATEFUL) ||
+        move->reason > CN_CLOSE_WORKER_LOST || !(row->flags & CN_ROW_STATEFUL) ||
         (move->reason == 0) != (move->op != CN_MOVE_BURY && move->op != CN_MOVE_TOLD))
         return bad_payload(err, "BATCH");
     return 0;

@@ -42,8 +42,8 @@ cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct
         closes[i].generation = cn_read_u64(&reader);
         reason = cn_read_u8(&reader);
         closes[i].sequence_id = cn_read_str16(&reader);
-        if (reason < CN_CLOSE_ENDED || reason > CN_CLOSE_RESET || closes[i].sequence_id.len == 0 ||
-            closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
+        if (reason < CN_CLOSE_ENDED || reason > CN_CLOSE_WORKER_LOST ||
+            closes[i].sequence_id.len == 0 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
             return bad_payload(err, "CLOSE");
         closes[i].reason = (enum cn_close_reason)reason;
     }
@@ -163,8 +163,9 @@ cn_frame_get_closed(const struct cn_frame *frame, struct cn_closed *out, struct 
 const char *
 cn_close_reason_word(enum cn_close_reason reason)
 {
-    static const char *const words[] = {"unknown",   "ended",   "idle",     "lifetime", "evicted",
-                                        "cancelled", "deleted", "unloaded", "moved",    "reset"};
+    static const char *const words[] = {"unknown", "ended",     "idle",       "lifetime",
+                                        "evicted", "cancelled", "deleted",    "unloaded",
+                                        "moved",   "reset",     "worker_lost"};
 
     return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
 }

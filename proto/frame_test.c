@@ -605,7 +605,7 @@ a_row_may_move_a_sequence(void **state)
                {CN_MOVE_TOLD + 1, CN_CLOSE_MOVED, CN_ROW_STATEFUL},
                {CN_MOVE_BURY, 0, CN_ROW_STATEFUL},
                {CN_MOVE_LOOK, CN_CLOSE_MOVED, CN_ROW_STATEFUL},
-               {CN_MOVE_TOLD, CN_CLOSE_RESET + 1, CN_ROW_STATEFUL},
+               {CN_MOVE_TOLD, CN_CLOSE_WORKER_LOST + 1, CN_ROW_STATEFUL},
                {CN_MOVE_LOOK, 0, 0}};
     struct cn_frame frame;
     size_t begun, i;
@@ -648,12 +648,13 @@ a_close_needs_an_id_and_a_known_reason(void **state)
     frame = the_frame(CN_FRAME_CLOSE);
     buf.data[CN_FRAME_HEADER_BYTES + 8] = 0;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), CN_E_PROTOCOL);
-    buf.data[CN_FRAME_HEADER_BYTES + 8] = CN_CLOSE_RESET + 1;
+    buf.data[CN_FRAME_HEADER_BYTES + 8] = CN_CLOSE_WORKER_LOST + 1;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), CN_E_PROTOCOL);
     buf.data[CN_FRAME_HEADER_BYTES + 8] = CN_CLOSE_RESET;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_string_equal(cn_close_reason_word(CN_CLOSE_UNLOADED), "unloaded");
     assert_string_equal(cn_close_reason_word(CN_CLOSE_RESET), "reset");
+    assert_string_equal(cn_close_reason_word(CN_CLOSE_WORKER_LOST), "worker_lost");
     assert_string_equal(cn_close_reason_word(CN_CLOSE_ENDED), "ended");
     assert_string_equal(cn_close_reason_word((enum cn_close_reason)200), "unknown");
 }

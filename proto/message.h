@@ -133,8 +133,9 @@ enum cn_answer_flags {
     /* with OPENED: the new sequence replaces one that had expired (sequence.onExpired) */
     CN_ANSWER_RESTARTED_IDLE = 1u << 7,
     CN_ANSWER_RESTARTED_LIFETIME = 1u << 8,
-    CN_ANSWER_ELSEWHERE = 1u << 16, /* to CN_ROW_ASK and CN_ROW_MOVE: it does not live here */
-    CN_ANSWER_HERE = 1u << 17,      /* it lives here and was not changed; or it was imported */
+    CN_ANSWER_WORKER_LOST = 1u << 9, /* with CLOSED_BEFORE: this row closed it (worker_lost) */
+    CN_ANSWER_ELSEWHERE = 1u << 16,  /* to CN_ROW_ASK and CN_ROW_MOVE: it does not live here */
+    CN_ANSWER_HERE = 1u << 17,       /* it lives here and was not changed; or it was imported */
     /* With ELSEWHERE: what the store holds instead; `opened_wall_ms` and `step` are set too. */
     CN_ANSWER_PENDING = 1u << 18, /* an import that no plain row has confirmed */
     CN_ANSWER_MOVED = 1u << 19,   /* it was moved away from here; for a tombstone with another

@@ -202,6 +202,9 @@ fake_step(struct cn_item *item)
     } else if (strcmp(text, "fail") == 0) {
         state->sum += 1000;
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "asked to");
+    } else if (strcmp(text, "lost") == 0) {
+        cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "asked to");
+        item->reply.close_reason = CN_CLOSE_WORKER_LOST;
     } else if (strncmp(text, "grow ", 5) == 0) {
         state->extra += (uint32_t)atoi(text + 5);
         cn_buf_puts(&item->reply.body, "grown");

@@ -125,6 +125,31 @@ answer_too_large_to_keep_is_said(void **state)
     client_stop(c);
 }
 
+/* Where the handler kept a state in the memory of another process, the client learns that it is
+ * gone. */
+static void
+a_lost_state_closes_its_sequence(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a", "5", 0, 0);
+    assert_string_equal(got.body, "5");
+    got = client_step(c, 2, "a", "lost", 0, 0);
+    assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
+    assert_non_null(strstr(got.body, "(worker_lost)"));
+    assert_true(has(got.flags, CN_ANSWER_WORKER_LOST));
+    assert_true(has(got.flags, CN_ANSWER_CLOSED_BEFORE));
+    got = client_step(c, 3, "a", "5", 0, 0);
+    assert_string_equal(fake.closed, "a:worker_lost:5 ");
+    assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
+    assert_false(has(got.flags, CN_ANSWER_WORKER_LOST)); /* counted once */
+    got = client_step(c, 4, "a", "7", CN_ROW_START, 0);
+    assert_string_equal(got.body, "7");
+    client_stop(c);
+}
+
 /* A failed step is not saved, in memory neither. */
 static void
 failed_step_changes_nothing(void **state)
@@ -961,6 +986,7 @@ main(void)
         WORKER(same_job_again_is_replayed),
         WORKER(answer_too_large_to_keep_is_said),
         WORKER(failed_step_changes_nothing),
+        WORKER(a_lost_state_closes_its_sequence),
         WORKER(limits_hold),
         WORKER(start_opens_a_new_generation),
         WORKER(idle_sequence_expires_with_its_reason),

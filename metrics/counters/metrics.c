@@ -52,8 +52,8 @@ static const struct {
 
 /* The words of enum cn_close_reason. */
 static const char *const reasons[CN_VALUES_REASONS] = {
-    NULL,        "ended",   "idle",     "lifetime", "evicted",
-    "cancelled", "deleted", "unloaded", "moved",    "reset"};
+    NULL,      "ended",    "idle",  "lifetime", "evicted",    "cancelled",
+    "deleted", "unloaded", "moved", "reset",    "worker_lost"};
 
 static uint64_t
 get(const struct cn_metrics *metrics, unsigned at)

@@ -201,6 +201,9 @@ count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool a
     if (ended && (sequence->known || (answer->flags & CN_ANSWER_OPENED)) &&
         !(answer->flags & (CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE)))
         cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_ENDED);
+    if (answer->flags & CN_ANSWER_WORKER_LOST)
+        cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED,
+                                CN_CLOSE_WORKER_LOST);
 }
 
 /* Starts the total clock. It counts from the opening, which may have been long before this server's

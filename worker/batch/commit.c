@@ -22,6 +22,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/log/log.h"
 #include "core/time/clock.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
@@ -246,6 +247,46 @@ record_import(struct cn_worker *worker, struct cn_slot *slot)
         cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
 }
 
+/* The handler has lost the state of a live sequence: it kept it in the memory of another worker.
+ * The sequence is closed instead of beginning from nothing unnoticed. */
+static void
+close_lost(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
+{
+    struct cn_sequence_state *seq = slot->seq;
+    struct cn_error *err = &worker->batch.err;
+    char shown[128];
+    int code;
+
+    slot->record = (struct cn_record){
+        .generation = seq->generation,
+        .step = seq->step,
+        .last_job = seq->last_job,
+        .opened_wall_ms = seq->opened_wall_ms,
+        .last_wall_ms = seq->last_wall_ms,
+        .schema = worker->rt->ops->state_schema(worker->rt),
+        .keys = cn_sequence_keys(seq),
+    };
+    cn_states_bury(&worker->states, &slot->record, CN_CLOSE_WORKER_LOST, now, false);
+    code = cn_fail_gone(&worker->states, slot->row->sequence_id, &slot->record, err);
+    cn_slot_fail(slot, code, "%s", err->message);
+    cn_log(CN_LOG_WARN, "event=sequence_lost model=%s version=%s sequence=%s reason=worker_lost",
+           worker->load.model_name, worker->load.model_version,
+           cn_id_shown(slot->row->sequence_id, shown));
+    slot->closed_seq = seq;
+    slot->closed_reason = CN_CLOSE_WORKER_LOST;
+    slot->seq = NULL;
+    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST;
+    slot->write = CN_WRITE_TOMBSTONE;
+}
+
+static bool
+is_lost(const struct cn_slot *slot)
+{
+    return slot->run && slot->seq && slot->item.reply.error_code != 0 &&
+           slot->item.reply.close_reason == CN_CLOSE_WORKER_LOST && slot->had_record &&
+           !slot->had_tombstone && !(slot->answer_flags & CN_ANSWER_OPENED);
+}
+
 static void
 slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
 {
@@ -276,6 +317,8 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
     } else if (slot->import && !slot->stream && slot->item.reply.error_code == 0) {
         record_import(worker, slot);
         slot->write = CN_WRITE_IMPORT;
+    } else if (is_lost(slot)) {
+        close_lost(worker, slot, now);
     } else if (slot->write != CN_WRITE_TOMBSTONE) {
         slot_drop(worker, slot);
         return;
@@ -469,7 +512,7 @@ commit_prepared(struct cn_worker *worker)
         }
         cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
                      cn_id_shown(slot->row->sequence_id, shown), err->message);
-        slot->answer_flags &= ~(uint32_t)CN_ANSWER_CLOSED_BEFORE;
+        slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
         slot_drop(worker, slot);
     }
 }

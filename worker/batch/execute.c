@@ -122,6 +122,7 @@ reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
     reply->error_code = 0;
     reply->status = 0;
     reply->end_sequence = reply->stop_streams = reply->head_out = false;
+    reply->close_reason = 0;
     for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
         cn_buf_reset(bufs[i]);
         if (bufs[i]->cap > CN_REPLY_KEEP_BYTES)

@@ -221,7 +221,7 @@ cn_resolve_refuses(const struct cn_row *row, unsigned reason)
     if (cn_resolve_left_by_swap(reason))
         return !(row->flags & CN_ROW_ANY_VERSION);
     return reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME || reason == CN_CLOSE_DELETED ||
-           reason == CN_CLOSE_EVICTED;
+           reason == CN_CLOSE_EVICTED || reason == CN_CLOSE_WORKER_LOST;
 }
 
 bool
