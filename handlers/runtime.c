@@ -1,4 +1,4 @@
-/* handlers/runtime.c - finds a runtime by its name; replies. Worker's thread. */
+/* handlers/runtime.c - replies. Worker's thread. */
 #include "handlers/runtime.h"
 
 #include <stdarg.h>
@@ -6,17 +6,6 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
-
-const struct cn_runtime_ops *
-cn_runtime_find(const char *name)
-{
-    static const struct cn_runtime_ops *const all[] = {&cn_lua_runtime_ops, &cn_c_runtime_ops};
-
-    for (size_t i = 0; name && i < sizeof(all) / sizeof(all[0]); i++)
-        if (strcmp(all[i]->name, name) == 0)
-            return all[i];
-    return NULL;
-}
 
 void
 cn_reply_init(struct cn_reply *reply, size_t answer_max_bytes)

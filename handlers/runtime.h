@@ -1,4 +1,5 @@
-/* handlers/runtime.h - the interface between a worker and a handler runtime: Lua, C, TorchScript.
+/* handlers/runtime.h - the interface between a worker and a handler runtime: Lua, C, TorchScript,
+ * Python.
  *
  * There is one runtime instance in a worker process, and one thread. A runtime never sees the
  * store: it gets a sequence's state as an object of its own, and turns objects to bytes and back
@@ -71,7 +72,7 @@ struct cn_item {
 struct cn_runtime; /* the first member of each runtime's own struct */
 
 struct cn_runtime_ops {
-    const char *name; /* "lua", "c", "torch" */
+    const char *name; /* "lua", "c", "torch", "python" */
     /* Loads the model that `load` describes; `load` must outlive the runtime. `config_json` is the
      * model's whole YAML as one JSON object ("" or "{}" without one). The worker makes it, because
      * handlers/ may not include config/; it is valid during the call only. Errors name the file and
@@ -117,6 +118,10 @@ struct cn_runtime_ops {
     /* Called about once a second after batches: puts what the runtime has counted into rt->samples.
      * May be NULL. */
     void (*report)(struct cn_runtime *rt);
+    /* Called between batches: does at once what is ready apart from requests, and waits for
+     * nothing. The worker calls it soon after event_fd has become readable, and after a timer of
+     * the runtime in the wheel. May be NULL. */
+    void (*poll)(struct cn_runtime *rt);
 };
 
 struct cn_runtime {
@@ -136,6 +141,9 @@ struct cn_runtime {
     char warning[CN_WARNING_MAX];
     struct cn_tensor_state *tensor_state; /* set if tensor_state.c lies over `ops`; else NULL */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
+    /* A descriptor for which the worker waits besides its socket, once the runtime has set it; 0:
+     * none. When it is readable, ops->poll is called. */
+    int event_fd;
     /* Set by the worker once the model is open; NULL before. wake() makes run() get an item soon
      * that rests with CN_NEVER. Handlers' timers are in the wheel, and are called between batches.
      */

@@ -17,6 +17,7 @@
 #ifndef CN_PROTO_FRAME_H
 #define CN_PROTO_FRAME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/errors/error.h"
@@ -75,7 +76,7 @@ struct cn_state_specs; /* state_tensors.h */
     STR(model_dir)         /* absolute path of the unpacked archive */                             \
     STR(handler)           /* file in model_dir, or ""; torch: the model */                        \
     STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
-    STR(runtime)           /* "lua", "c" or "torch" */                                             \
+    STR(runtime)           /* "lua", "c", "torch" or "python" */                                   \
     STR(store_dir)         /* absolute, exists; "" with durability none */                         \
     STR(torch_library)     /* absolute; "": beside the worker's program */                         \
     NUM(worker_index)      /* 1, 2, ... within the model version */                                \
@@ -118,6 +119,9 @@ struct cn_load {
     /* The declared state tensors. They are not in the frame: the worker reads them from the model's
      * YAML. NULL: the model declares none, and the handler makes its own state. */
     const struct cn_state_specs *state;
+    /* Not in the frame either, and read from the same YAML: the model declares inputs and outputs.
+     */
+    bool typed;
     /* Not in the frame either: while it loads, the runtime may call this to say what it does. May
      * be NULL. */
     void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);

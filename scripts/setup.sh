@@ -16,8 +16,9 @@ packages=(
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
-  file       # scripts/package.sh: CPack asks it which files are programs
-  python3    # CMake asks for it: the lint tests run in it
+  file        # scripts/package.sh: CPack asks it which files are programs
+  python3     # CMake asks for it: the lint tests run in it
+  python3-dev # the headers for the worker of Python models; without them the rest is built
 )
 test_packages=(
   alsa-utils      # its spoken WAV files are the data of examples/speech

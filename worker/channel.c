@@ -200,9 +200,11 @@ make_room(struct cn_channel *channel, struct cn_error *err)
 static void
 wait_readable(const struct cn_channel *channel, int timeout_ms)
 {
-    struct pollfd watched = {.fd = channel->fd, .events = POLLIN};
+    struct pollfd watched[] = {{.fd = channel->fd, .events = POLLIN},
+                               {.fd = channel->event_fd, .events = POLLIN}};
 
-    poll(&watched, 1, timeout_ms); /* whatever it says, the recv after it says it better */
+    /* Whatever it says, the recv after it says it better. */
+    poll(watched, channel->event_fd ? 2 : 1, timeout_ms);
 }
 
 static ssize_t

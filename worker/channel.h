@@ -29,9 +29,10 @@ void cn_block_ref(struct cn_block *block);
 
 struct cn_channel {
     int fd;
-    bool eof;    /* the server is gone */
-    bool more;   /* the last read filled its block, so there may be more to read */
-    bool waited; /* the last read had to wait for its first byte */
+    int event_fd; /* a wait for the first byte also ends when this is readable; 0: none */
+    bool eof;     /* the server is gone */
+    bool more;    /* the last read filled its block, so there may be more to read */
+    bool waited;  /* the last read had to wait for its first byte */
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;

@@ -311,9 +311,9 @@ fake_metadata(struct cn_runtime *rt, struct cn_item *item)
 }
 
 const struct cn_runtime_ops fake_ops = {
-    "fake",        fake_open,     fake_close,  fake_describe, fake_schema,
-    fake_run,      fake_drop,     fake_encode, fake_decode,   fake_free,
-    fake_metadata, fake_on_close, NULL,        NULL,          NULL,
+    "fake",    fake_open,   fake_close,  fake_describe, fake_schema,   fake_run,
+    fake_drop, fake_encode, fake_decode, fake_free,     fake_metadata, fake_on_close,
+    NULL,      NULL,        NULL,        NULL,
 };
 
 static inline const struct cn_runtime_ops *

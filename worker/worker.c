@@ -342,6 +342,10 @@ tick(struct cn_worker *worker, struct cn_error *err)
     }
     if (cn_timer_wheel_next_ms(worker->streams.wheel) <= now)
         cn_timer_wheel_advance(worker->streams.wheel, now);
+    if (worker->rt->event_fd) {
+        worker->channel.event_fd = worker->rt->event_fd;
+        worker->rt->ops->poll(worker->rt);
+    }
     if (cn_streams_count(&worker->streams) > 0) {
         cn_streams_touch(worker);
         worker->stats_due = true;

@@ -361,6 +361,12 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
             continue; /* model_state.c reads it */
         if (prefix[0] == '\0' && (cn_batching_owns(value) || cn_instances_own(value)))
             continue; /* batching.c and instances.c read them */
+        if (prefix[0] == '\0' && cn_str_eq(value->key, CN_STR("python"))) {
+            /* management/models/python_models.c reads it */
+            if (value->kind == CN_YAML_STRING && value->text.len > 0)
+                continue;
+            return wrong_value(walk, "python", value, "the path or the name of an interpreter");
+        }
         /* A key with a dot or a NUL in it is not an option: "a.b" does not mean b in a. */
         if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
             memchr(value->key.ptr, '\0', value->key.len) == NULL)

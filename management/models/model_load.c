@@ -30,6 +30,7 @@
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
 #include "core/tuning/tuning.h"
+#include "management/models/python_models.h"
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
 #include "management/state/clock_watch.h"
@@ -108,8 +109,8 @@ is_runtime(const char *word)
            (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
 }
 
-/* Is it a runtime of TorchServe? Its users' scripts name them; they say nothing about our
- * handlers. */
+/* Is it a runtime of TorchServe? Archivers write "python" whatever the handler is, so these words
+ * say nothing: the name of the handler's file decides. */
 static bool
 is_torchserve_runtime(const char *word)
 {
@@ -127,7 +128,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         wanted = NULL;
     if (wanted && !is_runtime(wanted))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Invalid RuntimeType value: %s (this server runs lua, c and torch)", wanted);
+                       "Invalid RuntimeType value: %s (this server runs lua, c, torch and python)",
+                       wanted);
     if (!*about->handler)
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "Model %s has no handler: its manifest or the register call must name one",
@@ -140,16 +142,39 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         about->runtime = cn_strdup("lua");
     else if (ends_with(about->handler, ".so"))
         about->runtime = cn_strdup("c");
+    else if (cn_is_python_handler(about->handler, manifest))
+        about->runtime = cn_strdup("python");
     else if (absent)
         about->runtime = cn_strdup("lua");
     else
-        return cn_fail(
-            err, CN_E_INVALID_MODEL,
-            "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
-            "(.lua) and C (.so), and TorchScript models (runtime torch), but not Python; "
-            "docs/handlers.md shows how to write it in Lua",
-            about->name, about->handler, manifest ? manifest : "unknown");
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "model %s has the handler %s (runtime %s): this server runs handlers in "
+                       "Python (.py), Lua (.lua) and C (.so), and TorchScript models (runtime "
+                       "torch)",
+                       about->name, about->handler, manifest ? manifest : "unknown");
     return 0;
+}
+
+static bool
+is_python(const struct cn_model_about *about)
+{
+    return about->runtime && strcmp(about->runtime, "python") == 0;
+}
+
+/* Is the handler's file in the archive? The name of a Python handler may have a function behind the
+ * file's name, or stand for a handler of TorchServe, which is in no archive. */
+static int
+check_handler(const struct cn_model_about *about, struct cn_error *err)
+{
+    char *file;
+    int rc;
+
+    if (!is_python(about))
+        return check_file(about, "handler", about->handler, err);
+    file = cn_python_handler_file(about->handler);
+    rc = file ? check_file(about, "handler", file, err) : 0;
+    cn_free(file);
+    return rc;
 }
 
 static void
@@ -187,13 +212,34 @@ read_yaml(const struct cn_model_about *about, struct cn_yaml_doc **doc, struct c
 }
 
 static int
-apply_yaml(struct cn_model_about *about, struct cn_error *err)
+find_python(struct cn_model_about *about, struct cn_yaml_doc *doc,
+            const struct cn_server_config *server, struct cn_error *err)
+{
+    char *wanted;
+    int rc;
+
+    if (!is_python(about))
+        return 0;
+    wanted = cn_python_wanted(doc);
+    rc = cn_python_find(wanted, about->dir, server->python, &about->python, &about->python_package,
+                        err);
+    cn_free(wanted);
+    return rc;
+}
+
+static int
+apply_yaml(struct cn_model_about *about, const struct cn_server_config *server,
+           struct cn_error *err)
 {
     struct cn_yaml_doc *doc;
     int rc = read_yaml(about, &doc, err);
 
-    if (rc || !doc)
+    if (!rc)
+        rc = find_python(about, doc, server, err);
+    if (rc || !doc) {
+        cn_yaml_destroy(doc);
         return rc;
+    }
     rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
     if (!rc)
         rc = cn_model_io_parse(doc, &about->io, err);
@@ -358,7 +404,7 @@ make_config(struct cn_model_about *about, const struct cn_model_request *request
     by_default = config->min_workers;
     rc = request->config ? override_yaml(about, request->config, err) : 0;
     if (!rc)
-        rc = apply_yaml(about, err);
+        rc = apply_yaml(about, server, err);
     /* A YAML that only says maxWorkers also bounds the default of minWorkers. */
     if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
         config->max_workers < by_default)
@@ -476,7 +522,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     if (!rc)
         rc = choose_runtime(&about, request->runtime, manifest.runtime, absent, err);
     if (!rc && !absent)
-        rc = check_file(&about, "handler", about.handler, err);
+        rc = check_handler(&about, err);
     if (!rc)
         rc = make_config(&about, request, server, at_startup, err);
     cn_free(stem);
@@ -503,6 +549,8 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->handler);
     cn_free(about->config_file);
     cn_free(about->runtime);
+    cn_free(about->python);
+    cn_free(about->python_package);
     cn_free(about->torch_library);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};

@@ -34,7 +34,9 @@ struct cn_model_about {
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
     char *handler, *config_file;   /* files in dir; "" where there is none. torch: the handler
                                     * is the model itself */
-    char *runtime;                 /* "lua", "c" or "torch" */
+    char *runtime;                 /* "lua", "c", "torch" or "python" */
+    char *python, *python_package; /* absolute: the interpreter, and the folder with the package
+                                    * that it runs; NULL for other runtimes */
     char *torch_library;           /* absolute; "": the one beside the worker */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */

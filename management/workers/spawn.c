@@ -48,6 +48,10 @@ static const char *const allowed[] = {
     "GLIBC_TUNABLES",
     "OMP_*",
     "CUDA_VISIBLE_DEVICES",
+    "PYTHON*",
+    "PYENV_*",
+    "VIRTUAL_ENV",
+    "CONDA_*",
     "CONTINUO_LOG_LEVEL",
     "CONTINUO_TEST_*",
     "CONTINUO_WORKER_*",
@@ -173,7 +177,9 @@ set_attributes(posix_spawnattr_t *attributes)
 static int
 start(const struct cn_spawn_spec *spec, int socket_fd, int print_fd, pid_t *pid)
 {
-    char *argv[] = {(char *)"continuo-worker", (char *)spec->label, NULL};
+    char *by_itself[] = {(char *)"continuo-worker", (char *)spec->label, NULL};
+    char *by_script[] = {(char *)spec->program, (char *)spec->script, (char *)spec->label, NULL};
+    char **argv = spec->script ? by_script : by_itself;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     char **environment;

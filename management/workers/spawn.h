@@ -16,6 +16,7 @@
 
 struct cn_spawn_spec {
     const char *program; /* absolute */
+    const char *script;  /* what the program, an interpreter, runs; NULL: it is the worker itself */
     const char *label;   /* "counter/1.0#1": shown by ps */
     const char *dir;     /* its working folder */
     int lock_fd;         /* inherited as CN_WORKER_LOCK_FD; -1: none */

@@ -289,7 +289,9 @@ cn_worker_start_alone(struct cn_worker_process *worker)
     int rc;
 
     cn_worker_label(worker, label, sizeof label);
-    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program,
+    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->about->python ? spec->about->python
+                                                                         : spec->program,
+                                          .script = spec->about->python_package,
                                           .label = label,
                                           .dir = spec->about->dir,
                                           .lock_fd = spec->lock_fd},

@@ -21,8 +21,16 @@ trap 'rm -f /tmp/continuo-headers.$$' EXIT
 
 # Lua's, libyaml's ... headers may lie where only pkg-config knows.
 read -ra outside <<<"$(pkg-config --cflags lua5.4 msgpack libarchive jansson 2>/dev/null)"
+# Python's headers are wanted only for the worker of Python models.
+if pkg-config --exists python3; then
+    read -ra python <<<"$(pkg-config --cflags python3)"
+    outside+=("${python[@]}")
+    with_python=1
+fi
 for header in */*.h */*/*.h; do
     case $header in build/* | tests/* | include/* | examples/* | */testdata/*) continue ;; esac
+    case $header in handlers/python/py_api.h | handlers/python/py_priv.h)
+        [ -n "${with_python-}" ] || continue ;; esac
     alone C17 "$header" "$cc" -x c -std=gnu17 -D_GNU_SOURCE -Wstrict-prototypes \
         -Wno-unused-function ${outside[@]+"${outside[@]}"}
 done

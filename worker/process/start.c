@@ -60,6 +60,7 @@ io_read(struct cn_worker *worker, struct cn_error *err)
     if (rc == 0)
         rc = cn_batching_parse(doc, worker->load.model_name, worker->io, err);
     cn_yaml_destroy(doc);
+    worker->load.typed = worker->io != NULL;
     if (rc == 0 && load->stateful && worker->io && worker->io->state.n > 0)
         worker->load.state = &worker->io->state;
     return rc;
@@ -115,10 +116,10 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     int rc = 0;
 
     if (!ops)
-        return cn_fail(
-            err, CN_E_LOAD_FAILED,
-            "model %s needs the runtime \"%s\", but this worker has only lua, c and torch",
-            load->model_name, load->runtime);
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "model %s needs the runtime \"%s\", which this worker does not have: it is "
+                       "the worker of other models, or of another version of the server",
+                       load->model_name, load->runtime);
     if (load->zygote && !ops->check_zygote)
         rc = cn_fail(err, CN_E_UNIMPLEMENTED, "the runtime %s does not support it", ops->name);
     else if (load->zygote)

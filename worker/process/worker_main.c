@@ -1,17 +1,12 @@
 /* worker/process/worker_main.c - continuo-worker, started by the server with a socket as descriptor
  * 3. */
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/log/log.h"
 #include "handlers/torchscript/torch_runtime.h"
 #include "proto/frame.h"
+#include "worker/process/confine.h"
 #include "worker/worker.h"
 
 /* Descriptor 4 is the server's lock of its state folder: it is only kept open, so that a new server
@@ -30,27 +25,6 @@ usage(FILE *out)
     return out == stdout ? 0 : 2;
 }
 
-/* A worker ends with its server, gains no rights, leaves no core file, and leaves signals to the
- * server: a ^C or a service manager's SIGTERM reaches the whole group, but the server drains first.
- */
-static int
-confine(void)
-{
-    const struct rlimit none = {0, 0};
-
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        setrlimit(RLIMIT_CORE, &none) != 0) {
-        perror("continuo-worker: cannot confine itself");
-        return -1;
-    }
-    close_range(FIRST_FOREIGN_FD, ~0u, 0);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    return 0;
-}
-
 static const struct cn_runtime_ops *
 find_runtime(const char *name)
 {
@@ -62,15 +36,7 @@ find_runtime(const char *name)
 int
 main(int argc, char **argv)
 {
-    socklen_t len = sizeof(int);
-    const char *level = getenv("CONTINUO_LOG_LEVEL");
-    int type, parsed;
-
-    cn_log_set_program("worker");
-    cn_log_set_one_line(
-        true); /* the server reads each line, and writes it as an event of its own */
-    if (level && (parsed = cn_log_level_parse(level)) >= 0)
-        cn_log_set_level((enum cn_log_level)parsed);
+    cn_worker_log_begin();
     if (argc == 3 && strcmp(argv[1], "--check-store") == 0)
         return cn_worker_check_store(argv[2], false);
     if (argc == 3 && strcmp(argv[1], "--mend-store") == 0)
@@ -84,9 +50,10 @@ main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return usage(stdout);
     /* Other words are for ps: which model and which worker this is. */
-    if (getsockopt(CN_WORKER_FD, SOL_SOCKET, SO_TYPE, &type, &len) != 0 || type != SOCK_STREAM)
+    if (!cn_worker_has_socket())
         return usage(stderr);
-    if (confine() != 0)
+    if (cn_worker_confine() != 0)
         return 1;
+    close_range(FIRST_FOREIGN_FD, ~0u, 0);
     return cn_worker_run(CN_WORKER_FD, find_runtime, argc > 1 ? argv[1] : NULL);
 }

@@ -1,0 +1,119 @@
+/* handlers/python/py_priv.h - what the files of the Python runtime share.
+ *
+ * There is one interpreter in a worker process. The worker's loop runs in the interpreter's main
+ * thread, without its lock (the GIL): a runtime's function takes the lock when it begins and gives
+ * it back when it ends, so that threads which a handler has started run while the worker waits.
+ *
+ * Functions here are called with the lock held. Those that return a PyObject * give a new
+ * reference, or NULL with an exception set, unless they say otherwise.
+ */
+#ifndef CN_HANDLERS_PYTHON_PY_PRIV_H
+#define CN_HANDLERS_PYTHON_PY_PRIV_H
+
+#include "handlers/python/py_api.h"
+
+#include "core/memory/buf.h"
+#include "core/time/timer_wheel.h"
+#include "handlers/python/py_runtime.h"
+#include "handlers/runtime.h"
+
+#define PY_RT_MAGIC 0x50595254u
+
+/* The functions of the handler's program (python/continuo/types.py); NULL: it has none. */
+#define PY_PROGRAM_FUNCTIONS(F) F(init) F(step) F(batch) F(close) F(migrate) F(describe)
+
+struct py_rt {
+    struct cn_runtime base; /* first: cn_runtime is what the worker holds */
+    uint32_t magic;
+    char *model, *version;
+    bool stateful; /* the handler keeps a state */
+    bool pickle;   /* state_format = "pickle" */
+    uint32_t schema;
+    size_t state_max_bytes;
+    PyObject *program;
+#define PY_FIELD(name) PyObject *name;
+    PY_PROGRAM_FUNCTIONS(PY_FIELD)
+#undef PY_FIELD
+    /* Functions of continuo._runtime. */
+    PyObject *request;        /* the class Request */
+    PyObject *render;         /* a reply that is no text and no bytes */
+    PyObject *open_stream;    /* what a step returned, as a stream; or None */
+    PyObject *report;         /* an exception, for the client and the log */
+    PyObject *turn;           /* one turn of the asyncio loop */
+    const void *newest;       /* the state of the newest sequence: only its address counts */
+    const struct cn_row *row; /* of the step that runs, for the log; NULL between steps */
+    bool looping;             /* the asyncio loop exists */
+    bool loop_due;            /* one of its timers is due, or something can go on at once */
+    struct cn_timer loop_timer;
+    char describe_text[64];
+};
+
+/* py_gil.c: takes and gives back the interpreter's lock in the worker's thread. */
+void cn_py_enter(void);
+void cn_py_leave(void);
+/* True in the thread that runs the worker. */
+bool cn_py_is_worker_thread(void);
+
+/* py_row.c: the worker's row under a request. */
+struct py_row {
+    PyObject ob_base;
+    struct py_rt *rt;
+    const struct cn_row *row; /* NULL: the request is over */
+    struct cn_item *item;     /* NULL: between two calls */
+    uint64_t job_id, deadline_ms, step;
+    enum cn_stop_reason stop;
+    bool fresh;
+    PyObject *body;  /* NULL: not asked for yet */
+    PyObject *later; /* list of pieces that were sent between two calls; NULL: none */
+};
+/* Makes the type; -1 with an exception set. */
+int cn_py_row_init(void);
+struct py_row *cn_py_row_new(struct py_rt *rt, struct cn_item *item);
+/* The item runs again. Moves what was sent meanwhile into its reply; -1 with an exception set. */
+int cn_py_row_resume(struct py_row *row, struct cn_item *item);
+/* The call is over, and the item is gone until the next one. */
+void cn_py_row_rest(struct py_row *row);
+/* The request is over: its bytes belong to others from now on. */
+void cn_py_row_end(struct py_row *row);
+
+/* py_reply.c: fill a reply from what a handler gave. 0, or -1 with an exception set. */
+int cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
+int cn_py_add_piece(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
+/* Raises the message of `err` as a ValueError. Returns -1. */
+int cn_py_raise(const struct cn_error *err);
+
+/* py_error.c: turns the exception that is set into a failed reply, and logs it. */
+void cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply);
+/* The same into `err`, with `code` if the handler has failed. Returns the code. */
+int cn_py_fail_error(struct py_rt *rt, int code, struct cn_error *err);
+
+/* py_step.c: runs a batch. */
+void cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n);
+/* Ends a stream that is given up. */
+void cn_py_drop(struct py_rt *rt, void *resume);
+
+/* py_loop.c: turns of the asyncio loop. One turn runs what can run, and waits for nothing. */
+void cn_py_loop_turn(struct py_rt *rt);
+/* Called between batches, without the lock. */
+void cn_py_loop_poll(struct cn_runtime *rt);
+/* The loop was made, and its events can be waited for with this descriptor. */
+void cn_py_loop_begin(struct py_rt *rt, int fd);
+
+/* py_state_write.c, py_state_read.c: a state to bytes and back. Encode appends to `out`; 0, or -1
+ * with an exception set. max_bytes 0: no limit; a larger state raises OverflowError. */
+int cn_py_state_write(PyObject *state, bool pickle, size_t max_bytes, struct cn_buf *out);
+PyObject *cn_py_state_read(struct cn_str bytes, bool pickle);
+/* Gets the functions of continuo._state; -1 with an exception set. */
+int cn_py_state_write_init(PyObject *module);
+int cn_py_state_read_init(PyObject *module);
+
+/* py_module.c: the runtime that is open; NULL: none. */
+extern struct py_rt *cn_py_rt;
+
+static inline struct py_rt *
+cn_py_rt_of(struct cn_runtime *rt)
+{
+    return (struct py_rt *)rt;
+}
+
+#endif

@@ -1,0 +1,336 @@
+/* handlers/python/py_runtime.c - the runtime "python": a model's program, its states, its end.
+ * Worker's thread.
+ *
+ * The interpreter is the user's own, and it is there before the worker: it has loaded this library
+ * and called _worker.serve() (py_module.c). Opening a model imports its handler by
+ * continuo._runtime, which returns a program (python/continuo/types.py) whose functions are kept
+ * here, so that a call looks up no name.
+ *
+ * Whatever a handler does wrong ends as the error of the row, or of the batch, that it did it in.
+ * The worker's process has no other limit on a handler's time than the server's responseTimeout,
+ * after which the server replaces the worker.
+ */
+#include "handlers/python/py_runtime.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "handlers/python/py_priv.h"
+#include "handlers/reply.h"
+#include "proto/frame.h"
+
+static struct py_rt *
+py_rt(struct cn_runtime *rt)
+{
+    return cn_cast(struct py_rt, (struct py_rt *)rt, PY_RT_MAGIC);
+}
+
+/* --- open and close --- */
+
+static void
+runtime_close(struct cn_runtime *base)
+{
+    struct py_rt *rt;
+
+    if (!base)
+        return;
+    rt = py_rt(base);
+    cn_py_enter();
+    if (rt->looping)
+        cn_timer_cancel(&rt->loop_timer);
+#define PY_DROP(name) Py_CLEAR(rt->name);
+    PY_PROGRAM_FUNCTIONS(PY_DROP)
+#undef PY_DROP
+    Py_CLEAR(rt->program);
+    Py_CLEAR(rt->request);
+    Py_CLEAR(rt->render);
+    Py_CLEAR(rt->open_stream);
+    Py_CLEAR(rt->report);
+    Py_CLEAR(rt->turn);
+    cn_py_rt = NULL;
+    cn_py_leave();
+    cn_samples_fini(&rt->base.samples);
+    cn_free(rt->model);
+    cn_free(rt->version);
+    rt->magic = 0;
+    cn_free(rt);
+}
+
+/* Sets *out to the program's function; NULL if it has none. */
+static int
+take_function(struct py_rt *rt, const char *name, PyObject **out)
+{
+    *out = PyObject_GetAttrString(rt->program, name);
+    if (!*out)
+        return -1;
+    if (*out == Py_None)
+        Py_CLEAR(*out);
+    return 0;
+}
+
+static int
+take_program(struct py_rt *rt)
+{
+    PyObject *schema, *format;
+    int is_pickle;
+
+#define PY_TAKE(name)                                                                              \
+    if (take_function(rt, #name, &rt->name) < 0)                                                   \
+        return -1;
+    PY_PROGRAM_FUNCTIONS(PY_TAKE)
+#undef PY_TAKE
+    if (!rt->step && !rt->batch) {
+        PyErr_SetString(PyExc_TypeError, "the program has neither step nor batch");
+        return -1;
+    }
+    rt->base.runs_rows_apart = !rt->batch;
+    schema = PyObject_GetAttrString(rt->program, "state_schema");
+    rt->schema = schema ? (uint32_t)PyLong_AsUnsignedLong(schema) : 0;
+    Py_XDECREF(schema);
+    if (PyErr_Occurred())
+        return -1;
+    format = PyObject_GetAttrString(rt->program, "state_format");
+    is_pickle = format ? PyUnicode_CompareWithASCIIString(format, "pickle") == 0 : 0;
+    rt->pickle = is_pickle;
+    Py_XDECREF(format);
+    return format ? 0 : -1;
+}
+
+/* Imports continuo._runtime, and calls its open_model. */
+static int
+open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_json)
+{
+    PyObject *module = PyImport_ImportModule("continuo._runtime"), *facts = NULL;
+    int rc = -1;
+
+    if (!module)
+        return -1;
+    rt->request = PyObject_GetAttrString(module, "Request");
+    rt->render = PyObject_GetAttrString(module, "render");
+    rt->open_stream = PyObject_GetAttrString(module, "open_stream");
+    rt->report = PyObject_GetAttrString(module, "report");
+    rt->turn = PyObject_GetAttrString(module, "turn");
+    if (rt->request && rt->render && rt->open_stream && rt->report && rt->turn)
+        facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,sO,sO}", "name", rt->model, "version",
+                              rt->version, "dir", load->model_dir ? load->model_dir : ".", "file",
+                              load->handler && *load->handler ? load->handler : "handler.py",
+                              "worker", (unsigned long long)load->worker_index, "batch_size",
+                              (unsigned long long)load->batch_size, "stateful",
+                              rt->stateful ? Py_True : Py_False, "typed",
+                              load->typed ? Py_True : Py_False);
+    if (facts)
+        rt->program = PyObject_CallMethod(module, "open_model", "Os#", facts,
+                                          config_json.ptr ? config_json.ptr : "",
+                                          (Py_ssize_t)config_json.len);
+    if (rt->program)
+        rc = take_program(rt);
+    Py_XDECREF(facts);
+    Py_DECREF(module);
+    return rc;
+}
+
+static int
+runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
+             struct cn_error *err)
+{
+    struct py_rt *rt = cn_alloc(sizeof(*rt));
+    int rc;
+
+    rt->base.ops = &cn_python_runtime_ops;
+    cn_samples_init(&rt->base.samples, load);
+    rt->magic = PY_RT_MAGIC;
+    rt->model = cn_strdup(load->model_name ? load->model_name : "");
+    rt->version = cn_strdup(load->model_version ? load->model_version : "");
+    rt->stateful = load->stateful && !load->state;
+    rt->state_max_bytes = load->state_max_bytes;
+    cn_py_enter();
+    cn_py_rt = rt;
+    rc = open_program(rt, load, config_json);
+    if (rc < 0)
+        rc = cn_py_fail_error(rt, CN_E_LOAD_FAILED, err);
+    snprintf(rt->describe_text, sizeof(rt->describe_text), "Python %.*s",
+             (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
+    cn_py_leave();
+    if (rc < 0) {
+        runtime_close(&rt->base);
+        return rc;
+    }
+    *out = &rt->base;
+    return 0;
+}
+
+static const char *
+runtime_describe(struct cn_runtime *rt)
+{
+    return py_rt(rt)->describe_text;
+}
+
+static uint32_t
+runtime_state_schema(struct cn_runtime *rt)
+{
+    return py_rt(rt)->schema;
+}
+
+/* --- calls --- */
+
+static void
+runtime_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
+{
+    cn_py_enter();
+    cn_py_run(py_rt(rt), items, n);
+    cn_py_leave();
+}
+
+static void
+runtime_drop(struct cn_runtime *rt, void *resume)
+{
+    cn_py_enter();
+    cn_py_drop(py_rt(rt), resume);
+    cn_py_leave();
+}
+
+static void
+runtime_metadata(struct cn_runtime *base, struct cn_item *item)
+{
+    struct py_rt *rt = py_rt(base);
+    PyObject *said;
+
+    if (!rt->describe) {
+        cn_buf_puts(&item->reply.body, "{}");
+        return;
+    }
+    cn_py_enter();
+    said = PyObject_CallFunctionObjArgs(rt->describe, NULL);
+    if (said && !PyDict_Check(said)) {
+        PyErr_Format(PyExc_TypeError, "describe() must return a dict, got %R", Py_TYPE(said));
+        Py_CLEAR(said);
+    }
+    if (!said || cn_py_set_reply(rt, said, &item->reply) < 0)
+        cn_py_fail_reply(rt, &item->reply);
+    Py_XDECREF(said);
+    cn_py_leave();
+}
+
+static void
+runtime_on_close(struct cn_runtime *base, struct cn_str sequence_id, void *state,
+                 enum cn_close_reason reason)
+{
+    struct py_rt *rt = py_rt(base);
+    PyObject *done;
+
+    if (!rt->close)
+        return;
+    cn_py_enter();
+    done = PyObject_CallFunction(rt->close, "s#Os", sequence_id.ptr ? sequence_id.ptr : "",
+                                 (Py_ssize_t)sequence_id.len, state ? state : (void *)Py_None,
+                                 cn_close_reason_word(reason));
+    if (!done) {
+        struct cn_error err;
+        char quoted[1200];
+
+        cn_py_fail_error(rt, CN_E_HANDLER_FAILED, &err);
+        cn_log(CN_LOG_WARN, "event=handler_close_failed model=%s version=%s error=%s", rt->model,
+               rt->version, cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
+    }
+    Py_XDECREF(done);
+    cn_py_leave();
+}
+
+/* --- states --- */
+
+static int
+runtime_state_encode(struct cn_runtime *base, void *state, struct cn_buf *out, struct cn_error *err)
+{
+    struct py_rt *rt = py_rt(base);
+    int rc;
+
+    cn_py_enter();
+    rc = cn_py_state_write(state, rt->pickle, rt->state_max_bytes, out);
+    if (rc < 0 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        rc = cn_fail(err, CN_E_STATE_TOO_LARGE,
+                     "the sequence's state is larger than %zu bytes (state.maxBytes)",
+                     rt->state_max_bytes ? rt->state_max_bytes : out->max_bytes);
+    } else if (rc < 0) {
+        rc = cn_py_fail_error(rt, CN_E_HANDLER_FAILED, err);
+    }
+    cn_py_leave();
+    return rc;
+}
+
+/* migrate(state, from_schema, version); the state may also be changed in place. */
+static PyObject *
+migrate(struct py_rt *rt, PyObject *state, uint32_t from_schema)
+{
+    PyObject *made;
+
+    if (!rt->migrate) {
+        PyErr_Format(PyExc_ValueError,
+                     "a stored state has schema %u, but the handler declares %u and has no "
+                     "migrate(state, from_schema, version)",
+                     from_schema, rt->schema);
+        Py_DECREF(state);
+        return NULL;
+    }
+    made = PyObject_CallFunction(rt->migrate, "OIz", state, (unsigned)from_schema,
+                                 rt->base.from_version);
+    if (made == Py_None) {
+        Py_DECREF(made);
+        return state;
+    }
+    Py_DECREF(state);
+    return made;
+}
+
+static int
+runtime_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema,
+                     void **state, struct cn_error *err)
+{
+    struct py_rt *rt = py_rt(base);
+    PyObject *made;
+    int rc = 0;
+
+    cn_py_enter();
+    made = cn_py_state_read(bytes, rt->pickle);
+    if (!made)
+        rc = cn_py_fail_error(rt, CN_E_STATE_STORE, err);
+    else if (from_schema != rt->schema && !(made = migrate(rt, made, from_schema)))
+        rc = cn_py_fail_error(rt, CN_E_HANDLER_FAILED, err);
+    cn_py_leave();
+    if (rc == 0)
+        *state = made;
+    return rc;
+}
+
+static void
+runtime_state_free(struct cn_runtime *base, void *state)
+{
+    struct py_rt *rt = py_rt(base);
+
+    if (!state)
+        return;
+    cn_py_enter();
+    if (rt->newest == state)
+        rt->newest = NULL;
+    Py_DECREF((PyObject *)state);
+    cn_py_leave();
+}
+
+const struct cn_runtime_ops cn_python_runtime_ops = {
+    .name = "python",
+    .open = runtime_open,
+    .close = runtime_close,
+    .describe = runtime_describe,
+    .state_schema = runtime_state_schema,
+    .run = runtime_run,
+    .drop = runtime_drop,
+    .metadata = runtime_metadata,
+    .state_encode = runtime_state_encode,
+    .state_decode = runtime_state_decode,
+    .state_free = runtime_state_free,
+    .on_close = runtime_on_close,
+    .poll = cn_py_loop_poll,
+};

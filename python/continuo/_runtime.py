@@ -1,0 +1,375 @@
+"""What the worker's C code (handlers/python) asks of Python: replies, streams, errors.
+
+The common cases, a str or bytes as a reply, are done in C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import os
+import sys
+import traceback
+from typing import Any, Dict, List, Optional, Tuple
+
+from continuo import _worker  # type: ignore[attr-defined]
+from continuo.types import Model, Program, Refuse, Reply, Request
+
+__all__ = ["Request", "open_model", "open_stream", "render", "report", "turn"]
+
+REST_MAX_S = 86400
+#: Bytes of a traceback in the log: an event is cut at 4 kB, and quoting makes it longer.
+TRACEBACK_BYTES = 2800
+
+_model = Model()
+_declared: Dict[str, str] = {}
+
+
+def open_model(facts: Dict[str, Any], config_json: str) -> Program:
+    """Imports the handler and calls its load()."""
+    from continuo import _entry
+
+    global _model, _declared
+    _model = Model(config=json.loads(config_json) if config_json else {}, **facts)
+    _declared = _declared_outputs(_model.config)
+    program = _entry.open(_model)
+    if program.load is not None:
+        finish(program.load())
+    for name in ("init", "batch", "close", "migrate", "describe"):
+        function = getattr(program, name, None)
+        if inspect.iscoroutinefunction(function):
+            setattr(program, name, _wait_for(function))
+    return program
+
+
+def _declared_outputs(config: Dict[str, Any]) -> Dict[str, str]:
+    outputs = config.get("output", config.get("outputs"))
+    if not isinstance(outputs, list):
+        return {}
+    found = {}
+    for entry in outputs:
+        if isinstance(entry, dict):
+            word = str(entry.get("data_type", entry.get("datatype", ""))).replace("TYPE_", "")
+            found[str(entry.get("name"))] = "BYTES" if word == "STRING" else word
+    return found
+
+
+# --- replies ---
+
+class _Encoder(json.JSONEncoder):
+    """JSON with NumPy's and PyTorch's values as lists and numbers."""
+
+    def default(self, o: Any) -> Any:
+        if hasattr(o, "tolist"):
+            return o.tolist()
+        return super().default(o)
+
+
+_encode = _Encoder(ensure_ascii=False, allow_nan=False, check_circular=True,
+                   separators=(",", ":")).encode
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        return _encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"the reply cannot be JSON: {error}") from None
+
+
+def render(value: Any) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bool, bool]:
+    """A reply as (content, content type, status, headers, end_sequence, stop_streams).
+
+    The content is bytes, or a list of packed tensors.
+    """
+    if isinstance(value, Reply):
+        return _render_reply(value)
+    content, kind = _content(value)
+    return content, kind, 0, None, False, False
+
+
+def _content(value: Any) -> Tuple[Any, Optional[str]]:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value), None
+    if isinstance(value, str):
+        return value.encode(), None
+    if isinstance(value, bool) or value is True:
+        return (b"true" if value else b"false"), None
+    if isinstance(value, (int, float)):
+        return str(value).encode(), None
+    if _model.typed:
+        if isinstance(value, dict):
+            return _outputs(value), ""
+        if hasattr(value, "dtype") and len(_declared) == 1:
+            return _outputs({next(iter(_declared)): value}), ""
+    if isinstance(value, (dict, list, tuple)) or hasattr(value, "tolist"):
+        return _to_json(value), "application/json"
+    raise TypeError(f"a reply must be a str, bytes, a number, a dict or list (JSON), an array, or "
+                    f"continuo.Reply, got {type(value).__name__}")
+
+
+def _outputs(outputs: Any) -> List[Any]:
+    from continuo import _tensors
+
+    if not hasattr(outputs, "items"):
+        raise TypeError(f"Reply.outputs must be a dict of names and arrays, got "
+                        f"{type(outputs).__name__}")
+    return _tensors.pack(outputs, _declared)
+
+
+def _render_reply(reply: Reply) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bool, bool]:
+    content: Any = b""
+    kind: Optional[str] = None
+    if reply.has_json:
+        content, kind = _to_json(reply.json), "application/json"
+    elif reply.outputs is not None:
+        content, kind = _outputs(reply.outputs), ""
+    elif reply.text is not None:
+        content, kind = str(reply.text).encode(), "text/plain; charset=utf-8"
+    elif reply.body is not None:
+        content = reply.body
+        kind = "application/octet-stream"
+        if isinstance(content, str):
+            content = content.encode()
+        elif not isinstance(content, bytes):
+            content = bytes(memoryview(content))
+    if not isinstance(reply.status, int):
+        raise TypeError(f"Reply.status must be an int, got {reply.status!r}")
+    for name in ("end_sequence", "stop_streams"):
+        if not isinstance(getattr(reply, name), bool):
+            raise TypeError(f"Reply.{name} must be True or False, got {getattr(reply, name)!r}")
+    headers = None
+    if reply.headers:
+        headers = [(str(name), str(value)) for name, value in
+                   (reply.headers.items() if hasattr(reply.headers, "items") else reply.headers)]
+    return (content, kind if reply.content_type is None else str(reply.content_type),
+            0 if reply.status == 200 else reply.status, headers, reply.end_sequence,
+            reply.stop_streams)
+
+
+# --- streams ---
+
+def open_stream(result: Any) -> Optional["Stream"]:
+    """What a step returned as a stream; None if it is a reply."""
+    if inspect.isgenerator(result):
+        return Generator(result)
+    if inspect.isasyncgen(result):
+        return AsyncGenerator(result)
+    if inspect.isawaitable(result):
+        return Awaitable(result)
+    return None
+
+
+class Stream:
+    """A step that is not done. resume(row, stop) goes on with it.
+
+    It returns None if it must wait for the loop, or (more, value, rest in ms): a piece if `more`,
+    else the answer, with -1 if that must not be None. `stop` is why it must end now, or None.
+    """
+
+    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def _piece(value: Any) -> Tuple[bool, Any, int]:
+    """What was yielded: a piece, or a piece and how long to rest."""
+    if type(value) is not tuple:
+        return True, value, 0
+    if len(value) != 2 or isinstance(value[1], bool) or not isinstance(value[1], (int, float)):
+        raise TypeError("yield a piece, or a piece and the seconds to rest: yield piece, seconds")
+    if not 0 <= value[1] <= REST_MAX_S:
+        raise ValueError(f"yield piece, seconds: seconds must be from 0 to {REST_MAX_S}, got "
+                         f"{value[1]}")
+    return True, value[0], math.ceil(value[1] * 1000)
+
+
+class Generator(Stream):
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.begun = False
+
+    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        try:
+            if not self.begun:
+                self.begun = True
+                return _piece(next(self.generator))
+            return _piece(self.generator.send(stop))
+        except StopIteration as end:
+            return False, end.value, 0
+
+    def close(self) -> None:
+        self.generator.close()
+
+
+class Awaitable(Stream):
+    """An `async def` step: one task of the loop."""
+
+    def __init__(self, awaitable: Any) -> None:
+        self.awaitable = awaitable
+        self.task: Optional["asyncio.Future[Any]"] = None
+
+    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        if self.task is None:
+            self.task = asyncio.ensure_future(self.awaitable, loop=loop())
+            self.task.add_done_callback(lambda _: row.wake())
+            return None
+        if stop is not None and not self.task.done():
+            self.task.cancel()
+            turn()
+            if not self.task.done():
+                raise asyncio.CancelledError(f"the step was told to end ({stop}), and did not")
+        if not self.task.done():
+            return None
+        return False, self.task.result(), -1
+
+    def close(self) -> None:
+        if self.task is None:
+            if inspect.iscoroutine(self.awaitable):
+                self.awaitable.close()
+        elif not self.task.done():
+            self.task.cancel()
+            turn()
+
+
+class AsyncGenerator(Stream):
+    """An `async def` step with yield: a task for each piece."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+        self.task: Optional["asyncio.Future[Any]"] = None
+        self.begun = False
+
+    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        if self.task is None:
+            self.task = loop().create_task(self.step(stop if self.begun else None))
+            self.task.add_done_callback(lambda _: row.wake())
+            self.begun = True
+            if stop is None:
+                return None
+            turn()
+        elif stop is not None and not self.task.done():
+            self.task.cancel()
+            turn()
+        if not self.task.done():
+            if stop is not None:
+                raise asyncio.CancelledError(f"the step was told to end ({stop}), and did not")
+            return None
+        task, self.task = self.task, None
+        more, value = task.result()
+        return _piece(value) if more else (False, None, 0)
+
+    async def step(self, stop: Optional[str]) -> Tuple[bool, Any]:
+        try:
+            return True, await self.generator.asend(stop)
+        except StopAsyncIteration:
+            return False, None
+
+    def close(self) -> None:
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            turn()
+        loop().create_task(self.generator.aclose())
+        turn()
+
+
+# --- asyncio ---
+
+_loop: Optional[asyncio.AbstractEventLoop] = None
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The worker's loop. The worker waits for its events together with the server's frames."""
+    global _loop
+    if _loop is None:
+        import selectors
+
+        selector = selectors.EpollSelector()
+        _loop = asyncio.SelectorEventLoop(selector)
+        asyncio.set_event_loop(_loop)
+        _worker.loop_begin(selector.fileno())
+    return _loop
+
+
+def turn() -> int:
+    """Runs what can run, and waits for nothing. Returns the ms until the loop's next timer, or -1.
+    """
+    this = loop()
+    # run_forever() looks for events and runs everything that is ready, once, and then stops.
+    this.call_soon(this.stop)
+    this.run_forever()
+    if getattr(this, "_ready", ()):
+        return 0
+    timers = [timer for timer in getattr(this, "_scheduled", ())[:1]]
+    if not timers:
+        return -1
+    return max(0, math.ceil((timers[0].when() - this.time()) * 1000))
+
+
+def finish(value: Any) -> Any:
+    """The value, or what it gives when it is awaited."""
+    return loop().run_until_complete(value) if inspect.isawaitable(value) else value
+
+
+def _wait_for(function: Any) -> Any:
+    return lambda *args: finish(function(*args))
+
+
+# --- errors ---
+
+def report(error: BaseException) -> Tuple[str, int, str, str]:
+    """(kind, status, message, traceback) of an exception that left the handler.
+
+    kind is "refused" (with a status), "memory", or "failed".
+    """
+    if isinstance(error, Refuse):
+        return "refused", error.status, error.message, ""
+    if isinstance(error, MemoryError):
+        return "memory", 0, "the handler has no memory left", _traceback(error)
+    where = _place(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        name = os.path.basename(error.filename)
+        line = (error.text or "").rstrip("\n")
+        caret = " " * max(0, (error.offset or 1) - 1) + "^"
+        return ("failed", 0, f"{name}:{error.lineno}: {type(error).__name__}: {error.msg}",
+                f"{line}\n{caret}" if line else "")
+    if isinstance(error, SystemExit):
+        return ("failed", 0, f"{where}the handler called sys.exit({error.code!r}), but a step must "
+                             f"not end its worker", _traceback(error))
+    if type(error).__name__ in ("HandlerError", "StateError"):
+        return "failed", 0, str(error), ""
+    text = str(error)
+    name = type(error).__name__
+    message = f"{where}{name}: {text}" if text else f"{where}{name}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        message += (f" (install the package that has it for {sys.executable}, or name another "
+                    f"interpreter with the key python of the model's YAML)")
+    return "failed", 0, message, _traceback(error)
+
+
+def _place(error: BaseException) -> str:
+    """"handler.py:12: " for the last line of the model's own files that the error came through."""
+    place = ""
+    folder = os.path.join(os.path.realpath(_model.dir), "")
+    at = error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if os.path.realpath(file).startswith(folder):
+            place = f"{os.path.relpath(os.path.realpath(file), folder)}:{at.tb_lineno}: "
+        at = at.tb_next
+    return place
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback without the frames of this package; a long one loses its middle."""
+    own = os.path.dirname(__file__)
+    at = error.__traceback__
+    while at is not None and os.path.dirname(at.tb_frame.f_code.co_filename) == own:
+        at = at.tb_next
+    text = "".join(traceback.format_exception(type(error), error, at)).rstrip("\n")
+    if len(text) > TRACEBACK_BYTES:
+        text = text[:TRACEBACK_BYTES // 3] + "\n...\n" + text[-TRACEBACK_BYTES * 2 // 3:]
+    return text

@@ -1,0 +1,63 @@
+"""The process of a worker: sets up its output, and then serves the server's socket."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import logging
+import os
+import sys
+import threading
+
+from continuo import _worker  # type: ignore[attr-defined]
+
+#: Python's levels as those of the server's log.
+LEVELS = ((logging.ERROR, 0), (logging.WARNING, 1), (logging.INFO, 2))
+DEBUG = 3
+
+
+class LogHandler(logging.Handler):
+    """Writes records of the module logging to the server's log, with their level."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            level = next((ours for python, ours in LEVELS if record.levelno >= python), DEBUG)
+            _worker.log(level, text)
+        except Exception:
+            self.handleError(record)
+
+
+def set_up() -> None:
+    """What is printed leaves line by line; a crash in C says where in Python it was."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    try:
+        faulthandler.enable(all_threads=False)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        pass
+    handler = LogHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+
+
+def main() -> int:
+    set_up()
+    status = _worker.serve()
+    # Threads of the handler may still run, and would be waited for. What they do is nobody's
+    # answer any more.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+    if threading.active_count() > 1:
+        os._exit(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
