@@ -282,7 +282,7 @@ close_lost(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
 static bool
 is_lost(const struct cn_slot *slot)
 {
-    return slot->run && slot->seq && slot->item.reply.error_code != 0 &&
+    return slot->seq && slot->item.reply.error_code != 0 &&
            slot->item.reply.close_reason == CN_CLOSE_WORKER_LOST && slot->had_record &&
            !slot->had_tombstone && !(slot->answer_flags & CN_ANSWER_OPENED);
 }
