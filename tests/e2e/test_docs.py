@@ -228,7 +228,7 @@ PAGES = {
     ("grpc", 0): protos,
     ("handlers-c", 0): put_average_in_c,
     ("handlers-lua", 0): put_average,
-    ("install", 0): Elsewhere("building the package takes minutes, and installing it changes this machine"),
+    ("install", 0): Elsewhere("tests/e2e/test_install.py makes the package and unpacks it"),
     ("install", 1): Elsewhere("systemd does not run where tests run"),
     ("install", 2): Elsewhere("building an image needs podman or docker"),
     ("operating", 0): counter_with_a_sequence,
