@@ -67,7 +67,7 @@ read_report(struct py_rt *rt, struct told *out)
         out->message = UNKNOWN;
         out->traceback = "";
     }
-    if (strcmp(out->kind, "refused") != 0)
+    if (strcmp(out->kind, "refused") != 0 && strcmp(out->kind, "lost") != 0)
         log_error(rt, out->message, out->traceback);
 }
 
@@ -81,6 +81,8 @@ cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply)
         cn_reply_fail(reply, CN_E_OUT_OF_MEMORY, "Prediction failed: %s", told.message);
     else
         cn_reply_refuse(reply, told.status, cn_str_from(told.message));
+    if (strcmp(told.kind, "lost") == 0)
+        reply->close_reason = CN_CLOSE_WORKER_LOST;
     Py_XDECREF(told.report);
 }
 

@@ -16,12 +16,14 @@
 #include "management/models/model_load.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "archiver/archive/archive.h"
+#include "archiver/archive/python_handler.h"
 #include "config/model/batching.h"
 #include "config/model/model_io.h"
 #include "config/model/model_state.h"
@@ -161,20 +163,19 @@ is_python(const struct cn_model_about *about)
     return about->runtime && strcmp(about->runtime, "python") == 0;
 }
 
-/* Is the handler's file in the archive? The name of a Python handler may have a function behind the
- * file's name, or stand for a handler of TorchServe, which is in no archive. */
+/* Is the handler's file in the archive? */
 static int
 check_handler(const struct cn_model_about *about, struct cn_error *err)
 {
-    char *file;
-    int rc;
+    char file[PATH_MAX];
 
     if (!is_python(about))
         return check_file(about, "handler", about->handler, err);
-    file = cn_python_handler_file(about->handler);
-    rc = file ? check_file(about, "handler", file, err) : 0;
-    cn_free(file);
-    return rc;
+    if (cn_python_handler_is_built_in(about->handler))
+        return 0;
+    if (!cn_python_handler_file(about->handler, file, sizeof(file)))
+        return cn_fail(err, CN_E_INVALID_MODEL, "the name of the handler is too long");
+    return check_file(about, "handler", file, err);
 }
 
 static void

@@ -39,14 +39,6 @@ cn_is_python_handler(const char *handler, const char *runtime)
 }
 
 char *
-cn_python_handler_file(const char *handler)
-{
-    const size_t len = strcspn(handler, ":");
-
-    return ends_with(handler, len, ".py") ? cn_strndup(handler, len) : NULL;
-}
-
-char *
 cn_python_wanted(struct cn_yaml_doc *doc)
 {
     const struct cn_yaml *value = doc ? cn_yaml_get(cn_yaml_root(doc), "python") : NULL;

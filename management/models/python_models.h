@@ -10,10 +10,6 @@
 /* Is it the name of a Python handler: "handler.py", "handler.py:Class", or one of TorchServe's own,
  * "image_classifier"? `runtime` is the manifest's word, which may be NULL. */
 bool cn_is_python_handler(const char *handler, const char *runtime);
-/* Returns the file that a Python handler's name stands for, or NULL for one of TorchServe's own. To
- * be freed. */
-char *cn_python_handler_file(const char *handler);
-
 /* Returns the value of the key `python` of a model's YAML, to be freed; NULL if it has none. `doc`
  * may be NULL. */
 char *cn_python_wanted(struct cn_yaml_doc *doc);

@@ -323,10 +323,12 @@ def _wait_for(function: Any) -> Any:
 def report(error: BaseException) -> Tuple[str, int, str, str]:
     """(kind, status, message, traceback) of an exception that left the handler.
 
-    kind is "refused" (with a status), "memory", or "failed".
+    kind is "refused" or "lost" (with a status; the state of the sequence is lost), "memory", or
+    "failed".
     """
     if isinstance(error, Refuse):
-        return "refused", error.status, error.message, ""
+        lost = getattr(error, "close_reason", None) == "worker_lost"
+        return "lost" if lost else "refused", error.status, error.message, ""
     if isinstance(error, MemoryError):
         return "memory", 0, "the handler has no memory left", _traceback(error)
     where = _place(error)
