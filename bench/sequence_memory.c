@@ -20,6 +20,8 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
+#include "scheduler/workers/workers.h"
 
 #define FIRST 10000u
 #define BATCH 64u

@@ -25,6 +25,7 @@
 #include "core/time/clock.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
+#include "scheduler/queue/submit.h"
 
 #define PATIENCE_S 20
 #define TURNS_MAX 8000    /* of a tear-down, 5 ms each at most */

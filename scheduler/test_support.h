@@ -20,7 +20,9 @@
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 #include "scheduler/workers/worker_link_priv.h"
+#include "scheduler/workers/workers.h"
 
 #define UNUSED_OK __attribute__((unused))
 #define SEEN_MAX 512

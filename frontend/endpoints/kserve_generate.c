@@ -13,7 +13,7 @@
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"
 #include "kserve/models/kserve_models.h"
-#include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 /* --- one response --- */
 

@@ -17,6 +17,7 @@
 #include "kserve/plain.h"
 #include "management/management.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 #define LENGTH_HEADER "Inference-Header-Content-Length"
 

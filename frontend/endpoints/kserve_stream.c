@@ -13,7 +13,7 @@
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/generate.h"
-#include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 #define EVENTS_TYPE "text/event-stream; charset=utf-8"
 #define LINES_TYPE "application/x-ndjson"

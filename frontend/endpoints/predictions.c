@@ -19,6 +19,7 @@
 #include "management/management.h"
 #include "scheduler/queue/job.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 struct predict_call {
     struct cn_job job;

@@ -14,6 +14,7 @@
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 struct envelope;
 

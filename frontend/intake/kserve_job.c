@@ -9,6 +9,7 @@
 #include "kserve/settings.h"
 #include "kserve/shared_memory.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 #define SESSION_HEADER "Inference-Session-Id"
 

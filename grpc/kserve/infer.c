@@ -11,7 +11,7 @@
 #include "grpc/services.h"
 #include "kserve/access.h"
 #include "kserve/models/kserve_models.h"
-#include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 /* --- a request's life */
 

@@ -11,7 +11,7 @@
 #include "grpc/torchserve/grpc_predict.h"
 #include "grpc/torchserve/grpc_step.h"
 #include "management/management.h"
-#include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 struct predict {
     struct cn_rpc_step *step;

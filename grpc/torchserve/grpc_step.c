@@ -14,6 +14,7 @@
 #include "management/management.h"
 #include "scheduler/queue/generated_id.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 #include "torchserve/errors/torchserve_error.h"
 
 /* PredictionsRequest and PredictionResponse of proto/inference.proto. */

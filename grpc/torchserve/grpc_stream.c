@@ -17,7 +17,7 @@
 #include "grpc/services.h"
 #include "grpc/stream_window.h"
 #include "grpc/torchserve/grpc_step.h"
-#include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/submit.h"
 
 struct stream {
     struct cn_rpc_intake intake; /* first */

@@ -8,7 +8,7 @@
 
 #include "core/memory/mem.h"
 #include "management/api/json_text.h"
-#include "scheduler/queue/job.h"
+#include "scheduler/queue/submit.h"
 
 #define METADATA_MAX_BYTES                                                                         \
     (1u << 20) /* bounds it, because it is held in memory and printed in a description */

@@ -22,6 +22,7 @@
 #include "core/log/log.h"
 #include "core/test_support.h"
 #include "core/time/clock.h"
+#include "scheduler/queue/submit.h"
 
 #define LOOPS 3
 #define CLIENTS 8 /* a loop */

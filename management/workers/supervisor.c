@@ -27,6 +27,7 @@
 #include "core/time/clock.h"
 #include "management/workers/supervisor_priv.h"
 #include "metrics/counters/metrics.h"
+#include "scheduler/workers/workers.h"
 
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000

@@ -11,6 +11,7 @@
 #include "core/log/log.h"
 #include "core/time/clock.h"
 #include "management/workers/supervisor_priv.h"
+#include "scheduler/workers/workers.h"
 #include "torchserve/metrics/metric_lines.h"
 
 static void

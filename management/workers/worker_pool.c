@@ -23,6 +23,7 @@
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "scheduler/workers/workers.h"
 
 /* --- the numbers that others go by */
 

@@ -1,6 +1,7 @@
 /* scheduler/batch/aggregator.h - which job group goes to which worker, and when.
  *
- * A group is ready when its next job can be sent. Ready groups wait in one of four kinds of lists:
+ * A group is ready when its next job can be sent. Ready groups wait in one of four kinds of lists
+ * (ready_lists.h):
  * at their home worker; in the queue's shared list, if they have no home yet; in the list of
  * suspects, if a worker died with their job; and, where sequences need slots, in the list of
  * unknown ones. All of this is on the model queue's loop.
@@ -46,28 +47,7 @@ struct cn_aggregator {
     struct cn_timer delay; /* ends when maxBatchDelay of the oldest row that is held back is over */
 };
 
-void cn_aggregator_init(struct cn_model_queue *queue);
-void cn_aggregator_fini(struct cn_model_queue *queue);
-/* Puts the group into the list where it belongs now, or into none. */
-void cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group);
-/* Takes the group out of the list that it is in, if it is in one. */
-void cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group);
-/* The link is no longer a home, so the groups that wait for it may go to any worker. */
-void cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link);
 /* Sends all jobs that can be sent; called once a turn. */
 void cn_aggregator_dispatch(struct cn_model_queue *queue);
-
-/* The functions below are for batch_builder.c, slots.c and pressure.c. */
-
-/* Sends the group's next job; `joined`: another row follows in the same batch. */
-void cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
-                        struct cn_job_group *group, bool joined);
-
-/* Sends the group's next job in a frame of its own. send_probe sends only the question whether its
- * sequence lives. The question needs no slot, and the job counts as sent. */
-void cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
-                              struct cn_job_group *group);
-void cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *link,
-                              struct cn_job_group *group);
 
 #endif

@@ -13,8 +13,8 @@
  */
 #include "scheduler/batch/batch_builder.h"
 
-#include "core/errors/panic.h"
 #include "core/time/clock.h"
+#include "scheduler/batch/send.h"
 #include "scheduler/queue/model_queue_priv.h"
 
 /* --- by slots: a sequence's slot is its row, and rows without work are padding --- */
@@ -49,7 +49,7 @@ send_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
         const struct cn_job *job = ready_in(link, slot);
 
         if (job && cn_policy_fits(io, &first->row, &job->row))
-            cn_aggregator_send(queue, link, &link->slots[slot]->group, slot + 1 < end);
+            cn_send_next(queue, link, &link->slots[slot]->group, slot + 1 < end);
         else
             cn_worker_link_put_pad(link);
     }
@@ -153,7 +153,7 @@ form_in_order(struct cn_model_queue *queue, struct cn_worker_link *link)
         return oldest + queue->policy.delay_ms;
     walk_begin(&walk, queue, link);
     for (uint32_t i = 0; i < n; i++)
-        cn_aggregator_send(queue, link, walk_next(&walk), i + 1 < n);
+        cn_send_next(queue, link, walk_next(&walk), i + 1 < n);
     return CN_NEVER;
 }
 

@@ -41,7 +41,9 @@ void cn_pressure_worker_came(struct cn_model_queue *queue);
 void cn_pressure_turn_end(struct cn_model_queue *queue);
 /* Something that needs a worker came while there is none. It counts like a waiting job. */
 void cn_pressure_wanted(struct cn_model_queue *queue);
-/* Sends steps that have waited too long to workers with room. */
+/* How long a job has waited since it could run, and since the last worker came. */
+uint64_t cn_pressure_waited_us(const struct cn_model_queue *queue, uint64_t ready_us);
+/* spread.c: sends steps that have waited too long to workers with room. */
 void cn_pressure_spread(struct cn_model_queue *queue);
 
 #endif

@@ -12,6 +12,7 @@
  */
 #include "scheduler/batch/slots.h"
 
+#include "scheduler/batch/send.h"
 #include "scheduler/queue/model_queue_priv.h"
 
 static struct cn_sequence *
@@ -26,31 +27,6 @@ front(struct cn_list *list)
     return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
 }
 
-bool
-cn_slots_is_unknown(const struct cn_model_queue *queue, const struct cn_job *next)
-{
-    const uint32_t flags = next->row.flags;
-
-    return next->sequence && !next->sequence->known && !next->forward &&
-           !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
-           ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
-}
-
-bool
-cn_slots_in_backlog(const struct cn_sequence *sequence)
-{
-    return sequence->queue->policy.slots > 0 && !sequence->known &&
-           sequence->group.place == CN_PLACE_SHARED;
-}
-
-bool
-cn_slots_is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group)
-{
-    const struct cn_sequence *sequence = sequence_of(group);
-
-    return sequence && queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
-}
-
 void
 cn_slots_send_probes(struct cn_model_queue *queue)
 {
@@ -62,9 +38,9 @@ cn_slots_send_probes(struct cn_model_queue *queue)
 
         while ((group = front(&queue->aggregator.unknown)) && cn_worker_link_credit(link) > 0) {
             if (group->of_job)
-                cn_aggregator_send_alone(queue, link, group);
+                cn_send_alone(queue, link, group);
             else
-                cn_aggregator_send_probe(queue, link, group);
+                cn_send_probe(queue, link, group);
         }
     }
 }
@@ -117,12 +93,12 @@ cn_slots_give(struct cn_model_queue *queue)
     uint64_t n_free;
 
     while ((group = front(&queue->aggregator.shared)) && (link = find_slot(queue, &n_free)) &&
-           (cn_slots_is_homeless(queue, group) || n_free > queue->homeless)) {
-        cn_aggregator_unplace(queue, group);
+           (cn_ready_is_homeless(queue, group) || n_free > queue->homeless)) {
+        cn_ready_unplace(queue, group);
         cn_sequence_set_home(sequence_of(group), link);
         cn_sequence_arrived(sequence_of(group),
                             false); /* the time in the backlog does not count as idle */
-        cn_aggregator_place(queue, group);
+        cn_ready_place(queue, group);
     }
 }
 

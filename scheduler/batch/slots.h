@@ -12,18 +12,7 @@
 
 struct cn_answer;
 struct cn_job;
-struct cn_job_group;
 struct cn_model_queue;
-struct cn_sequence;
-
-/* Is the job a step that cannot open its sequence, of a sequence that the queue does not know? Such
- * a step must not wait for a slot only to learn that there is no such sequence. */
-bool cn_slots_is_unknown(const struct cn_model_queue *queue, const struct cn_job *next);
-/* Does the sequence wait for its first slot? */
-bool cn_slots_in_backlog(const struct cn_sequence *sequence);
-/* Did the group's sequence have a slot at a worker that is gone? Then it goes before sequences that
- * never had one. */
-bool cn_slots_is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group);
 
 /* Asks workers whether the sequences of unknown steps live. A job without a sequence is sent as
  * it is. */

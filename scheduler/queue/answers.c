@@ -14,7 +14,6 @@
  * A frame that does not fit to any job is the worker's fault: the link is lost, and the worker is
  * killed. Nothing that a worker sends can stop the server.
  */
-#include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "metrics/counters/metrics.h"

@@ -5,6 +5,9 @@
  * here takes a lock (docs/decisions/0001-model-queue-belongs-to-a-loop.md). Stateless models take
  * the same path: each of their requests is a job group by itself.
  *
+ * This header is for the queue's owner, who makes, closes and asks it. Who has jobs for it includes
+ * scheduler/queue/submit.h, and who has workers for it scheduler/workers/workers.h.
+ *
  * What the queue promises:
  * - The jobs of one sequence run one by one, in the order in which each connection submitted them.
  *   With continuousBatching the next job runs once the one before is committed, although that one
@@ -24,8 +27,6 @@
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
 #include "proto/query.h"
-#include "scheduler/queue/job.h"
-#include "scheduler/workers/worker_link.h"
 
 struct cn_metrics;
 struct cn_model_queue;
@@ -44,44 +45,7 @@ const struct cn_model_config *cn_model_queue_config(const struct cn_model_queue 
 const char *cn_model_queue_name(const struct cn_model_queue *queue);
 const char *cn_model_queue_version(const struct cn_model_queue *queue);
 
-/* Gives the job to the queue. Call it on the job's origin, which may be any loop. The queue owns
- * the job until its final answer, which may be a refusal, for example because the queue is full,
- * there are too many sequences, no worker can come, the server drains or the deadline has passed.
- */
-void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
-/* Says, on the job's origin, that the client has left. A waiting job is answered with
- * CN_E_CANCELLED soon. A job in flight is answered when its worker answers, because its step may be
- * committed already. A second call does nothing. */
-void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
-
-/* Says, on the job's origin and before the final piece came, that the client took `bytes` of the
- * pieces. It is cheap to call often: the bytes are added up until a message is worth sending. */
-void cn_model_queue_consumed(struct cn_job *job, size_t bytes);
-
 /* All functions below must be called on the queue's loop. */
-
-/* The worker has loaded the model, so the queue begins to send it jobs. The caller keeps the
- * link. */
-void cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link);
-/* The worker is gone. Its jobs in flight are sent again under the same job ids, each one alone, to
- * this model's other workers or to the next one. A job during which `CN_MAX_ALONE_DEATHS` workers
- * died while they had nothing else is answered with `last_words` (text, borrowed for the call).
- * `overdue`: the worker was killed because a call took too long; a job that was alone in it is then
- * answered with CN_E_HANDLER_DEADLINE at once. */
-#define CN_MAX_ALONE_DEATHS 3
-void cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link, bool overdue,
-                           const char *last_words);
-/* Takes a worker away when the model is scaled down. It gets no new jobs, its sequences go to other
- * workers, and `on_retired(ctx)` is called once nothing is in flight there, never from inside this
- * call. The owner then detaches the link. A detach before that cancels the callback. */
-void cn_model_queue_retire(struct cn_model_queue *queue, struct cn_worker_link *link,
-                           void (*on_retired)(void *ctx), void *ctx);
-
-/* Says how many workers are being started. While that is 0 and none is attached, waiting and new
- * jobs are refused with CN_E_NO_WORKER and `reason` (copied). Otherwise they wait until their
- * deadline. */
-void cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected,
-                                 const char *reason);
 
 /* Closes the queue: new jobs are refused with `code` and `reason` (copied). With `drop_waiting` the
  * jobs that wait are refused as well, and handlers that stream are asked to end their streams;
@@ -191,15 +155,5 @@ const struct cn_infer_stats *cn_model_queue_infer_stats(const struct cn_model_qu
 /* The metrics that the model's handler defines. */
 struct cn_handler_metrics;
 const struct cn_handler_metrics *cn_model_queue_handler_metrics(const struct cn_model_queue *queue);
-
-struct cn_worker_link_stats {
-    uint64_t live_sequences, rows, answers;
-    uint32_t in_flight;
-    uint32_t busy_rows; /* rows that it has and does not stream; 0: it has nothing to do */
-    uint64_t busy_ms;   /* for how long it has shown no progress with them */
-    /* id of the first row's sequence; empty: none. Borrowed for this turn */
-    struct cn_str busy_sequence;
-};
-void cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out);
 
 #endif

@@ -4,14 +4,15 @@
 #ifndef CN_SCHEDULER_QUEUE_MODEL_QUEUE_PRIV_H
 #define CN_SCHEDULER_QUEUE_MODEL_QUEUE_PRIV_H
 
-#include "metrics/counters/metrics.h"
 #include <stdatomic.h>
 
 #include "core/containers/table.h"
+#include "metrics/counters/metrics.h"
 #include "metrics/series/handler_series.h"
 #include "scheduler/batch/aggregator.h"
 #include "scheduler/batch/policy.h"
 #include "scheduler/batch/pressure.h"
+#include "scheduler/batch/ready_lists.h"
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/job_phases.h"
 #include "scheduler/queue/missing_ids.h"
@@ -102,16 +103,56 @@ struct cn_model_queue {
     uint64_t sample_told_ms;
 };
 
-/* model_queue.c */
+/* Lets the queue do its work of a turn at the end of this turn. */
+static inline void
+cn_queue_wake(struct cn_model_queue *queue)
+{
+    cn_loop_defer(queue->loop, &queue->turn_end);
+}
 
-/* Lets turn_end() run at the end of this turn. */
-void cn_queue_wake(struct cn_model_queue *queue);
+static inline struct cn_job_group *
+cn_queue_group_of(struct cn_job *job)
+{
+    return job->sequence ? &job->sequence->group : &job->group;
+}
+
+/* Is there a worker, or may one come? */
+static inline bool
+cn_queue_has_hope(const struct cn_model_queue *queue)
+{
+    return queue->n_links > 0 || queue->expected > 0;
+}
+
+static inline const char *
+cn_queue_no_worker_reason(const struct cn_model_queue *queue)
+{
+    return queue->no_worker_reason ? queue->no_worker_reason
+                                   : "the model has no worker, and none is being started";
+}
+
+/* Asks the handler of a job in flight to end its stream, now or when it begins one. */
+static inline void
+cn_queue_stop_stream(struct cn_job *job)
+{
+    if (job->stopped)
+        return;
+    job->stopped = true;
+    if (job->worker) /* where the job is away, another version asks its own handler */
+        cn_worker_link_put_cancel(job->worker, job->row.job_id, CN_STOP_ENDED);
+}
+
+/* finish.c */
+
 /* Gives the job its final answer `box`, which it takes. The job must be in no list, and it is gone
  * when this returns. The callbacks that this runs can only submit and cancel, and the queue looks
  * at both only at the end of the turn. */
 void cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
 void cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* In how many seconds the queue can probably answer `jobs` jobs; at least 1. */
+uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
+
+/* waiting.c */
 /* Takes a waiting job out of its group. The caller then finishes it and calls
  * cn_queue_group_left(). */
 void cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job);
@@ -123,12 +164,14 @@ cn_queue_group_left(struct cn_sequence *sequence)
     if (sequence)
         cn_sequence_update(sequence);
 }
-struct cn_job_group *cn_queue_group_of(struct cn_job *job);
-/* In how many seconds the queue can probably answer `jobs` jobs; at least 1. */
-uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
-/* Is there a worker, or may one come? */
-bool cn_queue_has_hope(const struct cn_model_queue *queue);
-const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
+/* Refuses all waiting jobs: the queue is closed, or no worker can come. */
+void cn_queue_drop_waiting(struct cn_model_queue *queue);
+/* Lets a job that is in its group wait, with a deadline; also one that comes back from a dead
+ * worker. */
+void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
+
+/* submit.c: the job's client has left. */
+void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
 
 /* queue_metrics.c: the metrics that TorchServe has */
 void cn_ts_job_came(struct cn_model_queue *queue, const struct cn_job *job);
@@ -154,20 +197,9 @@ void cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job,
 extern const struct cn_worker_frame_ops cn_queue_frame_ops;
 
 /* admission.c */
-/* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
-int cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err);
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
 /* departed.c: answers those of the jobs to be admitted whose clients have left. */
 void cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming);
-void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
-/* Asks the handler of a job in flight to end its stream, now or when it begins one. */
-void cn_queue_stop_stream(struct cn_job *job);
-/* Refuses all waiting jobs: the queue is closed, or no worker can come. */
-void cn_queue_drop_waiting(struct cn_model_queue *queue);
-/* Lets a job that is in its group wait, with a deadline; also one that comes back from a dead
- * worker. */
-void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
-
 /* sequence_close.c */
 /* A worker says that it has closed sequences. */
 int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,

@@ -77,7 +77,7 @@ hold(struct cn_sequence *sequence)
 
     cn_timer_cancel(&sequence->timer);
     cn_sequence_take_slot(sequence); /* a CLOSE before it may have given it back */
-    cn_aggregator_unplace(queue, &sequence->group);
+    cn_ready_unplace(queue, &sequence->group);
     cn_list_push_back(&queue->held, &sequence->group.ready);
     sequence->group.place = CN_PLACE_HELD;
     sequence->held = true;
@@ -86,7 +86,7 @@ hold(struct cn_sequence *sequence)
 static void
 let_go(struct cn_sequence *sequence)
 {
-    cn_aggregator_unplace(sequence->queue, &sequence->group);
+    cn_ready_unplace(sequence->queue, &sequence->group);
     sequence->held = false;
     cn_sequence_update(sequence);
 }
@@ -140,7 +140,7 @@ begin_write(struct cn_model_queue *queue, struct cn_sequence_query *order)
     int rc;
 
     if (!sequence || !sequence->counted) {
-        rc = cn_queue_check_slot(queue, &order->err);
+        rc = cn_sequence_check_room(queue, &order->err);
         if (rc < 0)
             return rc;
     }

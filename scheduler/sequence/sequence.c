@@ -28,7 +28,6 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "metrics/counters/metrics.h"
-#include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"
 
 /* How long the queue remembers where a sequence of another version lives. Asking again is cheap. */
@@ -66,7 +65,7 @@ cn_sequence_forget(struct cn_sequence *sequence)
     cn_queue_tell_deleted(sequence, CN_E_UNAVAILABLE, "was given up before it could be deleted");
     sequence->queue->may_remember = true;
     cn_timer_cancel(&sequence->timer);
-    cn_aggregator_unplace(sequence->queue, &sequence->group);
+    cn_ready_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
     cn_sequence_give_slot(sequence);
     cn_table_remove(sequence->queue->sequences, cn_sequence_id(sequence));
@@ -95,6 +94,18 @@ cn_sequence_give_slot(struct cn_sequence *sequence)
         return;
     sequence->counted = false;
     sequence->queue->stats.live_sequences--;
+}
+
+int
+cn_sequence_check_room(const struct cn_model_queue *queue, struct cn_error *err)
+{
+    if (queue->stats.live_sequences < queue->config.max_num_sequence)
+        return 0;
+    return cn_fail(err, CN_E_TOO_MANY_SEQUENCES,
+                   "model %s has %llu sequences open (maxNumSequence %u); end one, or try again "
+                   "later",
+                   queue->name, (unsigned long long)queue->stats.live_sequences,
+                   queue->config.max_num_sequence);
 }
 
 struct cn_worker_link *
@@ -332,7 +343,7 @@ expire_busy(struct cn_sequence *sequence)
     struct cn_model_queue *queue = sequence->queue;
     char id[4 * CN_SEQUENCE_ID_MAX + 3];
 
-    if (cn_slots_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
+    if (cn_ready_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
         cn_sequence_arrived(sequence, false); /* it waits for a slot, so it is not idle */
         return;
     }
@@ -365,7 +376,7 @@ cn_sequence_update(struct cn_sequence *sequence)
     }
     if (sequence->wants_write && cn_queue_begin_write(sequence))
         return;
-    cn_aggregator_place(sequence->queue, group);
+    cn_ready_place(sequence->queue, group);
     if (!cn_job_group_idle(group))
         return;
     if (sequence->close_after)

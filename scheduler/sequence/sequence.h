@@ -50,6 +50,8 @@ struct cn_sequence *cn_sequence_open(struct cn_model_queue *queue, struct cn_str
 /* Takes an idle sequence out of the table and frees it. The store is not told. */
 void cn_sequence_forget(struct cn_sequence *sequence);
 struct cn_str cn_sequence_id(const struct cn_sequence *sequence);
+/* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
+int cn_sequence_check_room(const struct cn_model_queue *queue, struct cn_error *err);
 void cn_sequence_take_slot(struct cn_sequence *sequence);
 void cn_sequence_give_slot(struct cn_sequence *sequence);
 

@@ -114,7 +114,7 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
 
     cn_assert(!sequence->closing && !sequence->held && !sequence->group.in_flight);
     cn_timer_cancel(&sequence->timer);
-    cn_aggregator_unplace(sequence->queue, &sequence->group);
+    cn_ready_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
     if (cn_job_group_idle(&sequence->group))
         cn_sequence_give_slot(sequence);
@@ -179,7 +179,7 @@ cn_sequence_outlived(struct cn_sequence *sequence)
     if (sequence->closing || sequence->held || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
-        cn_aggregator_place(queue, &sequence->group);
+        cn_ready_place(queue, &sequence->group);
         return; /* it may have been done in time, so it counts as in flight */
     }
     queue->stats.expired_sequences++;
@@ -197,7 +197,7 @@ cn_sequence_delete_soon(struct cn_sequence *sequence)
     if (sequence->closing || sequence->held || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED))
-        cn_aggregator_place(sequence->queue, &sequence->group); /* it counts as in flight */
+        cn_ready_place(sequence->queue, &sequence->group); /* it counts as in flight */
     else
         cn_sequence_begin_close(sequence, CN_CLOSE_DELETED);
 }

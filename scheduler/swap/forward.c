@@ -12,14 +12,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "core/errors/panic.h"
-#include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
 
 void
 cn_forward_begin(struct cn_model_queue *queue, struct cn_job *job)
 {
-    cn_aggregator_unplace(queue, &job->sequence->group);
+    cn_ready_unplace(queue, &job->sequence->group);
     cn_job_group_take(&job->sequence->group);
     cn_job_to(job, CN_JOB_AWAY);
     job->worker = NULL;
@@ -74,66 +72,4 @@ cn_forward_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, c
     cn_queue_fail(queue, job, code, "%s", err.message);
     cn_sequence_update(sequence);
     cn_queue_wake(queue);
-}
-
-void
-cn_swap_dress(const struct cn_job *job, struct cn_row *row)
-{
-    const struct cn_forward *forward = job->forward;
-
-    if (job->any_version)
-        row->flags |= CN_ROW_ANY_VERSION;
-    if (!forward)
-        return;
-    if (forward->stage == CN_STAGE_ASK_HERE)
-        row->flags |= CN_ROW_ASK;
-    if (forward->stage == CN_STAGE_HOME && forward->pass_pending)
-        row->flags |= CN_ROW_PASS_PENDING;
-    if (forward->stage == CN_STAGE_IMPORT ||
-        (forward->stage == CN_STAGE_HOME && forward->move.op == CN_MOVE_TOLD)) {
-        row->flags |= CN_ROW_MOVE;
-        row->move = &forward->move;
-    }
-}
-
-bool
-cn_swap_imports(const struct cn_job *job)
-{
-    return job->forward && job->forward->stage == CN_STAGE_IMPORT;
-}
-
-void
-cn_swap_cancel(struct cn_job *job)
-{
-    struct cn_forward *forward = job->forward;
-
-    cn_assert(forward && !cn_list_empty(&forward->link));
-    cn_model_queue_cancel(forward->queue, &forward->forwarded);
-}
-
-void
-cn_swap_consumed(struct cn_job *job, uint64_t bytes)
-{
-    if (job->forward && !cn_list_empty(&job->forward->link))
-        cn_model_queue_consumed(&job->forward->forwarded, bytes);
-}
-
-void
-cn_forward_free(struct cn_job *job)
-{
-    struct cn_forward *forward = job->forward;
-
-    if (!forward)
-        return;
-    job->forward = NULL;
-    cn_list_remove(&forward->link);
-    cn_answer_box_free(forward->exported);
-    cn_free(forward->version);
-    cn_free(forward);
-}
-
-struct cn_job_group *
-cn_forward_group(struct cn_list *node)
-{
-    return &cn_container_of(node, struct cn_forward, link)->job->sequence->group;
 }

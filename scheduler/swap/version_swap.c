@@ -29,6 +29,7 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
+#include "scheduler/queue/submit.h"
 #include "scheduler/swap/forward.h"
 #include "scheduler/swap/swap_leftovers.h"
 
@@ -146,7 +147,7 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
 {
     struct cn_error err;
 
-    if (!job->sequence->counted && cn_queue_check_slot(queue, &err) < 0) {
+    if (!job->sequence->counted && cn_sequence_check_room(queue, &err) < 0) {
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
@@ -340,7 +341,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         not_there(queue, job);
         return;
     }
-    version = cn_model_queue_version(peer);
+    version = peer->version;
     forward->closes = atomic_load_explicit(&peer->retired, memory_order_relaxed) &&
                       (forward->move.op == 0 || forward->stage == CN_STAGE_STAY ||
                        queue->swap_policy == CN_SWAP_REJECT);

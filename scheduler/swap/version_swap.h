@@ -38,11 +38,6 @@ void cn_swap_dress(const struct cn_job *job, struct cn_row *row);
  */
 bool cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job,
                        const struct cn_answer *answer);
-/* The job's client took bytes of an answer that another version streams. */
-void cn_swap_consumed(struct cn_job *job, uint64_t bytes);
-/* The job's client is gone while the job is at another version. */
-void cn_swap_cancel(struct cn_job *job);
-
 /* Does our worker import the record of another version for this job? */
 bool cn_swap_imports(const struct cn_job *job);
 /* Was it sent by another version's queue? */

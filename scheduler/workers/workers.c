@@ -12,6 +12,8 @@
  * A job that streams is the exception: what its client has cannot be made again, so the answer
  * breaks off with an error. If nothing of it was passed on, it is sent again like any other job.
  */
+#include "scheduler/workers/workers.h"
+
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -58,7 +60,7 @@ leave_home(struct cn_model_queue *queue, struct cn_worker_link *link)
     queue->homeless += link->live_sequences;
     link->live_sequences = 0;
     queue->n_links--;
-    cn_aggregator_unhome(queue, link);
+    cn_ready_unhome(queue, link);
 }
 
 void

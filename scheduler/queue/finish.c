@@ -1,0 +1,108 @@
+/* scheduler/queue/finish.c - gives a job its final answer: what is counted, what is freed, and who
+ * gets it. On the model queue's loop.
+ *
+ * A job is finished once, whoever answers it: a worker, another version, or the queue itself with an
+ * error. Callers take it out of all lists before. When the answer is delivered the job belongs to
+ * the front end again.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "metrics/counters/metrics.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+#define DRAIN_WINDOW_MS 1000
+#define RETRY_AFTER_MAX_S 300
+
+/* Takes back a cancel of this turn, because the job was done before the queue looked at it. */
+static void
+forget_cancel(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_msg **at = &queue->cancels;
+
+    if (job->origin != queue->loop || job->cancel_message == CN_JOB_MESSAGE_HOME)
+        return;
+    while (*at && *at != &job->cancel_msg)
+        at = &(*at)->next;
+    if (*at)
+        *at = (*at)->next;
+}
+
+/* Updates the answers per second, once for each second. The new rate is the mean of the last second
+ * and the old rate, so a short pause does not show. */
+static void
+count_answer(struct cn_model_queue *queue)
+{
+    struct cn_drain_rate *drain = &queue->drain;
+    uint64_t now = cn_loop_now_ms(queue->loop), elapsed = now - drain->begun_ms;
+    double per_s;
+
+    drain->answers++;
+    if (elapsed < DRAIN_WINDOW_MS)
+        return;
+    per_s = drain->answers * 1000.0 / (double)elapsed;
+    drain->per_s = drain->per_s > 0 ? (drain->per_s + per_s) / 2 : per_s;
+    drain->answers = 0;
+    drain->begun_ms = now;
+}
+
+/* Counts a job that is finished; `code` is the error code of its final answer. */
+static void
+count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
+{
+    if (code)
+        cn_metrics_count_error(&queue->metrics, CN_M_JOB_ERRORS, code);
+    else
+        count_answer(queue);
+    if (!job->worker)
+        return;
+    cn_metrics_observe(&queue->metrics, CN_M_STEP_TIME,
+                       cn_loop_now_us(queue->loop) - job->arrived_us);
+    cn_ts_job_done(queue, job);
+}
+
+uint32_t
+cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs)
+{
+    const struct cn_drain_rate *drain = &queue->drain;
+    uint64_t elapsed = cn_loop_now_ms(queue->loop) - drain->begun_ms;
+    double per_s = drain->per_s, seconds;
+
+    if (per_s <= 0 && elapsed > 0)
+        per_s = drain->answers * 1000.0 / (double)elapsed;
+    if (per_s <= 0)
+        return 1;
+    seconds = (double)jobs / per_s + 1;
+    return seconds < RETRY_AFTER_MAX_S ? (uint32_t)seconds : RETRY_AFTER_MAX_S;
+}
+
+void
+cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
+{
+    cn_timer_cancel(&job->timer);
+    forget_cancel(queue, job);
+    cn_infer_job_done(queue, job, &box->answer);
+    cn_forward_free(job);
+    cn_job_to(job, CN_JOB_DONE);
+    queue->jobs_now--;
+    if (queue->closed)
+        cn_queue_wake(queue);
+    count_job(queue, job, box->answer.error_code);
+    cn_answer_box_deliver(box);
+}
+
+void
+cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
+{
+    int status = cn_error_info(code)->http_status;
+    char message[CN_ERROR_MESSAGE_MAX];
+    uint32_t retry_after_s = 0;
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    if (status == 429 || status == 503)
+        retry_after_s = cn_queue_retry_after(queue, queue->stats.waiting_jobs + 1);
+    cn_queue_finish(queue, job, cn_answer_box_error(job, code, message, retry_after_s));
+}
