@@ -6,7 +6,7 @@
 #include "frontend/intake/session.h"
 
 #include "core/time/clock.h"
-#include "scheduler/queue/generated_id.h"
+#include "scheduler/sequence/generated_id.h"
 
 int
 cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_headers *sequence,

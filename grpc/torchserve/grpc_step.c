@@ -12,7 +12,7 @@
 #include "grpc/protobuf_message.h"
 #include "grpc/services.h"
 #include "management/management.h"
-#include "scheduler/queue/generated_id.h"
+#include "scheduler/sequence/generated_id.h"
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/queue/submit.h"
 #include "torchserve/errors/torchserve_error.h"

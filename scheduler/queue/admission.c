@@ -8,8 +8,8 @@
  * latter is worth trying again.
  */
 #include "metrics/counters/metrics.h"
-#include "scheduler/queue/generated_id.h"
 #include "scheduler/queue/model_queue_priv.h"
+#include "scheduler/sequence/generated_id.h"
 
 #define ROW_TEXT_MAX UINT16_MAX           /* the most that a str16 of a frame can carry */
 #define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */

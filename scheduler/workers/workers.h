@@ -1,5 +1,5 @@
-/* scheduler/workers/workers.h - how the owner of workers gives them to a model queue (model_queue.h)
- * and takes them away.
+/* scheduler/workers/workers.h - how the owner of workers gives them to a model queue
+ * (model_queue.h) and takes them away.
  *
  * All of this is called on the queue's loop.
  */

@@ -1,4 +1,4 @@
-/* scheduler/queue/delete_test.c - one sequence is deleted on demand, whatever it does at that
+/* scheduler/sequence/delete_test.c - one sequence is deleted on demand, whatever it does at that
  * moment. */
 #include "scheduler/queue/model_queue_priv.h"
 

@@ -1,10 +1,10 @@
-/* scheduler/queue/missing_ids.c - notices steps that lost the header with their sequence's id on
+/* scheduler/sequence/missing_ids.c - notices steps that lost the header with their sequence's id on
  * the way. On the model queue's loop.
  *
  * Behind nginx, which drops headers with underscores in their names, each step begins a new
  * sequence and is answered with 200. Nothing else shows that the model never sees a second step.
  */
-#include "scheduler/queue/missing_ids.h"
+#include "scheduler/sequence/missing_ids.h"
 
 #include "core/log/log.h"
 #include "core/loop/loop.h"

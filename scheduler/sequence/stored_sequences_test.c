@@ -1,4 +1,4 @@
-/* scheduler/queue/stored_sequences_test.c - sequences are looked at and written while their steps
+/* scheduler/sequence/stored_sequences_test.c - sequences are looked at and written while their steps
  * come and go. */
 #include "scheduler/queue/model_queue_priv.h"
 

@@ -1,6 +1,6 @@
-/* scheduler/queue/generated_id.h - the id of a sequence whose client sent none. Any thread. */
-#ifndef CN_SCHEDULER_QUEUE_GENERATED_ID_H
-#define CN_SCHEDULER_QUEUE_GENERATED_ID_H
+/* scheduler/sequence/generated_id.h - the id of a sequence whose client sent none. Any thread. */
+#ifndef CN_SCHEDULER_SEQUENCE_GENERATED_ID_H
+#define CN_SCHEDULER_SEQUENCE_GENERATED_ID_H
 
 #include "core/text/str.h"
 #include "scheduler/queue/job.h"

@@ -1,4 +1,4 @@
-/* scheduler/queue/stored_sequences.c - lists, reads and writes stored sequences. On the model
+/* scheduler/sequence/stored_sequences.c - lists, reads and writes stored sequences. On the model
  * queue's loop.
  *
  * A query goes to a worker as a row does, and workers answer queries in the order of sending. So

@@ -1,5 +1,5 @@
-/* scheduler/queue/generated_id.c - see the header. */
-#include "scheduler/queue/generated_id.h"
+/* scheduler/sequence/generated_id.c - see the header. */
+#include "scheduler/sequence/generated_id.h"
 
 #include <string.h>
 
