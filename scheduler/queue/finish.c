@@ -1,9 +1,9 @@
 /* scheduler/queue/finish.c - gives a job its final answer: what is counted, what is freed, and who
  * gets it. On the model queue's loop.
  *
- * A job is finished once, whoever answers it: a worker, another version, or the queue itself with an
- * error. Callers take it out of all lists before. When the answer is delivered the job belongs to
- * the front end again.
+ * A job is finished once, whoever answers it: a worker, another version, or the queue itself with
+ * an error. Callers take it out of all lists before. When the answer is delivered the job belongs
+ * to the front end again.
  */
 #include <stdarg.h>
 #include <stdio.h>

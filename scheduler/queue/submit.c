@@ -1,14 +1,14 @@
-/* scheduler/queue/submit.c - what a job's origin says of it: here it is, its client left, its client
- * took bytes.
+/* scheduler/queue/submit.c - what a job's origin says of it: here it is, its client left, its
+ * client took bytes.
  *
- * These three functions run on the job's origin; what they lead to runs on the queue's loop. Nothing
- * is done the moment it is said: jobs and cancels of the same loop are only noted, and the end of
- * the turn looks at them together (model_queue.c).
+ * These three functions run on the job's origin; what they lead to runs on the queue's loop.
+ * Nothing is done the moment it is said: jobs and cancels of the same loop are only noted, and the
+ * end of the turn looks at them together (model_queue.c).
  *
  * Messages between two loops are embedded in the job: `msg` brings it, `cancel_msg` and
- * `credit_msg` travel to the queue and back (job_message_phases.def). The origin may free a job only
- * when all of them are back, so a final answer waits for them (answer_box.c). This is why no message
- * needs an allocation.
+ * `credit_msg` travel to the queue and back (job_message_phases.def). The origin may free a job
+ * only when all of them are back, so a final answer waits for them (answer_box.c). This is why no
+ * message needs an allocation.
  *
  * A job that is at another version of its model (AWAY) has its cancel and its credit passed on to
  * the job that stands for it there.

@@ -11,8 +11,9 @@
 
 struct cn_model_queue;
 
-/* Gives the job to the queue. The queue owns the job until its final answer, which may be a refusal, for example because the queue is full,
- * there are too many sequences, no worker can come, the server drains or the deadline has passed.
+/* Gives the job to the queue. The queue owns the job until its final answer, which may be a
+ * refusal, for example because the queue is full, there are too many sequences, no worker can come,
+ * the server drains or the deadline has passed.
  */
 void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
 /* Says that the client has left. A waiting job is answered with

@@ -3,8 +3,8 @@
  *
  * A waiting job leaves its group in one of four ways: the aggregator sends it, its deadline passes,
  * its client leaves (submit.c), or the queue drops all that waits. After each of them
- * cn_queue_group_left() or the job's answer looks at the sequence again, which may then be closed or
- * freed. So no function here uses a sequence after that.
+ * cn_queue_group_left() or the job's answer looks at the sequence again, which may then be closed
+ * or freed. So no function here uses a sequence after that.
  */
 #include "core/errors/panic.h"
 #include "core/time/clock.h"

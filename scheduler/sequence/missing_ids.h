@@ -1,5 +1,5 @@
-/* scheduler/sequence/missing_ids.h - notices that nearly all steps of a stateful model come through a
- * proxy and name no sequence. On the model queue's loop.
+/* scheduler/sequence/missing_ids.h - notices that nearly all steps of a stateful model come through
+ * a proxy and name no sequence. On the model queue's loop.
  */
 #ifndef CN_SCHEDULER_SEQUENCE_MISSING_IDS_H
 #define CN_SCHEDULER_SEQUENCE_MISSING_IDS_H

@@ -1,5 +1,5 @@
-/* scheduler/sequence/stored_sequences_test.c - sequences are looked at and written while their steps
- * come and go. */
+/* scheduler/sequence/stored_sequences_test.c - sequences are looked at and written while their
+ * steps come and go. */
 #include "scheduler/queue/model_queue_priv.h"
 
 #include "scheduler/test_support.h"

@@ -1,5 +1,5 @@
-/* scheduler/swap/forward_state.c - what a job keeps of its way through the versions: its memory, and
- * what its row says of it to our own worker. On the queue's loop.
+/* scheduler/swap/forward_state.c - what a job keeps of its way through the versions: its memory,
+ * and what its row says of it to our own worker. On the queue's loop.
  */
 #include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
