@@ -12,9 +12,9 @@
 #include "grpc/protobuf_message.h"
 #include "grpc/services.h"
 #include "management/management.h"
-#include "scheduler/sequence/generated_id.h"
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/queue/submit.h"
+#include "scheduler/sequence/generated_id.h"
 #include "torchserve/errors/torchserve_error.h"
 
 /* PredictionsRequest and PredictionResponse of proto/inference.proto. */
