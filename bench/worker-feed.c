@@ -109,6 +109,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                      .answer_max_bytes = 16u << 20,
                                      .store_max_bytes = 1ull << 33,
                                      .journal_max_bytes = 64 << 20,
+                                     .journal = 1,
                                      .tombstone_ms = 600000,
                                      .key_window = 16,
                                      .stream_bytes = 1u << 20,

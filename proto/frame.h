@@ -90,6 +90,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(answer_max_bytes)  /* a larger answer is an error */                                       \
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
     NUM(journal_max_bytes) /* size of each of the journal's two files */                           \
+    NUM(journal)           /* 1: commits go to a journal above LMDB; 0: to LMDB */                 \
     NUM(check_max_bytes)   /* a larger data.mdb is not checked at the start */                     \
     NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                       \
     NUM(clock_floor_ms)    /* wall time of the clock's last jump; 0: none */                       \

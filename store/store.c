@@ -1,7 +1,7 @@
 /* store/store.c - the public functions of a store: the checks that all kinds share, then the call
  * of the kind's own function. Owned by the worker's thread.
  *
- * A kind of store may leave out prefix, replace, holds, prefetch and drain_some; the functions here
+ * A kind of store may leave out prefix, replace, holds, prefetch and work_off; the functions here
  * say what happens then, so that callers need not know the kind. */
 #include "store/store.h"
 
@@ -122,8 +122,8 @@ cn_store_maintain(struct cn_store *store)
 }
 
 void
-cn_store_drain_some(struct cn_store *store)
+cn_store_work_off(struct cn_store *store)
 {
-    if (store->ops->drain_some)
-        store->ops->drain_some(store);
+    if (store->ops->work_off)
+        store->ops->work_off(store);
 }

@@ -1,11 +1,11 @@
 /* store/store.h - the records of sequences on disk or in memory: get, put, remove and scan, each
  * inside a transaction.
  *
- * There are two kinds of store: a table in the worker's memory (durability `none`), and a journal
- * above LMDB (`process` and `power`). Keys are sequence ids, values are encoded records
- * (store/record/record.h). One store object belongs to one thread; several processes may have one
- * store folder open at the same time. An object has at most one open transaction, and no handler
- * code runs while it is open, because other processes wait for it.
+ * There are two kinds of store: a table in the worker's memory (durability `none`), and files in a
+ * folder (`process` and `power`), which store/disk_store.h opens. Keys are sequence ids, values are
+ * encoded records (store/record/record.h). One store object belongs to one thread; several
+ * processes may have one store folder open at the same time. An object has at most one open
+ * transaction, and no handler code runs while it is open, because other processes wait for it.
  *
  * A worker uses a store like this: begin a read, get the records of a batch, abort (a read has
  * nothing to commit); call the handler; begin a write, replace the records, commit; send the
@@ -67,7 +67,7 @@ struct cn_store_ops {
     uint64_t (*count)(struct cn_store *store);
     uint64_t (*bytes)(struct cn_store *store);
     unsigned (*maintain)(struct cn_store *store);
-    void (*drain_some)(struct cn_store *store); /* may be NULL */
+    void (*work_off)(struct cn_store *store); /* may be NULL */
     void (*prefetch)(struct cn_store *store, const struct cn_str *keys,
                      const struct cn_store_hint *const *hints, uint32_t n); /* may be NULL */
 };
@@ -79,55 +79,6 @@ struct cn_store {
 /* Creates a store in this process's memory; its content ends with the process. `max_bytes` limits
  * keys and values together. Never fails. Free it with cn_store_close. */
 struct cn_store *cn_mem_store_open(uint64_t max_bytes);
-
-/* Points at which a test is informed, so that it can kill the process there. */
-enum cn_store_point {
-    CN_STORE_APPENDED, /* the transaction is in the journal; LMDB does not have its new keys yet */
-    CN_STORE_SWITCHED, /* from now on commits are appended to the other file */
-    CN_STORE_DRAINING, /* a slice of the journal is written to LMDB and not committed */
-    CN_STORE_DRAINED,  /* that slice is committed */
-};
-
-struct cn_journal_options {
-    const char *dir; /* an existing folder, one for each model version */
-    /* the limit of LMDB's file; bytes that the journal still has to move there count as well */
-    uint64_t max_bytes;
-    uint64_t
-        /* when one of the two journal files is this large, commits go to the other one */
-        journal_max_bytes;
-    bool sync; /* fdatasync on each commit: a commit survives a power failure, not only a kill */
-    bool
-        /* no write transactions; the folder must hold a store, which no process may be writing to
-         */
-        read_only;
-    uint64_t check_max_bytes; /* data.mdb up to this size is checked before it is used */
-    /* check even when the file CHECKED is there; read_only always does so */
-    bool recheck;
-    void (*passing)(enum cn_store_point point); /* for tests, or NULL */
-};
-/* Opens the store in options->dir, which cn_store_close frees, and creates its files if they are
- * missing. Damage is repaired as far as possible and reported in the file DAMAGED.
- * CN_E_STATE_STORE: the folder is not writable, is not a store, cannot be repaired, or has another
- * format. Removes LMDB's readers whose process has died. A process must not open a folder twice,
- * nor fork while it is open: LMDB's locks and its memory mapping belong to one process. */
-int cn_journal_store_open(const struct cn_journal_options *options, struct cn_store **out,
-                          struct cn_error *err);
-
-/* The name of a file that lies in the folder of a damaged store until an operator accepts the loss.
- * Its first line is "lost N", the number of sequences whose newest state is lost. The second is
- * "suspect 0" or "suspect 1"; 1 means that it cannot be known which sequences are affected. The
- * other lines say what is wrong, one sentence each. */
-#define CN_STORE_DAMAGED "DAMAGED"
-
-/* The name of a file that lies in a store's folder if data.mdb was checked since the server began
- * to use the store. */
-#define CN_STORE_CHECKED "CHECKED"
-
-/* Accepts the loss after damage: removes the keys of lost sequences and the file DAMAGED, so that
- * their ids can begin anew without an error. Call it outside a transaction, on a journal store that
- * is open for writing. `dropped` gets the number of removed keys. CN_E_STATE_STORE: LMDB or the
- * folder cannot be written. */
-int cn_store_accept_loss(struct cn_store *store, uint64_t *dropped, struct cn_error *err);
 
 /* Closes the store and frees it. NULL is allowed. An open transaction is aborted. */
 void cn_store_close(struct cn_store *store);
@@ -185,15 +136,15 @@ void cn_store_abort(struct cn_store *store);
 
 /* The number of entries, tombstones included. Call it outside a transaction. */
 uint64_t cn_store_count(struct cn_store *store);
-/* The bytes that the entries take. On disk these are LMDB's pages in use, without free ones, and
- * the content of the journal. Call it outside a transaction. */
+/* The bytes that the entries take. On disk free pages of the files do not count. Call it outside a
+ * transaction. */
 uint64_t cn_store_bytes(struct cn_store *store);
-/* Call it from time to time, and when a commit found the store full. It removes LMDB's readers
- * whose process has died, because their old pages cannot be used again, and makes room in the
- * journal. Returns how much was done; if that is over 0, a failed commit may be tried again. */
+/* Call it from time to time, and when a commit found the store full. It gives back what
+ * processes that died have held, and makes room. Returns how much was done; if that is over 0, a
+ * failed commit may be tried again. */
 unsigned cn_store_maintain(struct cn_store *store);
 /* Call it often, between transactions. It does a small part of the work that commits have put off,
  * when it is due. */
-void cn_store_drain_some(struct cn_store *store);
+void cn_store_work_off(struct cn_store *store);
 
 #endif

@@ -1,5 +1,6 @@
-/* store/store_test.c - what every kind of store promises: run over memory, LMDB and the journal
- * above it alike. */
+/* store/store_test.c - what every kind of store promises: run over memory, LMDB, the journal
+ * above it, and the same files without a journal alike. */
+#include "store/disk_store.h"
 #include "store/lmdb/lmdb_store.h"
 
 #include <setjmp.h>
@@ -45,11 +46,25 @@ static int
 open_journal(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct cn_journal_options options = {
+    struct cn_disk_options options = {
         .dir = f->dir, .max_bytes = 1 << 20, .journal_max_bytes = 256 << 10};
 
     test_dir_make(f->dir);
-    if (cn_journal_store_open(&options, &f->store, NULL) != 0)
+    if (cn_disk_store_open(&options, &f->store, NULL) != 0)
+        return -1;
+    *state = f;
+    return 0;
+}
+
+static int
+open_direct(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct cn_disk_options options = {
+        .dir = f->dir, .max_bytes = 1 << 20, .journal_max_bytes = 256 << 10, .direct = true};
+
+    test_dir_make(f->dir);
+    if (cn_disk_store_open(&options, &f->store, NULL) != 0)
         return -1;
     *state = f;
     return 0;
@@ -306,7 +321,7 @@ values_of_any_size(void **state)
             memcpy(is, will, sizeof(is));
             memcpy(seeds, new_seeds, sizeof(seeds));
         }
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
         if (round % 40 == 0)
             cn_store_maintain(store);
         begin(store, CN_STORE_READ);
@@ -339,6 +354,7 @@ main(void)
 #define EACH(test)                                                                                 \
     {"memory: " #test, test, open_memory, close_any, NULL},                                        \
         {"lmdb: " #test, test, open_lmdb, close_any, NULL},                                        \
+        {"direct: " #test, test, open_direct, close_any, NULL},                                    \
     {                                                                                              \
         "journal: " #test, test, open_journal, close_any, NULL                                     \
     }

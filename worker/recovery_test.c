@@ -2,6 +2,7 @@
  *
  * The test plays the server: it sends jobs without answer again, under their ids, to a new worker.
  */
+#include "store/disk_store.h"
 #include "store/store.h"
 #include "worker/test_client.h"
 
@@ -178,7 +179,7 @@ static void
 check_store_finds_damage(void **state)
 {
     struct client *c = *state;
-    struct cn_journal_options options = {
+    struct cn_disk_options options = {
         .dir = c->dir, .max_bytes = 64 << 20, .journal_max_bytes = 1 << 20};
     struct cn_store *store;
     struct cn_str record;
@@ -191,7 +192,7 @@ check_store_finds_damage(void **state)
         round_of_all(c, round);
     client_stop(c);
     assert_int_equal(cn_worker_check_store(c->dir, false), 0);
-    assert_int_equal(cn_journal_store_open(&options, &store, NULL), 0);
+    assert_int_equal(cn_disk_store_open(&options, &store, NULL), 0);
     assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
     assert_int_equal(cn_store_get(store, CN_STR("s0"), &record, NULL), 0);
     assert_in_range(record.len, 17, sizeof(bytes));

@@ -30,6 +30,8 @@
 #include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
+#include "store/disk_store.h"
 #include "worker/process/kill_point.h"
 
 /* The sweep looks at SWEEP_RECORDS records every SWEEP_EVERY_MS at most. A million records take ten
@@ -81,12 +83,13 @@ int
 cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
                struct cn_error *err)
 {
-    struct cn_journal_options options = {
+    struct cn_disk_options options = {
         .dir = load->store_dir,
         .max_bytes = load->store_max_bytes,
         .journal_max_bytes = load->journal_max_bytes,
         .check_max_bytes = load->check_max_bytes,
         .sync = load->durability == CN_DURABILITY_POWER,
+        .direct = !load->journal || !cn_tuned(CN_TUNING_JOURNAL),
         .passing = store_passes,
     };
     int rc;
@@ -99,7 +102,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     cn_slab_init(&states->sequences, cn_slab_usual(), 0);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
-    else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)
+    else if ((rc = cn_disk_store_open(&options, &states->store, err)) != 0)
         return rc;
     states->lru = cn_lru_create(load->cache_entries, load->cache_bytes, on_evict, states);
     cn_buf_init(&states->scratch, 0);

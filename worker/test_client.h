@@ -36,6 +36,7 @@
 #include "core/tuning/tuning.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
+#include "store/disk_store.h"
 #include "store/store.h"
 #include "worker/worker.h"
 
@@ -415,6 +416,7 @@ client_defaults(struct client *c)
         .answer_max_bytes = 5000,
         .store_max_bytes = 64 << 20,
         .journal_max_bytes = 1 << 20,
+        .journal = 1,
         .tuning = cn_tuning_bits,
         .check_max_bytes = UINT64_MAX,
         .idle_ms = 1000,

@@ -424,7 +424,7 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
         if ((rc = run_next(worker, err)) != 0)
             return rc;
         if (worker->stateful) {
-            cn_store_drain_some(worker->states.store);
+            cn_store_work_off(worker->states.store);
             cn_states_sweep(&worker->states);
         }
     }

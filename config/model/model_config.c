@@ -27,7 +27,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED };
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED, KIND_SWITCH };
 
 struct row {
     const char *path; /* "a.b" */
@@ -129,7 +129,7 @@ store(struct cn_model_config *config, const struct row *row, uint64_t value)
 {
     char *at = (char *)config + row->offset;
 
-    if (row->kind == KIND_BOOL)
+    if (row->kind == KIND_BOOL || row->kind == KIND_SWITCH)
         *(bool *)at = value != 0;
     else if (row->kind == KIND_DURABILITY)
         *(enum cn_durability *)at = (enum cn_durability)value;
@@ -222,6 +222,12 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         if (level < 0)
             return wrong_value(walk, row->path, value, "refuse or restart");
         store(walk->config, row, (uint64_t)level);
+        return 0;
+    case KIND_SWITCH:
+        if (value->kind != CN_YAML_STRING ||
+            (!cn_str_eq(value->text, CN_STR("on")) && !cn_str_eq(value->text, CN_STR("off"))))
+            return wrong_value(walk, row->path, value, "on or off");
+        store(walk->config, row, cn_str_eq(value->text, CN_STR("on")));
         return 0;
     case KIND_UINT:
         snprintf(expected, sizeof(expected), "an integer from %" PRIu64 " to %" PRIu64, row->min,

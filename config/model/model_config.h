@@ -50,8 +50,8 @@ int cn_on_expired_parse(struct cn_str word);
 const char *cn_on_expired_word(enum cn_on_expired what);
 
 /* One member for each row of model_options.def: CN_MODEL_OPTION(field, c_type, kind, yaml_path,
- * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP or EXPIRED; "a.b" is key b in
- * map a. */
+ * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED or SWITCH; "a.b" is
+ * key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"

@@ -12,7 +12,7 @@
 #include "config/model/model_config.h"
 #include "core/errors/panic.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED };
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED, KIND_SWITCH };
 
 static const struct option {
     const char *path;
@@ -97,6 +97,10 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
     case KIND_EXPIRED:
         put_row(out, path, "", "word",
                 cn_on_expired_word((enum cn_on_expired)option->default_value), "refuse, restart",
+                option->help, example);
+        return;
+    case KIND_SWITCH:
+        put_row(out, path, "", "word", option->default_value ? "on" : "off", "on, off",
                 option->help, example);
         return;
     case KIND_UINT:

@@ -1,6 +1,7 @@
 /* config/server/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main
  * thread. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "config/model/model_config.h"
 #include "config/server/server_options.h"
@@ -94,6 +95,8 @@ put_model_key(FILE *out, const char *path, const char *kind, const char *default
                 default_text);
     else if (kind[0] == 'B')
         fprintf(out, ". Default: %s.\n", default_text[0] == '0' ? "false" : "true");
+    else if (strcmp(kind, "SWITCH") == 0)
+        fprintf(out, ". Default: %s.\n", default_text[0] == '0' ? "off" : "on");
     else
         fputs(".\n", out);
 }

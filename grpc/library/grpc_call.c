@@ -6,10 +6,10 @@
  * Accepted. on_accepted() asks for the next call in its place, checks this one (limits, key), and
  * hands it to its method. 3. Watched. An operation that completes when the client is gone costs a
  * tenth of a short call. So a unary call is watched only after a while, or together with its
- * end; a stream is watched at once (grpc_watch.c). 4. Finished. The method has called cn_grpc_call_finish(), and
- * the status has been handed to the core (`end_sent`). 5. Freed, by call_check(), when the end has
- * been sent, no operation of the core is under way (`n_busy`), and nobody holds it (`n_holds`). The
- * core never forgets an operation, so n_busy always returns to 0.
+ * end; a stream is watched at once (grpc_watch.c). 4. Finished. The method has called
+ * cn_grpc_call_finish(), and the status has been handed to the core (`end_sent`). 5. Freed, by
+ * call_check(), when the end has been sent, no operation of the core is under way (`n_busy`), and
+ * nobody holds it (`n_holds`). The core never forgets an operation, so n_busy always returns to 0.
  *
  * If the client leaves first, on_closed() drops what has not been sent, tells the method (on_gone)
  * and finishes the call itself.

@@ -1,10 +1,10 @@
-/* grpc/library/grpc_loan.c - lends the gRPC library's queue to the loop while that is awake (decision
- * 0018). Switched by the tuning `grpc-loan`.
+/* grpc/library/grpc_loan.c - lends the gRPC library's queue to the loop while that is awake
+ * (decision 0018). Switched by the tuning `grpc-loan`.
  *
- * A thread waits for the library's events (grpc_queue.c). While the loop is awake anyway, that thread
- * costs a switch, or a processor, for each event. So in a server with one loop, the loop asks the
- * queue itself while it is awake, and the thread waits until the loop goes to sleep. With several
- * loops the thread has enough work of its own and keeps the queue.
+ * A thread waits for the library's events (grpc_queue.c). While the loop is awake anyway, that
+ * thread costs a switch, or a processor, for each event. So in a server with one loop, the loop
+ * asks the queue itself while it is awake, and the thread waits until the loop goes to sleep. With
+ * several loops the thread has enough work of its own and keeps the queue.
  *
  * `loaned` says which of the two takes events. The thread sets it after it has taken an event and
  * found the loop awake; the loop clears it before it sleeps. Only one of them takes events at a

@@ -1,5 +1,5 @@
-/* grpc/library/grpc_watch.c - when the server begins to watch for the end of a call's client. On the
- * call's loop, except where a function says otherwise. Switched by the tuning `grpc-watch`.
+/* grpc/library/grpc_watch.c - when the server begins to watch for the end of a call's client. On
+ * the call's loop, except where a function says otherwise. Switched by the tuning `grpc-watch`.
  *
  * The library reports that a client has left by completing an operation that was started for this
  * purpose. That operation costs a tenth of a short call. Most unary calls are answered within
@@ -33,9 +33,9 @@ cn_grpc_watch_on_timer(struct cn_timer *timer)
  * step at once if there are several loops, for this case: the client cancels its step, asks its
  * sequence what became of the step, and another loop answers that question while the loop of the
  * cancelled call is still busy. Events are taken in the order in which the bytes came. So if the
- * taker notes the cancellation itself (cn_grpc_watch_closed), it has noted it before it takes the question,
- * and the answer is right (scheduler/queue/departed.c reads the note). A stream is watched before
- * its first message anyway. */
+ * taker notes the cancellation itself (cn_grpc_watch_closed), it has noted it before it takes the
+ * question, and the answer is right (scheduler/queue/departed.c reads the note). A stream is
+ * watched before its first message anyway. */
 void
 cn_grpc_watch_accepted(struct cn_grpc_tag *tag)
 {

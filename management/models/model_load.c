@@ -593,6 +593,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .answer_max_bytes = config->answer_max_bytes,
         .store_max_bytes = config->store_max_bytes,
         .journal_max_bytes = config->journal_max_bytes,
+        .journal = config->journal,
         .check_max_bytes = config->check_max_bytes,
         .idle_ms =
             config->sequence_max_idle_ms ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,

@@ -38,7 +38,7 @@
 /* --- the check --- */
 
 struct guard {
-    const struct cn_journal_options *options;
+    const struct cn_disk_options *options;
     int dir, data;
     struct cn_lmdb_report report;
     struct cn_buf *told;
@@ -207,15 +207,21 @@ check_alone(struct guard *guard, struct cn_error *err)
     return 0;
 }
 
+static int
+lock(int fd, int how)
+{
+    int rc;
+
+    while ((rc = flock(fd, how)) != 0 && errno == EINTR)
+        continue;
+    return rc;
+}
+
 /* Takes the shared lock, and waits while another process checks. 0 or -1. */
 static int
 lock_shared(int dir)
 {
-    int rc;
-
-    while ((rc = flock(dir, LOCK_SH)) != 0 && errno == EINTR)
-        continue;
-    return rc;
+    return lock(dir, LOCK_SH);
 }
 
 /* Checks the store if nobody has done so. Another process that holds the lock is either checking or
@@ -237,7 +243,7 @@ check_first(struct guard *guard, struct cn_error *err)
 }
 
 int
-cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct cn_buf *told,
+cn_journal_guard(const struct cn_disk_options *options, int *lock_fd, struct cn_buf *told,
                  struct cn_error *err)
 {
     struct guard guard = {.options = options, .data = -1, .told = told};
@@ -250,4 +256,50 @@ cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct 
     if (rc == 0 && lock_shared(guard.dir) != 0)
         rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot lock the folder %s", options->dir);
     return rc;
+}
+
+/* --- with or without a journal --- */
+
+#define CHOOSE_TRIES 1000
+#define CHOOSE_PAUSE_NS 1000000
+
+/* A process with a journal holds a shared lock on journal.0, and one without holds it on journal.1.
+ * It takes its own lock first and only then looks whether anybody holds the other one, so two
+ * processes can never have decided differently. Returns false if somebody does. */
+static bool
+choose(const struct cn_journal_store *js, bool direct)
+{
+    const int ours = js->files[direct].fd, theirs = js->files[!direct].fd;
+
+    lock(ours, LOCK_SH);
+    if (lock(theirs, LOCK_EX | LOCK_NB) == 0) {
+        lock(theirs, LOCK_UN);
+        return true;
+    }
+    lock(ours, LOCK_UN);
+    return false;
+}
+
+int
+cn_journal_choose(struct cn_journal_store *js, bool *direct, struct cn_error *err)
+{
+    const struct timespec pause = {.tv_nsec = CHOOSE_PAUSE_NS};
+    const bool wanted = *direct;
+
+    for (int tries = 0; tries < CHOOSE_TRIES; tries++) {
+        if (choose(js, wanted))
+            return 0;
+        if (choose(js, !wanted)) {
+            cn_log(CN_LOG_WARN,
+                   "event=journal_%s store=%s note=\"other workers have the store open like this\"",
+                   wanted ? "used" : "not_used", js->dir);
+            *direct = !wanted;
+            return 0;
+        }
+        nanosleep(&pause, NULL); /* another process is deciding at this moment */
+    }
+    return cn_fail(err, CN_E_STATE_STORE,
+                   "the store %s: its workers could not agree whether to use a journal; restart "
+                   "the model's workers",
+                   js->dir);
 }

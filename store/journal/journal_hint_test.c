@@ -1,5 +1,6 @@
 /* store/journal/journal_hint_test.c - store location hints save look-ups and never change a result,
  * whichever process writes besides. */
+#include "store/disk_store.h"
 #include "store/journal/journal.h"
 
 #include <setjmp.h>
@@ -31,13 +32,13 @@ open_store(const char *dir, const char *name, uint64_t journal_bytes)
 {
     struct cn_store *store = NULL;
     char path[TEST_DIR_MAX + 16];
-    struct cn_journal_options options = {
+    struct cn_disk_options options = {
         .dir = path, .max_bytes = 64u << 20, .journal_max_bytes = journal_bytes};
     struct cn_error err = {0};
 
     snprintf(path, sizeof(path), "%s%s", dir, name);
     mkdir(path, 0700);
-    if (cn_journal_store_open(&options, &store, &err) != 0)
+    if (cn_disk_store_open(&options, &store, &err) != 0)
         fail_msg("%s", err.message);
     return store;
 }
@@ -156,8 +157,8 @@ a_trace_changes_nothing(void **state)
         held += change_some(traced, plain, owned, test_next_random() % 2 ? 20 : KEYS);
         expect_same_books(traced, plain);
         if (test_next_random() % 2) {
-            cn_store_drain_some(traced);
-            cn_store_drain_some(plain);
+            cn_store_work_off(traced);
+            cn_store_work_off(plain);
         }
         if (test_next_random() % 100 == 0) {
             cn_store_maintain(traced);
@@ -192,7 +193,7 @@ write_as_told(const char *dir, int wishes, int done)
                      : cn_store_put(store, key_of(key, at), value_of(2 * i + 2, 400), NULL)) ||
                 cn_store_commit(store, NULL) != 0)
                 _exit(1);
-            cn_store_drain_some(store);
+            cn_store_work_off(store);
         }
         if (write(done, &n, 1) != 1)
             _exit(2);
@@ -244,7 +245,7 @@ others_make_a_trace_stale(void **state)
                              0);
         }
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     assert_true(held > 1000 && stale > 1000);
     close(wishes[1]);

@@ -4,6 +4,7 @@
 #define CN_STORE_JOURNAL_JOURNAL_PRIV_H
 
 #include "core/containers/list.h"
+#include "store/disk_store.h"
 #include "store/journal/journal.h"
 #include "store/journal/journal_index.h"
 #include "store/journal/journal_ledger.h"
@@ -195,8 +196,13 @@ int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
 /* Locks the folder until *lock_fd is closed. The first process that has the store open checks its
  * data.mdb and repairs it; `told` then gets what was wrong, one sentence a line. Called before LMDB
  * opens the store. CN_E_STATE_STORE: the file cannot be read or repaired. */
-int cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct cn_buf *told,
+int cn_journal_guard(const struct cn_disk_options *options, int *lock_fd, struct cn_buf *told,
                      struct cn_error *err);
+
+/* Decides whether this process uses a journal, together with all processes that have the store open
+ * now, and notes its decision until it closes the store. `direct` says what it would like, and gets
+ * what it is. CN_E_STATE_STORE: the others could not agree for a second. */
+int cn_journal_choose(struct cn_journal_store *js, bool *direct, struct cn_error *err);
 
 /* --- journal_salvage.c --- */
 
@@ -262,6 +268,10 @@ enum cn_journal_place cn_journal_hint_place(struct cn_journal_store *js, struct 
 
 void cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
                          const struct cn_store_hint *const *hints, uint32_t n);
+/* Checks a value that LMDB gave: CN_E_STATE_DAMAGED if it stands for a lost one, or if nothing of
+ * LMDB can be trusted. */
+int cn_journal_check_lost(const struct cn_journal_store *js, struct cn_str value,
+                          struct cn_error *err);
 /* Does the journal have an entry of this key? Called inside the lock. */
 bool cn_journal_has(struct cn_journal_store *js, struct cn_str key);
 int cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
@@ -277,7 +287,21 @@ int cn_journal_replace(struct cn_store *store, struct cn_str key, struct cn_str 
 bool cn_journal_holds(struct cn_store *store, const struct cn_store_hint *hint);
 int cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
 
+/* --- direct_store.c --- */
+
+/* The functions of a store without a journal. The object is a struct cn_journal_store whose journal
+ * is empty. */
+extern const struct cn_store_ops cn_direct_store_ops;
+
 /* --- journal_store.c --- */
+
+/* Moves all that the journal has to LMDB, where sequences that ended leave room for others. */
+int cn_journal_empty(struct cn_journal_store *js, struct cn_error *err);
+/* Opens a store with its journal. `direct` says whether the caller would like to do without it, and
+ * gets what all processes that have the store open do (cn_journal_choose). */
+int cn_journal_open(const struct cn_disk_options *options, bool *direct,
+                    struct cn_journal_store **out, struct cn_error *err);
+void cn_journal_close(struct cn_store *store);
 
 /* Takes the lock: begins LMDB's transaction and reads what other processes have appended. On
  * failure the lock is not held. */

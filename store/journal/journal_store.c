@@ -39,7 +39,7 @@
 /* A file may grow to this many times the size of its newest entries. Each of those is moved to LMDB
  * at most once for each file. */
 #define LIVE_TIMES 8
-/* The most slices that one call of cn_store_drain_some, and one of cn_store_maintain, does. */
+/* The most slices that one call of cn_store_work_off, and one of cn_store_maintain, does. */
 #define DRAIN_SLICES 8
 #define MAINTAIN_SLICES 64
 /* The transaction's buffer is freed by cn_store_maintain if it is larger than this. */
@@ -289,7 +289,7 @@ js_bytes(struct cn_store *store)
 /* Drains the older file while the newer one fills: it begins when that is a quarter full, when the
  * busiest sequences have a newer value there, and is done at three quarters. */
 static void
-js_drain_some(struct cn_store *store)
+js_work_off(struct cn_store *store)
 {
     struct cn_journal_store *js = cn_journal_of(store);
     const uint64_t used = used_bytes(cn_journal_cur(js)), target = target_bytes(js);
@@ -308,18 +308,17 @@ js_drain_some(struct cn_store *store)
     }
 }
 
-/* Moves all that the journal has to LMDB, where sequences that ended leave room for others. */
-static int
-make_room(struct cn_journal_store *js)
+int
+cn_journal_empty(struct cn_journal_store *js, struct cn_error *err)
 {
-    int rc = cn_journal_drain_all(js, NULL);
+    int rc = cn_journal_drain_all(js, err);
 
-    if (rc == 0 && (rc = cn_journal_lock(js, NULL)) == 0) {
+    if (rc == 0 && (rc = cn_journal_lock(js, err)) == 0) {
         if (!cn_journal_old(js)->first && used_bytes(cn_journal_cur(js)) > 0)
-            rc = cn_journal_start(js, 1 - js->cur, NULL);
+            rc = cn_journal_start(js, 1 - js->cur, err);
         js->lmdb->ops->abort(js->lmdb);
     }
-    return rc ? rc : cn_journal_drain_all(js, NULL);
+    return rc ? rc : cn_journal_drain_all(js, err);
 }
 
 static unsigned
@@ -334,7 +333,7 @@ js_maintain(struct cn_store *store)
         cn_buf_fini(&js->txn);
     if (js->crowded) {
         js->crowded = false;
-        return done + (make_room(js) == 0);
+        return done + (cn_journal_empty(js, NULL) == 0);
     }
     for (int i = 0; i < MAINTAIN_SLICES && cn_journal_old(js)->first; i++)
         if (cn_journal_drain_some(js, CN_SLICE_RECORDS, NULL) != 0)
@@ -342,12 +341,15 @@ js_maintain(struct cn_store *store)
     return done;
 }
 
-static void
-js_close(struct cn_store *store)
+static const struct cn_store_ops js_ops;
+
+void
+cn_journal_close(struct cn_store *store)
 {
     struct cn_journal_store *js = cn_journal_of(store);
 
-    js_abort(store);
+    if (js->base.ops == &js_ops)
+        js_abort(store);
     cn_store_close(js->lmdb);
     for (unsigned i = 0; i < 2; i++)
         cn_journal_file_close(&js->files[i]);
@@ -365,7 +367,7 @@ js_close(struct cn_store *store)
 
 static const struct cn_store_ops js_ops = {
     .name = "journal",
-    .close = js_close,
+    .close = cn_journal_close,
     .begin = js_begin,
     .get = cn_journal_get,
     .prefix = cn_journal_prefix,
@@ -379,13 +381,13 @@ static const struct cn_store_ops js_ops = {
     .count = js_count,
     .bytes = js_bytes,
     .maintain = js_maintain,
-    .drain_some = js_drain_some,
+    .work_off = js_work_off,
     .prefetch = cn_journal_prefetch,
 };
 
 int
-cn_journal_store_open(const struct cn_journal_options *options, struct cn_store **out,
-                      struct cn_error *err)
+cn_journal_open(const struct cn_disk_options *options, bool *direct, struct cn_journal_store **out,
+                struct cn_error *err)
 {
     struct cn_lmdb_options below = {
         .dir = options->dir,
@@ -417,13 +419,15 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
         rc = cn_lmdb_store_open(&below, &js->lmdb, err);
     for (unsigned i = 0; rc == 0 && i < 2; i++)
         rc = cn_journal_file_open(js, i, err);
+    if (rc == 0 && !options->read_only && !options->repair_only)
+        rc = cn_journal_choose(js, direct, err);
     if (rc == 0 && (rc = cn_journal_lock(js, err)) == 0 &&
         ((rc = cn_journal_verify(js, &changed, err)) != 0 || !changed))
         js->lmdb->ops->abort(js->lmdb);
     if (rc != 0) {
-        js_close(&js->base);
+        cn_journal_close(&js->base);
         return rc;
     }
-    *out = &js->base;
+    *out = js;
     return 0;
 }

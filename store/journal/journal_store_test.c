@@ -1,6 +1,7 @@
 /* store/journal/journal_store_test.c - the journal store: deaths at any point, several processes,
  * damage and full disks, always compared with what a plain table would say. */
 #include "core/memory/prefetch.h"
+#include "store/disk_store.h"
 #include "store/journal/journal.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ remove_dir(void **state)
 }
 
 static struct cn_store *
-open_with(const char *dir, struct cn_journal_options options)
+open_with(const char *dir, struct cn_disk_options options)
 {
     struct cn_store *store = NULL;
     struct cn_error err = {0};
@@ -45,7 +46,7 @@ open_with(const char *dir, struct cn_journal_options options)
     options.recheck = true;
     options.max_bytes = options.max_bytes ? options.max_bytes : 64u << 20;
     options.journal_max_bytes = options.journal_max_bytes ? options.journal_max_bytes : SMALL;
-    if (cn_journal_store_open(&options, &store, &err) != 0)
+    if (cn_disk_store_open(&options, &store, &err) != 0)
         fail_msg("%s", err.message);
     return store;
 }
@@ -53,7 +54,7 @@ open_with(const char *dir, struct cn_journal_options options)
 static struct cn_store *
 open_small(const char *dir)
 {
-    return open_with(dir, (struct cn_journal_options){0});
+    return open_with(dir, (struct cn_disk_options){0});
 }
 
 static struct cn_str
@@ -192,12 +193,12 @@ it_says_what_a_table_would(void **state)
             memcpy(words, then, sizeof(words));
         }
         if (draw(&seed, 2))
-            cn_store_drain_some(store);
+            cn_store_work_off(store);
         if (draw(&seed, 100) == 0)
             cn_store_maintain(store);
         if (draw(&seed, 100) == 0) {
             cn_store_close(store);
-            store = open_with(*state, (struct cn_journal_options){.read_only = true});
+            store = open_with(*state, (struct cn_disk_options){.read_only = true});
             expect_words(store, words, 400);
             cn_store_close(store);
             store = open_small(*state);
@@ -226,15 +227,15 @@ die_there(enum cn_store_point point)
 static _Noreturn void
 write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
 {
-    struct cn_journal_options options = {.dir = dir,
-                                         .max_bytes = 64u << 20,
-                                         .journal_max_bytes = SMALL,
-                                         .sync = sync,
-                                         .passing = die_there};
+    struct cn_disk_options options = {.dir = dir,
+                                      .max_bytes = 64u << 20,
+                                      .journal_max_bytes = SMALL,
+                                      .sync = sync,
+                                      .passing = die_there};
     struct cn_store *store;
     char key[32];
 
-    if (cn_journal_store_open(&options, &store, NULL) != 0)
+    if (cn_disk_store_open(&options, &store, NULL) != 0)
         _exit(1);
     for (;; round++) {
         if (cn_store_begin(store, CN_STORE_WRITE, NULL) != 0)
@@ -248,7 +249,7 @@ write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
             _exit(4);
         if (write(pipe_fd, &round, sizeof(round)) != sizeof(round))
             _exit(5);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
 }
 
@@ -347,7 +348,7 @@ a_key_of_the_dead_is_listed_by_the_living(void **state)
     if (pid == 0) {
         dies_at = CN_STORE_APPENDED;
         passings = 1;
-        store = open_with(*state, (struct cn_journal_options){.passing = die_there});
+        store = open_with(*state, (struct cn_disk_options){.passing = die_there});
         if (read(to_child[0], &byte, 1) != 1)
             _exit(1);
         begin(store, CN_STORE_WRITE);
@@ -393,7 +394,7 @@ count_up(const char *dir, unsigned who, uint32_t rounds)
         if (cn_store_commit(store, NULL) != 0)
             _exit(3);
         if (draw(&seed, 3) == 0)
-            cn_store_drain_some(store);
+            cn_store_work_off(store);
         if (draw(&seed, 50) == 0)
             usleep(1000); /* meanwhile others fill both files */
     }
@@ -631,7 +632,7 @@ a_missing_lmdb_makes_all_suspect(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, i % 200, i + 1, 4000);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     while (cn_store_maintain(store) > 0)
         ;
@@ -692,7 +693,7 @@ static void
 a_failed_append_leaves_nothing(void **state)
 {
     struct cn_store *store =
-        open_with(*state, (struct cn_journal_options){.journal_max_bytes = 8u << 20});
+        open_with(*state, (struct cn_disk_options){.journal_max_bytes = 8u << 20});
     uint32_t words[200] = {0}, key = 0;
     struct rlimit was, limit;
     struct cn_error err = {0};
@@ -759,7 +760,7 @@ full_disk_fails_what_grows_only(void **state)
         skip(); /* only root may mount */
     }
     store = open_with(
-        *state, (struct cn_journal_options){.journal_max_bytes = 64u << 20, .max_bytes = 1u << 30});
+        *state, (struct cn_disk_options){.journal_max_bytes = 64u << 20, .max_bytes = 1u << 30});
     while (n < 300 && (rc = step(store, n, n + 1, 16000, &err)) == 0) {
         words[n] = n + 1;
         n++;
@@ -774,7 +775,7 @@ full_disk_fails_what_grows_only(void **state)
         if (step(store, i % n, round, 16000, &err) != 0)
             fail_msg("step %u: %s", i, err.message);
         words[i % n] = round;
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     expect_words(store, words, 300);
     begin(store, CN_STORE_WRITE);
@@ -787,7 +788,7 @@ full_disk_fails_what_grows_only(void **state)
         if (step(store, 6, round, 16000, &err) != 0)
             fail_msg("step %u: %s", i, err.message);
         words[6] = round;
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     assert_int_equal(step(store, n + 1, n + 2, 16000, &err), 0);
     words[n + 1] = n + 2;
@@ -804,7 +805,7 @@ static void
 the_limit_counts_the_journal(void **state)
 {
     struct cn_store *store = open_with(
-        *state, (struct cn_journal_options){.max_bytes = 4u << 20, .journal_max_bytes = 64u << 20});
+        *state, (struct cn_disk_options){.max_bytes = 4u << 20, .journal_max_bytes = 64u << 20});
     struct cn_error err = {0};
     unsigned n = 0;
     char key[32];
@@ -835,7 +836,7 @@ fill_and_empty(const char *dir, unsigned round)
 {
     static char value[500000];
     struct cn_store *store = open_with(
-        dir, (struct cn_journal_options){.max_bytes = 8u << 20, .journal_max_bytes = 256u << 10});
+        dir, (struct cn_disk_options){.max_bytes = 8u << 20, .journal_max_bytes = 256u << 10});
     const unsigned stay = test_next_random() % 3 ? 0 : test_next_random() % 8;
     char key[32];
     unsigned n = 0;
@@ -849,7 +850,7 @@ fill_and_empty(const char *dir, unsigned round)
             put_word(store, test_next_random() % 300, round + 1,
                      100 + 4 * (test_next_random() % 500));
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     for (unsigned i = 0; i < 3 * 30; i++) {
         if (i % 30 < stay && round % 5)
@@ -857,7 +858,7 @@ fill_and_empty(const char *dir, unsigned round)
         begin(store, CN_STORE_WRITE);
         assert_int_equal(cn_store_remove(store, key_of(key, 1000 * (i / 30) + i % 30), NULL), 0);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     if (test_next_random() % 2)
         cn_store_maintain(store);
@@ -895,7 +896,7 @@ the_file_stays_near_its_limit(void **state)
 static void
 a_long_journal_is_read_in_parts(void **state)
 {
-    const struct cn_journal_options options = {.journal_max_bytes = 32u << 20};
+    const struct cn_disk_options options = {.journal_max_bytes = 32u << 20};
     struct cn_store *store = open_with(*state, options);
     const unsigned n = 20000;
     int status;
@@ -926,7 +927,7 @@ a_long_journal_is_read_in_parts(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, i % n, i % n + 7, 700);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     assert_int_equal(status, 0);
     assert_int_equal(cn_store_count(store), n + 1);
@@ -938,7 +939,7 @@ static void
 busy_keys_stay_in_the_journal(void **state)
 {
     struct cn_store *store =
-        open_with(*state, (struct cn_journal_options){.journal_max_bytes = 64u << 20});
+        open_with(*state, (struct cn_disk_options){.journal_max_bytes = 64u << 20});
     static char data[1 << 20];
     size_t len, found = 0;
 
@@ -946,7 +947,7 @@ busy_keys_stay_in_the_journal(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, round % 10, 0x5a5a5a5a, 400);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     assert_in_range(cn_store_bytes(store), 1 << 18, 4 << 20);
     cn_store_close(store);
@@ -962,7 +963,7 @@ static void
 many_keys_are_fetched_ahead(void **state)
 {
     struct cn_store *store =
-        open_with(*state, (struct cn_journal_options){.journal_max_bytes = 1u << 20});
+        open_with(*state, (struct cn_disk_options){.journal_max_bytes = 1u << 20});
     static uint32_t words[MANY];
     static struct cn_store_hint known[MANY]; /* of every other value, by its owner */
     const struct cn_store_hint *hints[CN_PREFETCH_MAX] = {NULL};
@@ -987,11 +988,11 @@ many_keys_are_fetched_ahead(void **state)
                         i % 2 ? NULL : &known[first + i]);
         }
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_drain_some(store);
+        cn_store_work_off(store);
     }
     expect_words(store, words, MANY);
     cn_store_close(store);
-    store = open_with(*state, (struct cn_journal_options){.journal_max_bytes = 1u << 20});
+    store = open_with(*state, (struct cn_disk_options){.journal_max_bytes = 1u << 20});
     expect_words(store, words, MANY);
     cn_store_close(store);
 }

@@ -79,6 +79,23 @@ cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
                                             CN_STORE_PREFETCH_BYTES);
 }
 
+int
+cn_journal_check_lost(const struct cn_journal_store *js, struct cn_str value, struct cn_error *err)
+{
+    if (js->suspect)
+        return cn_fail(
+            err, CN_E_STATE_DAMAGED,
+            "its state may be lost, because files of the store %s were lost or replaced; start the "
+            "sequence anew (start flag), or accept the loss (continuo-ctl store accept)",
+            js->dir);
+    if (value.ptr && value.len == 0)
+        return cn_fail(err, CN_E_STATE_DAMAGED,
+                       "its state is lost, because the store %s was damaged; start the sequence "
+                       "anew (start flag), or accept the loss (continuo-ctl store accept)",
+                       js->dir);
+    return 0;
+}
+
 /* Reads from the journal or, with the function `below`, from LMDB. */
 static int
 get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err,
@@ -93,20 +110,8 @@ get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_
         *out = entry.flags & CN_JOURNAL_REMOVED ? (struct cn_str){NULL, 0} : entry.value;
         return 0;
     }
-    if ((rc = below(js->lmdb, key, out, err)) != 0)
-        return rc;
-    if (js->suspect)
-        return cn_fail(
-            err, CN_E_STATE_DAMAGED,
-            "its state may be lost, because files of the store %s were lost or replaced; start the "
-            "sequence anew (start flag), or accept the loss (continuo-ctl store accept)",
-            js->dir);
-    if (out->ptr && out->len == 0)
-        return cn_fail(err, CN_E_STATE_DAMAGED,
-                       "its state is lost, because the store %s was damaged; start the sequence "
-                       "anew (start flag), or accept the loss (continuo-ctl store accept)",
-                       js->dir);
-    return 0;
+    rc = below(js->lmdb, key, out, err);
+    return rc ? rc : cn_journal_check_lost(js, *out, err);
 }
 
 int

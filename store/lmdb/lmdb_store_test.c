@@ -18,6 +18,7 @@
 
 #include "core/test_support.h"
 #include "core/time/clock.h"
+#include "store/disk_store.h"
 
 #define KEYS 64
 #define KILLS 40
@@ -337,10 +338,10 @@ newer_store_is_refused(void **state)
 static void
 older_store_is_refused(void **state)
 {
-    struct cn_journal_options options = {.dir = *state,
-                                         .max_bytes = 1 << 20,
-                                         .journal_max_bytes = 1 << 20,
-                                         .check_max_bytes = UINT64_MAX};
+    struct cn_disk_options options = {.dir = *state,
+                                      .max_bytes = 1 << 20,
+                                      .journal_max_bytes = 1 << 20,
+                                      .check_max_bytes = UINT64_MAX};
     struct cn_store *store = open_store(*state, 1 << 20);
     struct cn_error err;
     char path[256];
@@ -349,7 +350,7 @@ older_store_is_refused(void **state)
     raw_put(*state, "\0format", 7, "\5\0\0\0", 4);
     for (int i = 0; i < 2; i++) {
         options.read_only = i == 1;
-        assert_int_equal(cn_journal_store_open(&options, &store, &err), CN_E_STATE_STORE);
+        assert_int_equal(cn_disk_store_open(&options, &store, &err), CN_E_STATE_STORE);
         assert_null(store);
         assert_non_null(strstr(err.message, "format 5"));
         assert_non_null(strstr(err.message, "older Continuo"));

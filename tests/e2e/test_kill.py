@@ -15,6 +15,8 @@ pytestmark = pytest.mark.usefixtures("any_loops")
 
 POINTS = ["batch_read", "handler_done", "before_commit", "appended", "after_commit", "answers_half_written",
           "answers_written"]
+# With state.journal: off nothing is appended, so nobody can die there.
+WAYS = [(point, journal) for journal in ("on", "off") for point in POINTS if (point, journal) != ("appended", "off")]
 
 
 def killing_at(folder, point, nth=1):
@@ -22,10 +24,11 @@ def killing_at(folder, point, nth=1):
     return {"CONTINUO_TEST_KILL_AT": f"{point}:{nth}", "CONTINUO_TEST_KILL_ONCE": folder / "killed"}
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point):
-    """The client sees a slower answer and nothing else, wherever inside a batch its worker dies."""
-    s = server(counter(), env=killing_at(folder, point, nth=4))
+@pytest.mark.parametrize("point, journal", WAYS)
+def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point, journal):
+    """The client sees a slower answer and nothing else, wherever inside a batch its worker dies, with a journal
+    and without."""
+    s = server(counter(state={"journal": journal}), env=killing_at(folder, point, nth=4))
     client = s.client()
     total = 0
     for number in range(1, 11):
@@ -36,10 +39,10 @@ def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point):
     assert [w["restarts"] for w in s.workers("counter")] == [1]
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, point):
+@pytest.mark.parametrize("point, journal", WAYS)
+def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, point, journal):
     """Rows of one batch share a commit: each is either answered from the store or run again."""
-    s = server(counter(batchSize=8), env=killing_at(folder, point, nth=9))
+    s = server(counter(batchSize=8, state={"journal": journal}), env=killing_at(folder, point, nth=9))
     clients = [s.raw(f"c{i}") for i in range(8)]
 
     def post(i, number):

@@ -13,8 +13,14 @@ pytestmark = pytest.mark.usefixtures("any_loops")
 COUNT = 20
 
 
-def opened(server, **more):
-    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), **more)
+@pytest.fixture(params=["on", "off"])
+def journal(request):
+    """state.journal: what was answered is there again with it and without it."""
+    return request.param
+
+
+def opened(server, journal="on", **more):
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8, state={"journal": journal}), **more)
     client = s.client()
     for i in range(COUNT):
         assert client.step("counter", f"s{i}", i).text == str(i)
@@ -28,9 +34,9 @@ def goes_on(s):
         assert client.step("counter", f"s{i}", 10).text == str(i + 11)
 
 
-def test_sequences_go_on_after_a_clean_restart(server):
+def test_sequences_go_on_after_a_clean_restart(server, journal):
     """SIGTERM, start again, next step."""
-    s = opened(server)
+    s = opened(server, journal)
     s.stop()
     s.restart()
     goes_on(s)
@@ -50,9 +56,9 @@ def test_the_longest_name_has_a_store_like_any_other(server):
     assert s.client().step(path, "a", 5).text == "10"
 
 
-def test_sequences_go_on_after_kill_9_of_the_server(server):
+def test_sequences_go_on_after_kill_9_of_the_server(server, journal):
     """A crash of the server is no more than a pause: what was answered was committed."""
-    s = opened(server)
+    s = opened(server, journal)
     s.kill()
     s.restart()
     goes_on(s)
@@ -66,9 +72,38 @@ def test_workers_of_a_killed_server_end_by_themselves(server):
     expect(lambda: not s.session_members(), "the workers have ended")
 
 
-def test_no_answered_step_is_lost_when_the_server_is_killed_under_load(server):
+def test_the_journal_can_be_switched_at_any_start(server):
+    """What was written with the journal is there without it, and the other way round, also after kill -9. The
+    model's key and the server's switch do the same, and without a journal nothing is written to it."""
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8, state={"journalMaxBytes": 65536}))
+    total = 0
+    for turn, (word, flags) in enumerate([("on", []), ("off", []), ("on", []), ("on", ["--tuning=-journal"]),
+                                          ("on", []), ("off", ["--tuning=none"])]):
+        if turn:
+            (s.kill if turn % 2 else s.stop)()
+            s.models = [counter(minWorkers=2, maxWorkers=2, batchSize=8,
+                                state={"journalMaxBytes": 65536, "journal": word})]
+            s.flags = flags
+            s.restart()
+        client = s.client()
+        if turn:  # the workers have opened the store, and moved what was to be moved
+            assert [client.step("counter", f"s{i}", 0).text for i in range(COUNT)] == [str(total)] * COUNT
+        else:
+            client.step("counter", "first", 1)
+        stores = list(s.state_dir.glob("**/data.mdb"))
+        assert len(stores) == 1, stores
+        before = [(stores[0].parent / file).read_bytes() for file in ("journal.0", "journal.1")]
+        for number in range(30):
+            for i in range(COUNT):
+                assert client.step("counter", f"s{i}", 1).text == str(total + number + 1)
+        total += 30
+        written = before != [(stores[0].parent / file).read_bytes() for file in ("journal.0", "journal.1")]
+        assert written == (word == "on" and not flags), (turn, word, flags)
+
+
+def test_no_answered_step_is_lost_when_the_server_is_killed_under_load(server, journal):
     """A step in flight may or may not be done; an answered one is, exactly once."""
-    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8))
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8, state={"journal": journal}))
     answered = [0] * 16
     warm = threading.Barrier(17)
 

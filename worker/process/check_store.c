@@ -15,6 +15,7 @@
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "proto/frame.h"
+#include "store/disk_store.h"
 #include "store/record/record.h"
 #include "store/store.h"
 #include "worker/worker.h"
@@ -99,12 +100,13 @@ provide_lock(const char *dir)
 int
 cn_worker_check_store(const char *dir, bool mend)
 {
-    struct cn_journal_options options = {.dir = dir,
-                                         .max_bytes = ACCEPT_MAX_BYTES,
-                                         .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
-                                         .read_only = !mend,
-                                         .check_max_bytes = UINT64_MAX,
-                                         .recheck = true};
+    struct cn_disk_options options = {.dir = dir,
+                                      .max_bytes = ACCEPT_MAX_BYTES,
+                                      .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                      .repair_only = true,
+                                      .read_only = !mend,
+                                      .check_max_bytes = UINT64_MAX,
+                                      .recheck = true};
     struct counts counts = {0};
     struct cn_store *store;
     struct cn_error err;
@@ -119,7 +121,7 @@ cn_worker_check_store(const char *dir, bool mend)
                 strerror(rc));
         return CN_CHECK_NO_ROOM;
     }
-    if (cn_journal_store_open(&options, &store, &err) != 0) {
+    if (cn_disk_store_open(&options, &store, &err) != 0) {
         fprintf(stderr, "continuo-worker: %s\n", err.message);
         return 1;
     }
@@ -135,11 +137,12 @@ cn_worker_check_store(const char *dir, bool mend)
 int
 cn_worker_accept_store(const char *dir)
 {
-    struct cn_journal_options options = {.dir = dir,
-                                         .max_bytes = ACCEPT_MAX_BYTES,
-                                         .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
-                                         .check_max_bytes = UINT64_MAX,
-                                         .recheck = true};
+    struct cn_disk_options options = {.dir = dir,
+                                      .max_bytes = ACCEPT_MAX_BYTES,
+                                      .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                      .repair_only = true,
+                                      .check_max_bytes = UINT64_MAX,
+                                      .recheck = true};
     struct cn_store *store;
     struct cn_error err;
     uint64_t dropped;
@@ -151,7 +154,7 @@ cn_worker_accept_store(const char *dir)
     }
     if (provide_lock(dir) != 0)
         return CN_CHECK_NO_ROOM;
-    if (cn_journal_store_open(&options, &store, &err) != 0) {
+    if (cn_disk_store_open(&options, &store, &err) != 0) {
         fprintf(stderr, "continuo-worker: %s\n", err.message);
         return 1;
     }
