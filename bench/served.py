@@ -19,7 +19,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = (ROOT / os.environ.get("CONTINUO_BUILD", "build/release")).resolve() / "bin"
-READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+)")
+READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) grpc=(\S+)")
 
 
 def machine():
@@ -34,7 +34,7 @@ class Served:
     """`models`: {name: (handler's file or Lua text, or a TorchScript file (.pt), YAML text)}. With `clock`, advance() works, and the
     server looks at its clock each 5 ms. Use it in a `with`."""
 
-    def __init__(self, models, flags=(), clock=False):
+    def __init__(self, models, flags=(), clock=False, grpc=False):
         # Whoever ends a measurement with a timeout should find neither servers nor gigabytes after it.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self.process = self._errors = None
@@ -51,7 +51,8 @@ class Served:
                    *(f"{name}={name}.mar" for name in models), *flags]
         for which in ("inference", "management", "metrics"):
             command += [f"--{which}-address", "http://127.0.0.1:0"]
-        command += ["--grpc-inference-address", "none", "--grpc-management-address", "none"]
+        command += ["--grpc-inference-address", "http://127.0.0.1:0" if grpc else "none",
+                    "--grpc-management-address", "none"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                                         stderr=self._errors,
                                         env=os.environ | ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
@@ -60,11 +61,11 @@ class Served:
             words = (self.folder / "stderr").read_text(errors="replace")[-2000:]
             self.close()
             raise SystemExit(f"the server did not start: {words}")
-        self.inference, self.management, self.metrics = ready.group(1, 2, 3)
+        self.inference, self.management, self.metrics, self.grpc = ready.group(1, 2, 3, 4)
 
     def _pack(self, name, handler, config, store):
         script = str(handler).endswith(".pt")
-        source = pathlib.Path(handler) if script or str(handler).endswith(".lua") else self.folder / f"{name}.lua"
+        source = pathlib.Path(handler) if script or str(handler).endswith((".lua", ".so")) else self.folder / f"{name}.lua"
         if source.parent == self.folder:
             source.write_text(handler, encoding="utf-8")
         yaml = self.folder / f"{name}.yaml"
