@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/log/log.h"
+#include "handlers/python/format/py_state_format.h"
 #include "handlers/python/py_priv.h"
-#include "handlers/python/py_state_format.h"
 #include "proto/frame.h"
 #include "worker/process/confine.h"
 #include "worker/worker.h"

@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
+#include "handlers/python/format/py_state_format.h"
 #include "handlers/python/py_priv.h"
-#include "handlers/python/py_state_format.h"
 #include "proto/wire.h"
 
 /* Functions of continuo._state. */

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "handlers/python/format/py_state_format.h"
 #include "handlers/python/py_priv.h"
-#include "handlers/python/py_state_format.h"
 #include "proto/wire.h"
 
 #define SEEN_FEW 8 /* so many objects are compared one by one, without a table */

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import subprocess
+import sys
 
 from transcript import shorten
 from waiting import limit
@@ -138,3 +139,28 @@ def pack(model, store, work, transcript=None, file_name=None):
 
 # What pack() has made. Tests share few models, and a sanitized archiver takes a fifth of a server's start.
 _packed = {}
+
+
+# The running sum once more, as a Python handler.
+COUNTER_PY = """
+from continuo import Refuse
+
+
+def init(req):
+    return {"sum": 0}
+
+
+def step(state, req):
+    try:
+        number = int(req.body)
+    except ValueError:
+        raise Refuse("the body must be a decimal integer", 500) from None
+    state["sum"] += number
+    return str(state["sum"])
+"""
+
+
+def python(name, text=COUNTER_PY, version="1.0", stateful=True, **yaml):
+    """A Python model. The key `python` of its YAML names the interpreter."""
+    return Model(name, text, {"python": sys.executable, **yaml}, version, stateful,
+                 handler_name="handler.py")

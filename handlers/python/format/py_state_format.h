@@ -1,4 +1,4 @@
-/* handlers/python/py_state_format.h - how a Python handler's state is written. Any thread.
+/* handlers/python/format/py_state_format.h - how a Python handler's state is written. Any thread.
  *
  * Two bytes 'P' 'y' and one with the version 1, then one value. A value is a tag (one byte) and
  * what the tag says. Numbers are little-endian, and sizes are counted in bytes unless they count

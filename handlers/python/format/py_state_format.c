@@ -1,11 +1,11 @@
-/* handlers/python/py_state_format.c - checks the bytes of a stored state. Any thread.
+/* handlers/python/format/py_state_format.c - checks the bytes of a stored state. Any thread.
  *
  * What is stored was written by this server, but it comes from a disk or from a client that imports
  * a sequence. So it is checked as any bytes from outside, before Python sees it: each size fits
  * what is left, containers nest only so far, and nothing is left over at the end. A count needs no
  * limit of its own, since each value has at least one byte.
  */
-#include "handlers/python/py_state_format.h"
+#include "handlers/python/format/py_state_format.h"
 
 #include "proto/wire.h"
 

@@ -1,0 +1,746 @@
+"""Handlers in Python: the same promises as for Lua, in the user's own interpreter.
+
+CONTINUO_PYTHONS names the interpreters, separated by colons; by default it is the one of the tests.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from models import BUILD, COUNTER_PY, ROOT, python
+from waiting import expect, limit
+
+WORKER = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
+pytestmark = pytest.mark.skipif(not WORKER.exists(), reason="this build has no Python (python3-dev)")
+
+PYTHONS = os.environ.get("CONTINUO_PYTHONS", sys.executable).split(":")
+
+ALL = """
+import asyncio
+import sys
+import threading
+import time
+from continuo import Refuse, Reply, metrics
+
+state_schema = 1
+loaded = []
+
+
+def load(model):
+    loaded.append((model.name, model.version, model.worker, model.config["mine"]))
+
+
+def init(req):
+    if req.text == "refuse-init":
+        raise Refuse("not you", 403)
+    return {"n": 0, "seen": [], "first": req.start}
+
+
+def step(state, req):
+    word = req.text.split(" ")[0]
+    state["n"] += 1
+    return globals()["do_" + word.replace("-", "_")](state, req)
+
+
+def do_count(state, req):
+    return state["n"]
+
+
+def do_json(state, req):
+    return {"n": state["n"], "step": req.step, "start": req.start, "end": req.end,
+            "id": req.sequence_id, "header": req.headers["X_Mine"], "parts": list(req.parts),
+            "deadline": req.deadline > 0, "loaded": loaded}
+
+
+def do_reply(state, req):
+    return Reply(json=[1, None, "ü"], status=202, headers={"x-score": 0.5},
+                 content_type="application/x-mine")
+
+
+def do_bytes(state, req):
+    return bytes(range(256))
+
+
+def do_end(state, req):
+    return Reply(text="bye", end_sequence=True)
+
+
+def do_raise(state, req):
+    return {}["missing"]
+
+
+def do_exit(state, req):
+    sys.exit(7)
+
+
+def do_refuse(state, req):
+    raise Refuse("no such user", 404)
+
+
+def do_none(state, req):
+    return None
+
+
+def do_object(state, req):
+    return object()
+
+
+def do_nan(state, req):
+    return {"x": float("nan")}
+
+
+def do_recurse(state, req):
+    return do_recurse(state, req)
+
+
+def do_bad_state(state, req):
+    state["a"] = [1, {"k": [print]}]
+    return "never"
+
+
+def do_twice(state, req):
+    state["a"] = state["seen"]
+    return "never"
+
+
+def do_cycle(state, req):
+    state["me"] = state
+    return "never"
+
+
+def do_large_state(state, req):
+    state["large"] = b"x" * 10_000_000
+    return "never"
+
+
+def do_replace(state, req):
+    req.state = {"n": 1000, "seen": [], "first": False}
+    return "replaced"
+
+
+def do_pieces(state, req):
+    stop = yield "a "
+    assert stop is None
+    yield "b ", 0.01
+    yield None
+    state["n"] += 100
+    return "c"
+
+
+def do_break(state, req):
+    yield "a "
+    raise ValueError("in the middle")
+
+
+def do_forever(state, req):
+    while True:
+        stop = yield "x" * 1000
+        if stop:
+            return
+
+
+def do_send(state, req):
+    req.send("one ")
+    req.send("two ")
+    return "three"
+
+
+async def do_await(state, req):
+    await asyncio.sleep(0.05)
+    state["n"] += 1000
+    return state["n"]
+
+
+async def do_at_once(state, req):
+    return "at once"
+
+
+async def do_apieces(state, req):
+    for i in range(3):
+        await asyncio.sleep(0.01)
+        yield f"{i} "
+    state["n"] += 10000
+
+
+async def do_asend(state, req):
+    for i in range(3):
+        req.send(f"{i} ")
+        await asyncio.sleep(0.01)
+    return "end"
+
+
+async def do_araise(state, req):
+    await asyncio.sleep(0.01)
+    raise KeyError("later")
+
+
+async def do_executor(state, req):
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: "from a thread")
+
+
+def do_metric(state, req):
+    metrics.counter("py_steps", 2, {"kind": "test"})
+    return "counted"
+
+
+def do_thread(state, req):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return "started"
+
+
+def do_print(state, req):
+    print("a line of mine")
+    print("another", file=sys.stderr)
+    return "printed"
+
+
+def do_kept(state, req):
+    global kept
+    kept = req
+    return "kept"
+
+
+def do_use_kept(state, req):
+    return kept.body
+
+
+def close(sequence_id, state, reason):
+    print(f"closed {sequence_id} {reason} {state['n']}")
+
+
+def describe():
+    return {"entries": len(loaded)}
+"""
+
+
+@pytest.fixture(params=PYTHONS, ids=lambda path: path.replace("/", "_"))
+def interpreter(request):
+    return request.param
+
+
+@pytest.fixture
+def all_of(server, interpreter):
+    s = server(python("all", ALL, python=interpreter, mine="5", batchSize=8,
+                      state={"maxBytes": 1_000_000}))
+    return s, s.client()
+
+
+def say(client, word, sequence="s", **headers):
+    return client.step("all", sequence, word, headers=headers or None)
+
+
+def test_a_step_has_the_request_and_its_state(all_of):
+    """What a handler reads first: its state, the ids, flags, headers, parts, load's model."""
+    s, client = all_of
+    assert say(client, "count").text == "1"
+    answer = say(client, "json", **{"x-mine": "yes"})
+    assert answer.json == {"n": 2, "step": 1, "start": False, "end": False, "id": "s",
+                           "header": "yes", "parts": ["body"], "deadline": True,
+                           "loaded": [["all", "1.0", 1, 5]]}
+    assert s.admin().get("/models/all?customized=true").json[0]["customizedMetadata"] == {"entries": 1}
+
+
+def test_answers_of_all_kinds(all_of):
+    """A str, bytes, numbers, JSON, a Reply with head, and the end of a sequence."""
+    s, client = all_of
+    assert say(client, "count").text == "1"
+    reply = say(client, "reply")
+    assert (reply.status, reply.json, reply.headers["x-score"]) == (202, [1, None, "ü"], "0.5")
+    assert reply.headers["content-type"] == "application/x-mine"
+    assert say(client, "bytes").body == bytes(range(256))
+    assert say(client, "end").text == "bye"
+    s.expect_log("closed s ended 4")
+
+
+FAILURES = [
+    ("raise", 500, "Prediction failed: handler.py:{line}: KeyError: 'missing'"),
+    ("exit", 500, "called sys.exit(7), but a step must not end its worker"),
+    ("refuse", 404, "no such user"),
+    ("none", 500, "the step returned None"),
+    ("object", 500, "a reply must be a str, bytes, a number, a dict or list (JSON)"),
+    ("nan", 500, "the reply cannot be JSON"),
+    ("recurse", 500, "RecursionError"),
+    ("bad-state", 500, 'state["a"][1]["k"][0]: a builtin_function_or_method cannot be stored'),
+    ("twice", 500, 'state["a"]: this object stands in the state a second time'),
+    ("cycle", 500, 'state["me"]: this object stands in the state a second time'),
+    ("large-state", 507, "larger than 1000000 bytes (state.maxBytes)"),
+    ("araise", 500, "KeyError: 'later'"),
+    ("unknown", 500, "KeyError: 'do_unknown'"),
+]
+
+
+@pytest.mark.parametrize("word, status, message", FAILURES, ids=lambda value: str(value)[:20])
+def test_a_step_that_fails_says_why_and_changes_nothing(all_of, word, status, message):
+    """The next step goes on from the state before; the worker lives."""
+    s, client = all_of
+    assert say(client, "count").text == "1"
+    pids = s.ready_pids("all")
+    line = 1 + ALL[:ALL.index('return {}["missing"]')].count("\n")
+    answer = say(client, word)
+    assert answer.status == status or (status == 507 and answer.status in (413, 500, 507)), answer
+    assert message.format(line=line) in answer.message, answer
+    assert say(client, "count").text == "2"
+    assert s.ready_pids("all") == pids
+
+
+def test_a_traceback_is_whole_in_the_log(all_of):
+    """The client gets the last line, the operator all of it, with the model and the sequence."""
+    s, client = all_of
+    say(client, "raise")
+    s.expect_log("event=handler_error model=all", 'sequence="s"', "KeyError: 'missing'")
+    s.expect_log('return {}["missing"]')
+
+
+def test_init_may_refuse_a_sequence(all_of):
+    _, client = all_of
+    answer = say(client, "refuse-init")
+    assert (answer.status, answer.message) == (403, "not you")
+
+
+def test_a_state_can_be_replaced(all_of):
+    _, client = all_of
+    say(client, "count")
+    assert say(client, "replace").text == "replaced"
+    assert say(client, "count").text == "1001"
+
+
+@pytest.mark.parametrize("word, text, more", [
+    ("pieces", "a b c", 101), ("send", "one two three", 1), ("await", "1001", 1001),
+    ("at-once", "at once", 1), ("apieces", "0 1 2 ", 10001), ("asend", "0 1 2 end", 1),
+    ("executor", "from a thread", 1)])
+def test_generators_and_coroutines(all_of, word, text, more):
+    """A stream's pieces come in order, and the state is committed once, with its end."""
+    _, client = all_of
+    answer = say(client, word)
+    assert (answer.status, answer.text) == (200, text), answer
+    assert say(client, "count").text == str(more + 1)
+
+
+def test_a_stream_that_breaks_off_changes_nothing(all_of):
+    s, client = all_of
+    stream = s.stream("all", "s", "break")
+    assert stream.piece() == b"a "
+    with pytest.raises(Exception):
+        stream.rest()
+    stream.close()
+    assert say(client, "count").text == "1"
+
+
+def test_an_endless_stream_is_told_that_its_client_left(all_of):
+    """The generator gets "gone" and ends, and the next step comes."""
+    s, client = all_of
+    stream = s.stream("all", "s", "forever")
+    assert stream.piece()
+    stream.close()
+    assert say(client, "count").status == 200
+
+
+def test_sleeping_steps_of_different_sequences_overlap(all_of):
+    """Eight steps that each await 50 ms are under way at once; one sequence's never are."""
+    s, _ = all_of
+    texts = []
+
+    def ask(sequence):
+        own = s.client(f"c{sequence}")
+        texts.append([say(own, "await", f"o{sequence}").text for _ in range(3)])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [["1001", "2002", "3003"]] * 8
+
+
+def test_what_a_handler_prints_and_logs_is_in_the_log(all_of):
+    s, client = all_of
+    assert say(client, "print").text == "printed"
+    s.expect_log("model=all", "a line of mine")
+    s.expect_log("model=all", "another")
+
+
+def test_a_handlers_metrics_are_on_the_page(all_of):
+    s, client = all_of
+    say(client, "metric")
+    expect(lambda: s.metric("py_steps") == 2, "the metric")
+
+
+def test_a_request_that_is_kept_is_over(all_of):
+    """Its bytes would be another client's."""
+    _, client = all_of
+    say(client, "kept")
+    answer = say(client, "use-kept", "t")
+    assert answer.status == 500 and "this request has ended" in answer.message
+
+
+def test_a_thread_that_outlives_its_step_holds_nothing_up(all_of):
+    """Not the next step, and not the end of the worker."""
+    s, client = all_of
+    assert say(client, "thread").text == "started"
+    assert say(client, "count").text == "2"
+    s.stop()
+
+
+BATCH = """
+class Handler:
+    def init(self, req):
+        return {"n": 0}
+
+    def batch(self, states, reqs):
+        replies = []
+        for state, req in zip(states, reqs):
+            state["n"] += len(reqs)
+            if req.text == "all":
+                raise RuntimeError("all of us")
+            if req.text == "short":
+                return replies
+            if req.text == "one":
+                replies.append(ValueError("only me"))
+            else:
+                replies.append(str(state["n"]))
+        return replies
+"""
+
+
+def test_a_class_with_batch_gets_all_rows_at_once(server):
+    """One reply each; an exception in the list is that row's alone, one that is raised is all's."""
+    s = server(python("b", BATCH, batchSize=8))
+    clients = [s.raw(f"c{i}") for i in range(4)]
+
+    def round_(*bodies):
+        with s.hold():
+            for i, body in enumerate(bodies):
+                clients[i].send(f"POST /predictions/b HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: s{i}\r\n"
+                                f"Content-Length: {len(body)}\r\n\r\n{body}")
+            s.expect_outstanding("b", len(bodies))
+        return [clients[i].answer() for i in range(len(bodies))]
+
+    assert [a.text for a in round_("x", "x", "x", "x")] == ["4"] * 4
+    answers = round_("x", "one", "x", "x")
+    assert [a.status for a in answers] == [200, 500, 200, 200] and "only me" in answers[1].text
+    assert [a.status for a in round_("x", "all", "x", "x")] == [500] * 4
+    answers = round_("x", "short", "x", "x")
+    assert all("got 4 requests and returned 1 replies" in a.text for a in answers)
+    assert [a.text for a in round_("x", "x", "x", "x")] == ["12", "8", "12", "12"]
+
+
+# --- what survives ---
+
+def test_sequences_outlive_workers_and_servers(server, interpreter):
+    """kill -9 of the worker, of the server, and a clean restart: each step counts once."""
+    s = server(python("counter", python=interpreter))
+    client = s.client()
+    assert [client.step("counter", "a", 5).text for _ in range(3)] == ["5", "10", "15"]
+    s.kill_worker("counter")
+    assert client.step("counter", "a", 5).text == "20"
+    s.kill()
+    s.restart()
+    assert s.client().step("counter", "a", 5).text == "25"
+    s.stop()
+    s.restart()
+    assert s.client().step("counter", "a", 5).text == "30"
+
+
+EXACT = """
+import collections
+
+
+def init(req):
+    return {"none": None, "bool": [True, False], "int": [0, -1, 2**63 - 1, -2**63, 2**63, 10**40, -10**40],
+            "float": [0.0, -0.0, 1.5, 1e308, float("inf")], "str": ["", "ü€😀", "\\ud800"],
+            "bytes": bytes(range(256)), "list": [[], [1, [2]]], "tuple": ((), (1, (2,))),
+            "dict": {1: "a", (1, 2): "b", None: "c", "k": {"deep": {}}}, "set": {1, 2},
+            "frozen": frozenset([3]), "complex": 1 - 2j, "array": bytearray(b"xy"),
+            "deque": collections.deque([1, 2, 3], maxlen=5)}
+
+
+def step(state, req):
+    state["deque"].append(len(state["deque"]))
+    expected = init(req)
+    for _ in range(req.step + 1):
+        expected["deque"].append(len(expected["deque"]))
+    return repr(state == expected and repr(state) == repr(expected))
+"""
+
+
+def test_a_state_comes_back_as_it_was(server, interpreter):
+    """Types, order and the last bit, from memory and from the store."""
+    s = server(python("exact", EXACT, python=interpreter))
+    for _ in range(2):
+        assert s.client().step("exact", "a", "x").text == "True"
+        s.kill_worker("exact")
+    assert s.client().step("exact", "a", "x").text == "True"
+
+
+NUMBERS = """
+import numpy as np
+
+
+def init(req):
+    return {"f": np.arange(6, dtype="<f4").reshape(2, 3), "t": np.asfortranarray(np.arange(6).reshape(2, 3)),
+            "u": np.array(["a", "bc"]), "d": np.array("2026-01-01", "M8[D]"), "e": np.zeros((0, 3), ">i2"),
+            "s": np.float32(0.1), "b": np.bool_(True), "view": np.arange(10)[::2]}
+
+
+def step(state, req):
+    state["f"] += 1
+    want = init(req)
+    want["f"] += req.step + 1
+    for name, value in want.items():
+        have = state[name]
+        assert type(have) is type(value) and have.dtype == value.dtype, name
+        assert np.shape(have) == np.shape(value) and np.all(have == value), name
+    if req.text == "object":
+        state["f"] = np.array([object()])
+    assert state["t"].flags.f_contiguous or req.text == "object"
+    return state["f"].tolist() if req.text != "object" else "x"
+"""
+
+
+def test_numpy_arrays_are_state(server):
+    """Also scalars, other byte orders, column-major order and empty ones; not arrays of objects."""
+    pytest.importorskip("numpy")
+    s = server(python("numbers", NUMBERS))
+    client = s.client()
+    assert client.step("numbers", "a", "x").json == [[1, 2, 3], [4, 5, 6]]
+    s.kill_worker("numbers")
+    assert client.step("numbers", "a", "x").json == [[2, 3, 4], [5, 6, 7]]
+    answer = client.step("numbers", "a", "object")
+    assert 'state["f"]: a NumPy array of type object cannot be stored' in answer.message
+
+
+TORCH = """
+import torch
+
+
+def init(req):
+    return {"h": torch.zeros(1, 4), "b": torch.ones(3, dtype=torch.bfloat16), "c": (torch.arange(4),)}
+
+
+def step(state, req):
+    state["h"] = state["h"] + 1
+    assert state["b"].dtype is torch.bfloat16 and state["c"][0].tolist() == [0, 1, 2, 3]
+    if req.text == "grad":
+        state["h"].requires_grad_()
+    return state["h"].tolist()
+"""
+
+
+def test_torch_tensors_are_state(server):
+    pytest.importorskip("torch")
+    s = server(python("tensors", TORCH, startupTimeout=120))
+    client = s.client()
+    assert client.step("tensors", "a", "x").json == [[1.0] * 4]
+    s.kill_worker("tensors")
+    assert client.step("tensors", "a", "x").json == [[2.0] * 4]
+    assert 'state["h"]: a tensor that requires grad' in client.step("tensors", "a", "grad").message
+
+
+PICKLED = """
+import fractions
+state_format = "pickle"
+
+
+def init(req):
+    return fractions.Fraction(1, 3)
+
+
+def step(state, req):
+    req.state = state * 2
+    return str(req.state)
+"""
+
+
+def test_pickle_is_opt_in(server):
+    """With it any object is a state; a handler without it refuses such a state."""
+    s = server(python("p", PICKLED))
+    client = s.client()
+    assert client.step("p", "a", "x").text == "2/3"
+    s.kill_worker("p")
+    assert client.step("p", "a", "x").text == "4/3"
+    exported = s.admin().get("/models/p/sequences/a?export=true")
+    assert s.register(python("q", PICKLED.replace('state_format = "pickle"', ""))).status == 200
+    imported = s.admin().put("/models/q/sequences/a?any_model=true", body=exported.body)
+    answer = client.step("q", "a", "x") if imported.status == 200 else imported
+    assert answer.status >= 400 and "pickle" in answer.message, answer
+
+
+MIGRATING = """
+state_schema = 2
+
+
+def init(req):
+    return {"total": 0, "from": "new"}
+
+
+def migrate(state, from_schema, version):
+    return {"total": state["sum"], "from": f"{from_schema}/{version}"}
+
+
+def step(state, req):
+    state["total"] += 2 * int(req.body)
+    return f"{state['total']} {state['from']}"
+"""
+
+
+def test_sequences_move_to_the_next_version(server):
+    """migrate(state, from_schema, version) makes today's shape of it; an export can be read, too."""
+    s = server(python("counter"))
+    client = s.client()
+    assert client.step("counter", "a", 5).text == "5"
+    exported = s.admin().get("/models/counter/sequences/a?export=true")
+    assert s.register(python("counter", MIGRATING, "2.0", sequence={"swapPolicy": "migrate"})).status == 200
+    assert s.admin().put("/models/counter/2.0/set-default").status == 200
+    assert client.step("counter", "a", 1).text == "7 1/1.0"
+    assert s.admin().put("/models/counter/1.0/sequences/b", body=exported.body).status == 200
+    assert client.step("counter/1.0", "b", 1).text == "6"
+
+
+@pytest.mark.load
+def test_random_kills_under_load_of_verified_sequences(server):
+    """The core promise, as test_kill.py has it for Lua: the bench checks each running sum.
+
+    8 kills here; CONTINUO_KILLS=100 for the long run."""
+    kills = int(os.environ.get("CONTINUO_KILLS", "8"))
+    s = server(python("counter", minWorkers=3, maxWorkers=3, batchSize=16))
+    s.expect_ready("counter", 3)
+    bench = s.bench("--connections", 64, "--duration", 100_000, "--warmup", 0, "--end", "--stall-seconds", 60)
+    chance = random.Random(20261123)
+    for number in range(kills):
+        victim = chance.choice(expect(lambda: s.ready_pids("counter"), "a worker to kill", 60))
+        s.transcript.log("test", f"kill {number + 1} of {kills}: worker {victim}")
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        assert bench.poll() is None, bench.communicate()
+        seen = s.describe("counter")["steps"]
+        expect(lambda: s.describe("counter")["steps"] > seen + 50, "the load goes on", 60)
+    bench.send_signal(signal.SIGINT)
+    out, err = bench.communicate(timeout=limit(90))
+    assert bench.returncode == 0, f"{out} {err}"
+    result = json.loads(out)
+    assert (result["errors"], result["mismatches"], result["ended"]) == (0, 0, 64), f"{out} {err}"
+
+
+# --- what is wrong before the first step ---
+
+def refused(server, text, **yaml):
+    """Registers the model; what the operator reads of it."""
+    s = server(start=False)
+    s.models = []
+    s.start()
+    made = s.register(python("m", text, **yaml), initial_workers=1, synchronous="true")
+    return made
+
+
+LOADS = [
+    ("def step(state, req)\n    pass\n", "handler.py:1: SyntaxError: expected ':'"),
+    ("x = 1\n", "the handler has neither step(state, req) nor batch(states, reqs) nor handle(req)"),
+    ("import not_there\ndef step(s, r): pass\n", "No module named 'not_there'"),
+    ("def load(model): raise OSError('no weights')\ndef step(s, r): pass\n", "OSError: no weights"),
+    ("def load(model): return False\ndef step(s, r): pass\n", "load(model) failed: it returned False"),
+    ("def handle(req): pass\n", "handle(req) gets no state, but the model has sequenceBatching"),
+    ("step = 5\ndef batch(s, r): pass\n", "step must be a function, got int"),
+    ("state_schema = 'x'\ndef step(s, r): pass\n", "state_schema must be a whole number, got 'x'"),
+    ("def on_close(s): pass\ndef step(s, r): pass\n", "on_close is never called"),
+]
+
+
+@pytest.mark.parametrize("text, message", LOADS, ids=[str(i) for i in range(len(LOADS))])
+def test_a_handler_that_cannot_be_loaded_says_why(server, text, message):
+    answer = refused(server, text)
+    assert answer.status >= 400 and (message in answer.message or
+                                     message.startswith("handler.py:1: SyntaxError") and
+                                     "handler.py:1: SyntaxError" in answer.message), answer
+
+
+def test_no_interpreter(server):
+    """It is named, with the place where another one can be named."""
+    answer = refused(server, COUNTER_PY, python="/no/such/python")
+    assert answer.status == 400 and "there is no Python interpreter /no/such/python" in answer.message
+    assert "--python" in answer.message
+
+
+def test_an_interpreter_that_is_too_old(server):
+    old = next((path for path in (shutil.which("python3.8"), shutil.which("python2.7"),
+                                  *map(str, pathlib.Path.home().glob(".pyenv/versions/3.8.*/bin/python")))
+                if path and subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0),
+               None)
+    if old is None:
+        pytest.skip("no Python before 3.9 is here")
+    answer = refused(server, COUNTER_PY, python=old)
+    assert answer.status >= 400 and "Python models need 3.9 or later" in answer.message, answer
+
+
+def test_a_worker_that_dies_in_a_step_is_replaced(server):
+    """os._exit and a crash in C: the steps of others are answered, and its own hears why."""
+    text = ("import ctypes, os\ndef init(req): return {'n': 0}\n"
+            "def step(state, req):\n    if req.text == 'exit': os._exit(3)\n"
+            "    if req.text == 'crash': ctypes.string_at(0)\n    state['n'] += 1\n    return state['n']\n")
+    s = server(python("m", text))
+    client = s.client()
+    assert client.step("m", "a", "x").text == "1"
+    for word in ("exit", "crash"):
+        answer = client.step("m", "b", word)
+        assert (answer.status, answer.error) == (500, "worker_died"), answer
+        assert client.step("m", "a", "x").status == 200
+    assert client.step("m", "a", "x").text == "4"
+
+
+def test_a_step_that_does_not_end_is_cut_off(server):
+    """responseTimeout replaces the worker; the sequence goes on from its last step."""
+    text = ("import time\ndef init(req): return {'n': 0}\n"
+            "def step(state, req):\n    state['n'] += 1\n    if req.text == 'hang': time.sleep(1000)\n"
+            "    return state['n']\n")
+    s = server(python("m", text, responseTimeout=2))
+    client = s.client()
+    assert client.step("m", "a", "x").text == "1"
+    assert client.step("m", "a", "hang").status >= 500
+    assert client.step("m", "a", "x").text == "2"
+
+
+TYPED = """
+import numpy as np
+
+
+def init(req):
+    return np.zeros(2, np.float32)
+
+
+def step(state, req):
+    state += req.inputs["X"]
+    return {"Y": state.copy(), "S": [f"{value:.1f}" for value in state]}
+"""
+
+
+def test_typed_models_get_and_give_arrays(server):
+    """Inputs are NumPy arrays by name; outputs may be arrays or lists, and are checked."""
+    pytest.importorskip("numpy")
+    s = server(python("t", TYPED,
+                      input=[{"name": "X", "data_type": "TYPE_FP32", "dims": [2]}],
+                      output=[{"name": "Y", "data_type": "TYPE_FP32", "dims": [2]},
+                              {"name": "S", "data_type": "TYPE_STRING", "dims": [2]}]))
+    client = s.client()
+    for number in (1, 2):
+        body = json.dumps({"parameters": {"sequence_id": "a", "sequence_start": number == 1},
+                           "inputs": [{"name": "X", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}]})
+        answer = client.post("/v2/models/t/infer", body)
+        outputs = {each["name"]: each["data"] for each in answer.json["outputs"]}
+        assert outputs == {"Y": [number, 2.5 * number], "S": [f"{number}.0", f"{2.5 * number:.1f}"]}
+
+
+def test_the_package_tests_pass(interpreter):
+    """python/tests, with each interpreter."""
+    for test in sorted((ROOT / "python" / "tests").glob("*_test.py")):
+        run = subprocess.run([interpreter, test, WORKER.parents[1]], capture_output=True, text=True,
+                             timeout=limit(120), check=False)
+        assert run.returncode in (0, 77), run.stdout + run.stderr
