@@ -32,6 +32,7 @@
 struct seen_row {
     uint64_t job_id, generation;
     uint32_t flags, deadline_ms, frame; /* frame: 1, 2, ... of that worker */
+    enum cn_move_op move_op;            /* with CN_ROW_MOVE */
     char id[300], body[32];
 };
 
@@ -271,6 +272,8 @@ fake_note_rows(struct fake *fake, const struct cn_row *rows, uint32_t n)
                                   .flags = rows[i].flags,
                                   .deadline_ms = rows[i].deadline_ms,
                                   .frame = fake->n_frames};
+        if (rows[i].flags & CN_ROW_MOVE)
+            seen->move_op = (enum cn_move_op)rows[i].move->op;
         copy_text(seen->id, sizeof(seen->id), rows[i].sequence_id);
         if (rows[i].n_parts)
             copy_text(seen->body, sizeof(seen->body), rows[i].parts[0].data);
