@@ -31,7 +31,7 @@ def machine():
 
 
 class Served:
-    """`models`: {name: (handler's file or Lua text, or a TorchScript file (.pt), YAML text)}. With `clock`, advance() works, and the
+    """`models`: {name: (the file of a handler or Lua text, or a TorchScript file (.pt), YAML text)}. With `clock`, advance() works, and the
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False, grpc=False):
@@ -65,7 +65,7 @@ class Served:
 
     def _pack(self, name, handler, config, store):
         script = str(handler).endswith(".pt")
-        source = pathlib.Path(handler) if script or str(handler).endswith((".lua", ".so")) else self.folder / f"{name}.lua"
+        source = pathlib.Path(handler) if script or str(handler).endswith((".lua", ".py", ".so")) else self.folder / f"{name}.lua"
         if source.parent == self.folder:
             source.write_text(handler, encoding="utf-8")
         yaml = self.folder / f"{name}.yaml"

@@ -7,7 +7,6 @@ it is TorchServe's kind, which continuo.torchserve makes a program of.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import sys
 from types import ModuleType
@@ -15,9 +14,6 @@ from typing import Any, Optional
 
 from continuo import _python_version
 from continuo.types import Model, Program
-
-MODULE_NAME = "handler"
-ENTRY_POINTS = ("step", "batch", "handle")
 
 
 class HandlerError(Exception):
@@ -95,9 +91,9 @@ def native_program(module: ModuleType, model: Model, file: str, entry: str) -> O
         source = getattr(module, entry, None)
         if source is None:
             raise HandlerError(f"{file}: the handler's file has no '{entry}'")
-    if not inspect.isclass(source) and not has_entry(source):
+    if not isinstance(source, type) and not has_entry(source):
         source = find_class(module)
-    if inspect.isclass(source) and has_entry(source):
+    if isinstance(source, type) and has_entry(source):
         source = source()
     if source is None or not has_entry(source):
         return None
@@ -109,22 +105,20 @@ def has_entry(source: Any) -> bool:
     if any(callable(getattr(source, name, None)) for name in ("step", "batch")):
         return not callable(getattr(source, "initialize", None))
     handle = getattr(source, "handle", None)
-    return callable(handle) and n_positional(handle) == (2 if inspect.isclass(source) else 1)
+    return callable(handle) and n_positional(handle) == (2 if isinstance(source, type) else 1)
 
 
 def find_class(module: ModuleType) -> Optional[type]:
     """The one class of the module that has an entry point."""
     found = [value for value in vars(module).values()
-             if inspect.isclass(value) and value.__module__ == module.__name__ and has_entry(value)]
+             if isinstance(value, type) and value.__module__ == module.__name__ and has_entry(value)]
     return found[0] if len(found) == 1 else None
 
 
 def n_positional(function: Any) -> int:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return -1
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    bound = getattr(function, "__self__", None) is not None
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return -1 if code is None else code.co_argcount - bound
 
 
 class NativeProgram(Program):

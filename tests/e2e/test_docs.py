@@ -125,6 +125,13 @@ def put_average(desk):
     desk.put("average/model-config.yaml", blocks(DOCS / "handlers-lua.md", "yaml")[0])
 
 
+def put_average_in_python(desk):
+    if not (BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so").exists():
+        pytest.skip("this build has no Python (python3-dev)")
+    desk.put("average/handler.py", blocks(DOCS / "handlers-python.md", "python")[0])
+    desk.put("average/model-config.yaml", blocks(DOCS / "handlers-python.md", "yaml")[0])
+
+
 def put_average_in_c(desk):
     put_average(desk)
     desk.put("average.c", blocks(DOCS / "handlers-c.md", "c")[0])
@@ -228,6 +235,7 @@ PAGES = {
     ("grpc", 0): protos,
     ("handlers-c", 0): put_average_in_c,
     ("handlers-lua", 0): put_average,
+    ("handlers-python", 0): put_average_in_python,
     ("install", 0): Elsewhere("tests/e2e/test_install.py makes the package and unpacks it"),
     ("install", 1): Elsewhere("systemd does not run where tests run"),
     ("install", 2): Elsewhere("building an image needs podman or docker"),

@@ -12,6 +12,7 @@ from client import curl
 from models import BUILD, ROOT, Model
 from waiting import limit
 
+PYTHON_LIBRARY = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -19,10 +20,14 @@ def blocks(path, language):
     return [text for name, text in FENCE.findall(path.read_text()) if name == language]
 
 
-def test_the_readmes_own_handler_works(server, transcript):
+@pytest.mark.parametrize("language, suffix", [("lua", "lua"), ("python", "py")])
+def test_the_readmes_own_handler_works(server, transcript, language, suffix):
     """Five minutes are short: the first thing that a new user types must not fail."""
+    if language == "python" and not PYTHON_LIBRARY.exists():
+        pytest.skip("this build has no Python (python3-dev)")
     readme = ROOT / "README.md"
-    s = server(Model("average", blocks(readme, "lua")[0], blocks(readme, "yaml")[0]))
+    s = server(Model("average", blocks(readme, language)[0], blocks(readme, "yaml")[0],
+                     handler_name=f"handler.{suffix}"))
     url = s.inference + "/predictions/average"
     _, first = curl(transcript, "-H", "ts_request_sequence_id: seq_0", url, "-d", "4")
     headers, second = curl(transcript, "-H", "ts_request_sequence_id: seq_0", url, "-d", "8")
@@ -91,6 +96,13 @@ def read_example(server):
 def test_counter_as_its_readme_says(read_example):
     """The values behind the commands are what comes back."""
     _, shown = read_example("counter")
+    assert [answer for answer, _ in shown] == [expected for _, expected in shown] == ["5", "12", "100", "12"]
+
+
+@pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
+def test_the_counter_in_python_as_its_readme_says(read_example):
+    """The same commands, the same values."""
+    _, shown = read_example("python/counter")
     assert [answer for answer, _ in shown] == [expected for _, expected in shown] == ["5", "12", "100", "12"]
 
 
