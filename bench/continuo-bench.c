@@ -503,7 +503,7 @@ main(int argc, char **argv)
     b.connections = calloc(b.opt.connections, sizeof(*b.connections));
     b.sequences = calloc(b.opt.sequences, sizeof(*b.sequences));
     if (b.epoll_fd < 0 || b.connections == NULL || b.sequences == NULL) {
-        fputs("continuo-bench: not enough memory for so many connections and sequences\n", stderr);
+        fputs("continuo-bench: not enough memory for these connections and sequences\n", stderr);
         return 2;
     }
     b.chance = now_us() | 1;

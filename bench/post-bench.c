@@ -221,7 +221,7 @@ parse_target(const char *target)
     if (colon)
         snprintf(host, sizeof(host), "%.*s", (int)(colon - target), target);
     if (!colon || inet_pton(AF_INET, host, &address.sin_addr) != 1) {
-        fprintf(stderr, "post-bench: %s is no ADDRESS:PORT\n", target);
+        fprintf(stderr, "post-bench: %s is not of the form ADDRESS:PORT\n", target);
         exit(2);
     }
     address.sin_port = htons((uint16_t)atoi(colon + 1));

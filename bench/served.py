@@ -35,7 +35,7 @@ class Served:
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False, grpc=False):
-        # Whoever ends a measurement with a timeout should find neither servers nor gigabytes after it.
+        # A measurement that is ended by a timeout must leave neither servers nor gigabytes behind.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self.process = self._errors = None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-bench-"))

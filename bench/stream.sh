@@ -4,7 +4,7 @@
 # with one worker. Prints medians, and the ratio of the p99.
 #   bench/stream.sh                 about two minutes
 #   --rounds N --seconds S --others N --loops N
-#   --every MS                      the stream rests so long between two pieces of 64 bytes (5)
+#   --every MS                      how long the stream rests between two pieces of 64 bytes (5)
 #   --max-ratio R                   exit 1 where p99 with/without is above R
 # Each answer is checked. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another folder.
 set -euo pipefail

@@ -120,7 +120,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                  });
 }
 
-/* As the server writes them: a plain HTTP request's headers and its one tensor. */
+/* Writes rows like the server's: the headers of a plain HTTP request, and its one tensor. */
 static void
 put_batch(void)
 {
@@ -230,7 +230,7 @@ take(void)
     feed.in_len -= at;
 }
 
-/* Feeds until so much time is over, and on until the worker tells of it: once a second. */
+/* Feeds for this time, and then until the next STATS, which the worker sends once a second. */
 static void
 feed_for(double seconds)
 {

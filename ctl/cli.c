@@ -1,4 +1,15 @@
-/* ctl/cli.c - what each command does. */
+/* ctl/cli.c - runs one command of continuo-ctl.
+ *
+ * A command reads what it needs from the server's management API, writes its result as one text to
+ * standard output, and returns the exit status: 0 when all is well, 1 when the command failed or
+ * found a problem, 2 for a wrong command line. So `continuo-ctl status` and `doctor` can be used in
+ * scripts as they are: they return 1 for a server that is not healthy.
+ *
+ * With --json, standard output gets JSON in each case, also after an error, since a program that
+ * reads the output must not have to parse two formats. Messages for people always go to standard
+ * error.
+ *
+ * Only `top` writes by itself, because it refreshes the screen while it runs. */
 #include "ctl/cli.h"
 
 #include "core/memory/mem.h"
@@ -63,6 +74,9 @@ run_show(const struct cn_ctl_options *options, const struct cn_ctl_server *serve
     return status;
 }
 
+/* The doctor is the one command for which a server that does not answer is a finding and not an
+ * error. It also does without the metrics page if that cannot be read: the findings that need
+ * metrics are then missing, and a note says so. */
 static int
 run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
 {

@@ -1,4 +1,9 @@
-/* ctl/columns.c - columns as wide as their widest cell. */
+/* ctl/columns.c - lays out a table whose columns are as wide as their widest cell.
+ *
+ * Cells are added row by row; `align` has one letter for each column, l or r, and its length is the
+ * number of columns. Two spaces stand between columns. Nothing is cut, so a long name makes its
+ * column wide. Widths are counted in characters and not in bytes, because names may be UTF-8 (wide
+ * characters, such as Chinese ones, are counted as one, which only costs alignment). */
 #include "ctl/columns.h"
 
 #include <stdarg.h>
@@ -89,6 +94,8 @@ cn_ctl_table_print(const struct cn_ctl_table *table, struct cn_buf *out)
     }
 }
 
+/* Replaces control characters by question marks: those below 32, DEL, and in UTF-8 the bytes C2 80
+ * to C2 9F, which some terminals obey as C1 controls. Other bytes pass unchanged. */
 void
 cn_ctl_put_plain(struct cn_buf *out, const char *text)
 {

@@ -1,4 +1,8 @@
-/* ctl/ctl_options.c - flags, help and manual page, from one table of commands. */
+/* ctl/ctl_options.c - flags, help and manual page of continuo-ctl, from one table of commands.
+ *
+ * Options may stand before or after the command. A value may follow its flag or an equals sign. The
+ * commands of `seq` and `store` have tables of their own (seq_options.c, store_commands.c), and
+ * their words are checked there, before any request is made. */
 #include <stdlib.h>
 #include <string.h>
 

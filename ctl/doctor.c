@@ -1,5 +1,18 @@
 /* ctl/doctor.c - the rules of continuo-ctl doctor: each turns facts that the server shows into a
- * finding (what is wrong, why, and what to do). */
+ * finding (what is wrong, why, and what to do).
+ *
+ * A rule is a function that looks at the view, and calls `find` if something is wrong. It should
+ * rather be silent than cry wolf: an operator who was sent for nothing twice does not come the
+ * third time. So a restart counts only if it was recent or there were many, a share only above a
+ * threshold, and a long call only if this model's calls are usually much shorter. The thresholds
+ * stand at the head of this file.
+ *
+ * A problem makes the exit status 1, a note does not. The advice names the option or the command
+ * that helps, with this server's own names and addresses where they are known.
+ *
+ * The reasons come from the server as texts, mostly with the last line of a worker's stderr. Some
+ * advice is chosen by words in that text (advice_for); if no word is known, the text alone is
+ * shown. */
 #include "ctl/doctor.h"
 
 #include <inttypes.h>
@@ -55,6 +68,7 @@ find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
 
 #define SAY(diagnosis, ...) cn_arena_printf(&(diagnosis)->arena, __VA_ARGS__)
 
+/* Computes with doubles, because part * 100 could exceed 64 bits. 0 of 0 is 0 percent. */
 static uint64_t
 percent(uint64_t part, uint64_t whole)
 {

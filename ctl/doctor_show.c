@@ -1,4 +1,9 @@
-/* ctl/doctor_show.c - findings for people and for programs. */
+/* ctl/doctor_show.c - prints a diagnosis: for people, in short for the screen of `top`, and as
+ * JSON.
+ *
+ * A finding is a problem or a note. Problems come first, each with what was seen, why it is so and
+ * what to do; notes never make the exit status 1. The texts contain words of the server, such as
+ * names of models and errors of handlers, so they are printed without control characters. */
 #include <inttypes.h>
 #include <jansson.h>
 

@@ -237,7 +237,7 @@ metrics_tell_of_refusals_failures_and_slow_loops(void **state)
              "continuo_recent_loop_turns 90\ncontinuo_recent_loop_slow_turns 50\n",
              0);
     assert_int_equal(diagnosis.n_problems, 0);
-    /* What was long ago is no problem of today. */
+    /* What happened long ago is not reported as a problem. */
     diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
              "continuo_jobs_total 100\ncontinuo_jobs_refused_total 90\n"
              "continuo_http_requests_total 100\ncontinuo_http_5xx_total 90\n"

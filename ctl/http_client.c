@@ -1,4 +1,14 @@
-/* ctl/http_client.c - the only file that knows libcurl. */
+/* ctl/http_client.c - HTTP requests to the server; the only file that knows libcurl.
+ *
+ * One handle serves all requests of a run, so that `top` keeps its connection. curl_easy_reset
+ * drops the options of the last request and keeps the connection. An address is http://, https://
+ * or unix:/PATH; for the last one the URL's host is only a placeholder.
+ *
+ * Answers are bounded, and so is the time: 15 seconds in all for ordinary calls. A stored sequence
+ * may be larger than the usual 64 MiB; such a call may take any time as long as bytes keep coming.
+ *
+ * CONTINUO_TOKEN and CONTINUO_CA come from the environment and not from flags, because the command
+ * line of a process can be read by all users of a machine. */
 #include "ctl/http_client.h"
 
 #include <ctype.h>
@@ -12,7 +22,7 @@
 
 #define CONNECT_TIMEOUT_MS 3000L
 #define ANSWER_TIMEOUT_MS 15000L          /* describe waits for the turn of a busy loop */
-#define STALLED_S 15L                     /* nothing came or went for so long */
+#define STALLED_S 15L                     /* how long a large transfer may stand still */
 #define MAX_BODY_BYTES (64 * 1024 * 1024) /* a thousand models with their workers have 2 MB */
 
 struct cn_ctl_http {
@@ -63,7 +73,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     return cn_buf_append(ctx, bytes, size * count) == 0 ? size * count : 0;
 }
 
-/* The server's own words for a status that is no success. */
+/* Fails with the server's own message, if its answer has one. */
 static int
 fail_status(long status, const char *base, const struct cn_buf *body, struct cn_error *err)
 {
@@ -77,7 +87,7 @@ fail_status(long status, const char *base, const struct cn_buf *body, struct cn_
     return code;
 }
 
-/* What the environment has for a server with token-auth or https. */
+/* Sets what the environment has for a server with tokens or https. */
 static void
 set_credentials(struct cn_ctl_http *http, bool with_token)
 {
@@ -135,7 +145,7 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     curl_easy_reset(http->curl);
     curl_easy_setopt(http->curl, CURLOPT_URL, url.data);
     curl_easy_setopt(http->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* management is no public address */
+    curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* no proxy leads to it */
     curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(http->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
     if (call->max_bytes > MAX_BODY_BYTES) { /* a large one takes its time, as long as it gets on */

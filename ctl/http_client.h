@@ -18,15 +18,15 @@ struct cn_ctl_call {
     struct cn_str body;        /* of PUT and POST */
     size_t max_bytes;          /* of the answer */
 };
-/* The answer of base + path into `answer`, which is emptied first. CN_E_UNAVAILABLE: nobody
- * answered; CN_E_NOT_FOUND: 404; CN_E_CONFLICT: 409; CN_E_PROTOCOL: any other status, with the
- * server's own words where it gave some. */
+/* Requests base + path, and puts the answer's body into `answer`, which is emptied first.
+ * CN_E_UNAVAILABLE: nobody answered; CN_E_NOT_FOUND: 404; CN_E_CONFLICT: 409; CN_E_PROTOCOL: any
+ * other status. The error has the server's own message if there was one. */
 int cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl_call *call,
                      struct cn_buf *answer, struct cn_error *err);
-/* The same for GET and an answer of the usual size. */
+/* Makes a GET request whose answer has the usual size. */
 int cn_ctl_http_get(struct cn_ctl_http *http, const char *base, const char *path,
                     struct cn_buf *body, struct cn_error *err);
-/* Appends `text` as a part of a path: what a path can't hold becomes %XX. */
+/* Appends `text` as a part of a path: bytes that a path cannot hold become %XX. */
 void cn_ctl_put_escaped(struct cn_buf *out, const char *text);
 
 #endif

@@ -1,4 +1,9 @@
-/* ctl/read_models.c - GET /models in pages, then GET /models/{m}/all of each. */
+/* ctl/read_models.c - reads all models of a server: the list page by page, then each model with all
+ * of its versions.
+ *
+ * A server may change while it is read. A model that is gone when its turn comes is left out, and
+ * is not an error. The pages are bounded by the server; the loop also ends if the server should
+ * send empty pages for ever. */
 #include "ctl/read_models.h"
 
 #include <jansson.h>
@@ -8,7 +13,7 @@
 #include "core/time/clock.h"
 #include "ctl/store_commands.h"
 
-/* "/models/<name><more>", with its NUL. */
+/* Writes "/models/NAME" and what follows it, with a NUL, to `path`, and returns its text. */
 static const char *
 model_path(struct cn_buf *path, const char *name, const char *more)
 {
@@ -19,8 +24,8 @@ model_path(struct cn_buf *path, const char *name, const char *more)
     return path->data;
 }
 
-/* Where several versions stand side by side, the one that is served without asking for a
- * version. */
+/* Finds out which of several versions is the default: the one that is described when a request
+ * names no version. */
 static const char *
 default_version_of(const struct cn_ctl_server *server, const char *name, struct cn_ctl_view *view,
                    struct cn_buf *path, struct cn_buf *body)
@@ -67,7 +72,7 @@ read_model(const struct cn_ctl_server *server, const char *name, struct cn_ctl_v
     return rc;
 }
 
-/* One page of the list; `next` gets the next page's token, empty at the end. */
+/* Reads one page of the list. `next` gets the token of the next page, and is empty at the end. */
 static int
 read_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, size_t next_bytes,
           struct cn_ctl_view *view, struct cn_error *err)

@@ -1,4 +1,13 @@
-/* ctl/seq.c - what the commands of continuo-ctl seq do. */
+/* ctl/seq.c - what the commands of continuo-ctl seq do: list, show, export, import, fork and
+ * delete sequences.
+ *
+ * Each command is one or a few calls of the management API. With --json its result is the server's
+ * JSON; otherwise it is a sentence or a table. Advice that is not part of the result goes to
+ * `hint`, which is printed to standard error.
+ *
+ * An exported sequence is a file that may be the only copy of a user's state, since people export a
+ * sequence and then delete it. So a regular file is written under another name, brought to the disk
+ * and renamed; a failure leaves what was there before. */
 #include "ctl/seq.h"
 
 #include <errno.h>
@@ -27,7 +36,8 @@ struct seq {
     struct cn_error *err;
 };
 
-/* "/models/m/1.0/sequences/id", to which a query may be added; `seq->path` holds it. */
+/* Writes the path of the sequences, or of one sequence, to `seq->path`:
+ * "/models/m/1.0/sequences/id". A query may be added to it. */
 static void
 set_path(struct seq *seq)
 {
@@ -66,7 +76,7 @@ add_number(struct seq *seq, const char *name, unsigned long long value)
     add_query(seq, name, text);
 }
 
-/* Bytes into `seq->answer`. */
+/* Makes the request and reads the answer's bytes into `seq->answer`. */
 static int
 call(struct seq *seq, const char *method, struct cn_str body)
 {
@@ -77,7 +87,7 @@ call(struct seq *seq, const char *method, struct cn_str body)
     return cn_ctl_http_call(seq->http, seq->options->management, &request, &seq->answer, seq->err);
 }
 
-/* JSON into `seq->value`. */
+/* Makes the request and reads the answer into `seq->value`, which must be a JSON object. */
 static int
 call_json(struct seq *seq, const char *method, struct cn_str body)
 {
@@ -95,7 +105,7 @@ call_json(struct seq *seq, const char *method, struct cn_str body)
     return 0;
 }
 
-/* The answer as JSON, or in a sentence. */
+/* Writes the answer as JSON, or as a sentence for people. */
 static void
 put_done(struct seq *seq, const char *sentence)
 {
@@ -170,7 +180,7 @@ show(struct seq *seq)
 
 /* --- export, import */
 
-/* To a pipe, a device or a link: it stays what it is. */
+/* Writes to a pipe, a device or a link, which stay what they are; renaming would replace them. */
 static int
 save_into(const char *name, struct cn_str bytes)
 {
@@ -179,8 +189,8 @@ save_into(const char *name, struct cn_str bytes)
     return fd < 0 ? errno : cn_write_out(fd, bytes.ptr, bytes.len);
 }
 
-/* A file is whole and on the disk when it is said to be saved, since who saved a sequence may
- * delete it then. */
+/* Saves a file atomically and waits until it is on the disk: somebody who saved a sequence may
+ * delete it on the server next. */
 static int
 save(const char *name, struct cn_str bytes, struct cn_error *err)
 {

@@ -9,11 +9,11 @@
 #include "ctl/cli.h"
 #include "ctl/http_client.h"
 
-/* Does options->words say a command of seq, with as many words as it takes and only options that it
- * has? Else CN_E_CONFIG with how it is written. */
+/* Checks that options->words are a command of seq, with the number of words and the options that it
+ * takes. Otherwise CN_E_CONFIG, and the message shows how the command is written. */
 int cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err);
-/* Does it: appends what is to be printed to `out`, advice besides an error to `hint` (both may stay
- * empty). */
+/* Runs the command. Appends what is to be printed to `out`, and advice, also in case of an error,
+ * to `hint`; both may stay empty. */
 int cn_ctl_seq(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
                struct cn_buf *hint, struct cn_error *err);
 

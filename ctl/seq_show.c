@@ -1,4 +1,7 @@
-/* ctl/seq_show.c - sequences for people. */
+/* ctl/seq_show.c - sequences for people: a table of many, and all facts of one.
+ *
+ * Times are shown as spans ("5 min ago"), because an operator wants to know whether a sequence is
+ * alive, and need not compare clocks. Two figures are enough for that. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>

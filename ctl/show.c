@@ -1,4 +1,9 @@
-/* ctl/show.c - tables for people. */
+/* ctl/show.c - tables and short texts for people: status, models, workers and top.
+ *
+ * Each function appends to a buffer and never prints, so that tests compare text, and `top` can put
+ * a whole screen together before it writes it at once. Texts that come from the server go through
+ * columns.c, which takes control characters out of them: a model's name must not be able to move
+ * the terminal's cursor. */
 #include "ctl/show.h"
 
 #include <inttypes.h>
@@ -66,6 +71,7 @@ cn_ctl_show_models(const struct cn_ctl_view *view, struct cn_buf *out)
     cn_ctl_table_fini(&table);
 }
 
+/* A worker that has not reported its memory yet has 0 bytes; it is shown as a dash. */
 static void
 add_memory(struct cn_ctl_table *table, uint64_t bytes)
 {

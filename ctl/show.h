@@ -13,11 +13,11 @@ void cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view 
                      const struct cn_ctl_diagnosis *diagnosis, const char *server,
                      struct cn_buf *out);
 
-/* The same as one JSON value and a newline. */
+/* The functions below write one JSON value and a newline. */
 void cn_ctl_json_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);
 void cn_ctl_json_models(const struct cn_ctl_view *view, struct cn_buf *out);
 void cn_ctl_json_workers(const struct cn_ctl_view *view, struct cn_buf *out);
-/* In one line, so that a reader of a stream can take lines. */
+/* Writes one line, so that a program can read the stream line by line. */
 void cn_ctl_json_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
                      const char *server, struct cn_buf *out);
 /* {"error": "..."} */

@@ -1,4 +1,9 @@
-/* ctl/show_json.c - the same facts for programs. */
+/* ctl/show_json.c - the same facts as show.c, as JSON for programs.
+ *
+ * The keys are part of what continuo-ctl promises (docs/stability.md): they may be added to, but
+ * not renamed. A value that is not known is null, so that each object always has the same keys.
+ * `top` writes one object to a line, so that a program can read the samples as they come; the other
+ * commands write one indented document. */
 #include <jansson.h>
 
 #include "ctl/json_out.h"
@@ -130,6 +135,8 @@ cn_ctl_json_workers(const struct cn_ctl_view *view, struct cn_buf *out)
     cn_ctl_json_print(workers_json(view), false, out);
 }
 
+/* Rates come from two readings of the same counters. A model that was not there at the first
+ * reading has the rate 0. */
 void
 cn_ctl_json_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now, const char *server,
                 struct cn_buf *out)

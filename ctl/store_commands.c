@@ -1,5 +1,12 @@
 /* ctl/store_commands.c - the commands of continuo-ctl store: they list the stores, delete stores
- * without a model, and accept the loss of damaged stores. */
+ * without a model, and accept the loss of damaged stores.
+ *
+ * A store is the folder with the states of one model version. It stays when its model is
+ * unregistered, so that the model can come back with its sequences; `store rm` removes it. A store
+ * that lost acknowledged steps makes the server report a problem until an operator accepts the
+ * loss: the sequences concerned are then forgotten, and their ids begin anew. The server refuses
+ * what would be dangerous, such as deleting the store of a registered model; this program only
+ * asks. */
 #include "ctl/store_commands.h"
 
 #include <jansson.h>

@@ -1,4 +1,14 @@
-/* ctl/top.c - frames to a terminal, by plain ANSI sequences, or one after the other to a file. */
+/* ctl/top.c - the live view: once a second a frame of models, workers and problems. It goes to a
+ * terminal, or as text or JSON to a file or a pipe.
+ *
+ * On a terminal it uses the alternate screen, so that what was there before comes back at the end,
+ * and cuts the frame to the screen's height. Only plain ANSI sequences are used, without a library
+ * for terminals. Without a terminal, frames simply follow each other. It ends at q, SIGINT or
+ * SIGTERM, or when nobody reads its output any more; the terminal's settings are put back in each
+ * case.
+ *
+ * Rates are differences between two readings, so the first frame comes after a second. A server
+ * that does not answer is shown as such, and may come back. */
 #include "ctl/top.h"
 
 #include <poll.h>
@@ -65,7 +75,7 @@ terminal_end(struct top *top)
         tcsetattr(STDIN_FILENO, TCSANOW, &top->before);
 }
 
-/* Waits for the next frame's time, and for q. */
+/* Waits until the next frame is due, or a key was pressed. */
 static void
 pause_until(struct top *top, uint64_t deadline_ms)
 {
@@ -108,7 +118,7 @@ view_read(struct top *top, struct cn_ctl_view **out, struct cn_error *err)
     return rc;
 }
 
-/* The frame, as many lines of it as the screen has. */
+/* Writes the frame, or as many lines of it as the screen has. */
 static void
 put_frame(const struct top *top, const struct cn_buf *frame)
 {
@@ -145,7 +155,8 @@ show_frame(const struct cn_ctl_view *old, const struct cn_ctl_view *now, const c
     cn_free(diagnosis);
 }
 
-/* What happened from the last view to `now`; NULL: `err` says why there is none. */
+/* Shows what happened from the last view to `now`. If `now` is NULL, `err` says why there is none.
+ */
 static void
 show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
 {

@@ -1,5 +1,13 @@
-/* ctl/view.c - reads the server's answers. They come over a network: a member that is missing or of
- * another type counts as 0 or empty, so that an older or newer server can be looked at too. */
+/* ctl/view.c - turns the server's answers into a struct cn_ctl_view, which all commands show.
+ *
+ * The answers come over a network, and the server may be older or newer than this program. So
+ * nothing but the outermost shape is required: a member that is missing or of another type counts
+ * as 0 or empty. What is an error is a body that is not JSON, or not an array of models, because
+ * then the address is probably that of another program.
+ *
+ * All texts are copied into the view's arena, so the JSON can be freed at once and the view is
+ * freed in one go. The models are a list in the order of arrival; `end` points to where the next
+ * one is hung in. */
 #include "ctl/view.h"
 
 #include <jansson.h>
@@ -158,6 +166,9 @@ cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *defaul
     return rc;
 }
 
+/* Adds up each metric over its labels: `top` and the doctor want the sum of all models. A line is
+ * NAME{LABELS} VALUE or NAME VALUE. Only metrics of metrics.def are kept, others are skipped. A
+ * last line without its end was cut off, so its value may be, too; it is not counted. */
 void
 cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
 {
@@ -190,6 +201,8 @@ cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
     }
 }
 
+/* Is the server healthy? Only the default version of each model counts, as for /ping: a version
+ * that is being tried out, or scaled to zero, must not raise an alarm. */
 struct cn_ctl_totals
 cn_ctl_view_totals(const struct cn_ctl_view *view)
 {
@@ -224,6 +237,8 @@ cn_ctl_view_find(const struct cn_ctl_view *view, const char *name, const char *v
     return NULL;
 }
 
+/* Counters begin at 0 when the server starts. A counter that is smaller than before therefore means
+ * a restart between the readings, and gives the rate 0. */
 double
 cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us)
 {

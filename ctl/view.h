@@ -63,8 +63,8 @@ struct cn_ctl_view {
 void cn_ctl_view_init(struct cn_ctl_view *view);
 void cn_ctl_view_fini(struct cn_ctl_view *view);
 
-/* The answer to GET /models/{m}/all; the version `default_version` is marked as the default (NULL:
- * a single one is). CN_E_PROTOCOL where it is no such answer. */
+/* Adds the answer to GET /models/{m}/all. The version `default_version` is marked as the default;
+ * NULL: it is if it is the only one. CN_E_PROTOCOL: the answer has another form. */
 int cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
                     struct cn_error *err);
 /* The answer to GET /metrics; sums over labels. */
@@ -81,7 +81,8 @@ struct cn_ctl_totals cn_ctl_view_totals(const struct cn_ctl_view *view);
 const struct cn_ctl_model *cn_ctl_view_find(const struct cn_ctl_view *view, const char *name,
                                             const char *version);
 
-/* "2026-11-21T04:36:32.123Z" as milliseconds since 1970; 0 where it is no time. */
+/* Reads "2026-11-21T04:36:32.123Z". Returns milliseconds since 1970; 0 if the text is not a
+ * time. */
 uint64_t cn_ctl_parse_time(const char *text);
 
 /* Steps per second between two views that lie `us` microseconds apart; 0 if no time passed, or if

@@ -104,7 +104,7 @@ metrics_are_summed_over_labels(void **state)
     cn_ctl_view_fini(&view);
 }
 
-/* What is no time is no time, not 1970. */
+/* A text that is not a time must not look like 1970. */
 static void
 times_are_read(void **state)
 {

@@ -50,9 +50,8 @@ field_values(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *fi
     return at;
 }
 
-/* The name of a string field of this message, or of those in it, that is no UTF-8; NULL: all are.
- * Messages in messages are few: our requests nest as deep as their types, none of which has itself.
- */
+/* Returns the name of a string field, in this message or in those within it, that is not UTF-8;
+ * NULL: all are. The recursion is bounded, since no type of our requests contains itself. */
 static const char *
 find_bad_string(const ProtobufCMessage *message)
 {

@@ -1,4 +1,11 @@
-/* grpc/stream_window.c - a stream's messages under way. On the call's loop. */
+/* grpc/stream_window.c - how many messages of a stream are being worked on. On the call's loop.
+ *
+ * A client may send messages faster than the model answers. So a stream reads its next message only
+ * while fewer than grpc-stream-steps of its messages are unanswered; gRPC's own flow control then
+ * stops the client. The stream ends in one of two ways: the client has sent its last message and
+ * all are answered, which is success; or the server drains, which ends the stream with an error
+ * after the answers that are still due. Every event calls cn_rpc_intake_go_on, which decides what
+ * is next. */
 #include "grpc/stream_window.h"
 
 #include "config/server/server_config.h"

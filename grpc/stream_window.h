@@ -1,8 +1,8 @@
 /* grpc/stream_window.h - how many messages of a stream are under way, for StreamPredictions2 and
  * ModelStreamInfer. On the call's loop.
  *
- * So many at most (grpc-stream-steps), then the client's messages wait in its own window. A state
- * of such a call begins with the struct.
+ * At most grpc-stream-steps messages are under way; further messages of the client wait in its own
+ * flow-control window. The state of such a call begins with struct cn_rpc_intake.
  */
 #ifndef CN_GRPC_STREAM_WINDOW_H
 #define CN_GRPC_STREAM_WINDOW_H
@@ -18,7 +18,7 @@ struct cn_rpc_intake {
     bool reading, half_closed, draining;
 };
 
-/* As the call is opened; the first message is asked for after that. */
+/* Call it when the call is opened, before the first message is asked for. */
 void cn_rpc_intake_open(struct cn_grpc_call *call, const char *stopping);
 /* A message came. */
 void cn_rpc_intake_take(struct cn_grpc_call *call);

@@ -1,4 +1,9 @@
-/* handlers/runtime.c - replies. Worker's thread. */
+/* handlers/runtime.c - keeps replies. Worker's thread.
+ *
+ * A reply is filled by a runtime and sent by the worker. Its buffers are bounded when it is made:
+ * the content type and the headers by fixed sizes, the body and the pieces by the model's
+ * answerMaxBytes. A buffer that would exceed its bound is marked as failed, which the worker turns
+ * into an error; so a runtime need not check each append. */
 #include "handlers/runtime.h"
 
 #include <stdarg.h>

@@ -1,4 +1,10 @@
-/* kserve/infer_answer.c - checks and orders a handler's tensors. Any thread. */
+/* kserve/infer_answer.c - checks a handler's tensors against the model's declaration and the
+ * request, and puts them in order. Any thread.
+ *
+ * A handler may return outputs that the client did not ask for; they are left out when the response
+ * is written (cn_v2_wanted). An output that the client named must be there, with the declared
+ * datatype. The order is the client's if it named outputs, and the model's otherwise, since some
+ * clients read outputs by their position. */
 #include "kserve/infer_answer.h"
 
 /* Finds a tensor by its name among the first `n`. */

@@ -1,4 +1,10 @@
-/* kserve/repository_requests.c - bodies of load and unload requests. No state. */
+/* kserve/repository_requests.c - the bodies of load and unload requests, and entries of the
+ * repository index. No state.
+ *
+ * A load request may bring a configuration as JSON text (parameter config), which replaces the
+ * model's own. Triton also accepts whole files (file:...); these are refused, because a model comes
+ * from an archive with digests. The texts of errors are Triton's, whose clients show them to
+ * people. */
 #include "kserve/repository_requests.h"
 
 #include "kserve/infer_answer.h"

@@ -1,4 +1,11 @@
-/* archiver/archive/archive_path.c - which names inside an archive are allowed. Any thread. */
+/* archiver/archive/archive_path.c - which paths inside an archive are allowed. Any thread.
+ *
+ * An archive names where each of its files is to be written, and may come from anybody. A path like
+ * "../../etc/passwd" or "/etc/passwd" would lead out of the model's folder. cn_archive_path_clean
+ * makes a path plain (no "." and no empty parts) or says what is wrong with it: absolute, with
+ * "..", too long, too deep, with control characters or backslashes, or not UTF-8. The manifest must
+ * already have plain paths (cn_archive_path_ok), since its paths are compared with those of the
+ * archive byte by byte. */
 #include "archiver/archive/archive_path.h"
 
 #include <string.h>

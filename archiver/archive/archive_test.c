@@ -248,7 +248,7 @@ what_is_no_archive_is_refused(void **state)
     (void)state;
     write_text("bad.mar", "");
     refused("bad.mar", "bad.mar: ");
-    write_text("bad.mar", "this is no archive");
+    write_text("bad.mar", "this is not an archive");
     refused("bad.mar", "bad.mar: not a readable zip or tar.gz archive");
     /* Cut anywhere in front of the directory's end mark (22 bytes), a zip has lost an entry or
      * all. */

@@ -1,4 +1,14 @@
-/* archiver/archive/manifest.c - MANIFEST.json by jansson, with every path checked. Any thread. */
+/* archiver/archive/manifest.c - reads and prints MAR-INF/MANIFEST.json, the table of contents of an
+ * archive. Any thread.
+ *
+ * The format is TorchServe's, with one member added: `files` maps each path in the archive to its
+ * sha256, by which verify.c finds changed, missing and added files. Archives of TorchServe's own
+ * archiver do not have it, and are accepted without that check. Unknown members are ignored, so
+ * that archives of newer archivers can be read.
+ *
+ * A manifest comes from outside. Its size and its number of files are bounded, duplicate keys are
+ * refused (two readers could see two different manifests), and a path must be in its plain form:
+ * relative, without "..", "." or doubled slashes (archive_path.c). */
 #include "archiver/archive/manifest.h"
 
 #include <jansson.h>
@@ -255,6 +265,9 @@ cn_manifest_fini(struct cn_manifest *manifest)
     memset(manifest, 0, sizeof(*manifest));
 }
 
+/* Which runtime is needed? The manifest's `runtime` is not reliable: torch-model-archiver writes
+ * "python" by default. So a handler's suffix counts more, and a model without a handler is
+ * TorchScript. */
 const char *
 cn_manifest_runtime(const struct cn_manifest *manifest)
 {

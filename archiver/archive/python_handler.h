@@ -16,8 +16,8 @@ bool cn_python_handler_is_built_in(const char *handler);
 /* Writes the path of the handler's file to `out`. Returns false if it does not fit. */
 bool cn_python_handler_file(const char *handler, char *out, size_t cap);
 
-/* Is it a constraint of versions, such as ">=3.9,<3.14"? The operators are those of pip: ==, !=, <,
- * <=, >, >= and ~=. Returns NULL, or what is wrong with it. */
+/* Checks a constraint of versions, such as ">=3.9,<3.14". The operators are those of pip: ==, !=,
+ * <, <=, >, >= and ~=. Returns NULL, or what is wrong with it. */
 const char *cn_python_constraint_problem(const char *constraint);
 
 #endif

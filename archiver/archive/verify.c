@@ -1,5 +1,11 @@
-/* archiver/archive/verify.c - a model's folder against its manifest. File thread, or the archiver
- * program. */
+/* archiver/archive/verify.c - checks an unpacked model's folder against its manifest. File thread,
+ * or the archiver program.
+ *
+ * There are three checks. Files that the manifest names (handler, model, YAML) must be there. If
+ * the manifest has digests, each listed file must have its own. And if `exact` is set, there must
+ * be no file that is not listed: otherwise a file could be added to an archive, such as a Lua
+ * module that shadows one of the model's, without a digest that fails. A folder in the model store
+ * that somebody edits by hand is checked without `exact`. */
 #include "archiver/archive/verify.h"
 
 #include <dirent.h>
@@ -17,6 +23,8 @@
 
 #define MANIFEST_MAX (16u << 20)
 
+/* Reads the manifest's file. It is opened without following links and without waiting, because a
+ * link or a named pipe may lie at its place. */
 static int
 read_whole(const char *name, const char *path, struct cn_buf *out, struct cn_error *err)
 {
@@ -162,7 +170,8 @@ compare_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Depth is bounded by what unpacking allows. `relative` "" is the root. */
+/* Looks for files that are not listed, in this folder and those below it. `known` is sorted. The
+ * depth is bounded by what unpacking allows. `relative` "" is the root. */
 static int
 check_no_more(const char *name, const char *dir, const char *relative, const char **known,
               size_t n_known, struct cn_error *err)

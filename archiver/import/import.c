@@ -1,10 +1,13 @@
-/* archiver/import/import.c - a model of a Triton repository becomes archives.
+/* archiver/import/import.c - a model of a Triton repository becomes archives. Archiver only.
  *
  *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
  *
  * Each version that the configuration's version_policy chooses is packed: its files, initial_state,
- * and the configuration as YAML. What could not be carried over is told.
- */
+ * and the configuration as YAML. So one folder may become several archives, named after model and
+ * version. The model itself is not converted: Triton's backends are not there, so a handler for Lua
+ * or C must be in the folder or be given with --handler, unless the model is one that needs none.
+ *
+ * Settings that could not be carried over are reported one by one; the caller prints them. */
 #include "archiver/import/import.h"
 
 #include <dirent.h>

@@ -1,5 +1,10 @@
-/* archiver/import/import_yaml.c - fields of import_keys.def go into the YAML under their own names,
- * which the server takes; the rest is told of. Archiver only. */
+/* archiver/import/import_yaml.c - turns a tree of config.pbtxt into a model's YAML. Archiver only.
+ *
+ * Continuo reads most of Triton's fields under their own names, so they are copied as they are:
+ * import_keys.def says for each path whether it is one value, a list or a map. A few fields are
+ * written by code of their own, because their YAML looks different. All others are reported as
+ * lost, with the note of their row, so that nobody finds out in production that a setting did not
+ * come along. */
 #include "archiver/import/import_yaml.h"
 
 #include <inttypes.h>

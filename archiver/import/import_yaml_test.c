@@ -1,5 +1,5 @@
 /* archiver/import/import_yaml_test.c - a Triton configuration's fields in the YAML, and those that
- * are told of. */
+ * are reported as lost. */
 #include "archiver/import/import_yaml.h"
 
 #include <setjmp.h>

@@ -1,5 +1,13 @@
-/* archiver/import/pbtxt.c - protocol buffers' text form, by recursive descent of bounded depth. Any
- * thread. */
+/* archiver/import/pbtxt.c - reads protocol buffers' text form (config.pbtxt) into a tree. Any
+ * thread.
+ *
+ * The parser works by recursive descent. A field is a name, then a value after a colon, or a
+ * message in braces or angle brackets; lists stand in square brackets. It knows no schema, so it
+ * keeps what the text says: words, numbers and strings with their line and column, by which
+ * import_yaml.c can name the place of an error.
+ *
+ * A file comes from outside, so depth and number of fields are bounded. Everything is allocated in
+ * the caller's arena. */
 #include "archiver/import/pbtxt.h"
 
 #include <stdio.h>
@@ -43,7 +51,7 @@ is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Spaces, newlines, comments. What comes then; '\0' at the end. */
+/* Skips spaces, newlines and comments. Returns the character that comes then; '\0' at the end. */
 static char
 skip(struct parser *p)
 {
@@ -72,7 +80,7 @@ field_new(struct parser *p, struct cn_str name, enum cn_pbtxt_kind kind)
 
 /* --- strings --- */
 
-/* Behind the backslash; appends what it stands for. */
+/* Reads what stands behind a backslash in a string, and appends the byte that it stands for. */
 static int
 read_escape(struct parser *p)
 {

@@ -1,5 +1,19 @@
-/* archiver/pack/pack.c - checks what is to be packed, then has it written beside its place and
- * renamed into it. Archiver only, one thread. */
+/* archiver/pack/pack.c - packs a model archive: checks what is to be packed, then writes it.
+ * Archiver only, one thread.
+ *
+ * All checks come before the first byte is written: the name and the version, which become part of
+ * URLs and paths; the model's YAML, which is read as the server will read it; the files, which
+ * pack_files.c collects with their digests; and the manifest, which is parsed again after it was
+ * printed. So whatever this program packs, the server can load, as far as that can be known without
+ * running the handler.
+ *
+ * An archive is written under a temporary name in the same folder and renamed into place, so that a
+ * server that watches its model store never sees half of one. The folder format cannot be renamed
+ * over a folder that exists; there the files are written one by one and the manifest comes last.
+ *
+ * The same input always gives the same bytes, on each machine and at each time: the files are in
+ * order of their names, all times are 1980, and SOURCE_DATE_EPOCH alone sets the manifest's date. A
+ * digest of the archive therefore says whether two archives are the same model. */
 #include "archiver/pack/pack.h"
 
 #include <errno.h>
@@ -67,6 +81,8 @@ check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, s
     return cn_model_config_load(&config, spec->config_file, spec->config_file, warn, ctx, err);
 }
 
+/* Is it a TorchScript model that needs no handler? Then --handler is not required. Without
+ * --runtime the suffix of the model's file decides. */
 bool
 cn_pack_is_torch(const struct cn_pack_spec *spec)
 {

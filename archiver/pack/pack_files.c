@@ -1,5 +1,15 @@
-/* archiver/pack/pack_files.c - collects an archive's files as torch-model-archiver does. Archiver
- * only. */
+/* archiver/pack/pack_files.c - collects the files of an archive as torch-model-archiver does.
+ * Archiver only.
+ *
+ * Files that a flag names (handler, model, YAML) land at the root of the archive under their base
+ * names. --extra-files is a list of files, patterns and folders, separated by commas; a folder's
+ * content lands at the root. Two different files that would get the same name are an error, since
+ * one would silently replace the other.
+ *
+ * Folders whose names begin with a dot, __pycache__ and __MACOSX are left out of folders, because
+ * tools put them there. MAR-INF belongs to the archiver. After collecting, the files are sorted by
+ * name and their sizes and digests are taken, so that packing the same files gives the same
+ * archive. */
 #include "archiver/pack/pack_files.h"
 
 #include <dirent.h>
@@ -43,7 +53,7 @@ cn_pack_files_fini(struct cn_pack_files *files)
     memset(files, 0, sizeof(*files));
 }
 
-/* Takes neither string. */
+/* Adds a file under this name. The strings stay the caller's. */
 static int
 add_file(struct collector *c, const char *name, const char *source)
 {
@@ -72,7 +82,7 @@ add_file(struct collector *c, const char *name, const char *source)
     return 0;
 }
 
-/* A file that a flag names: it lands at the root. */
+/* Adds a file that a flag names. It lands at the root. */
 static int
 add_named(struct collector *c, const char *path)
 {
@@ -133,6 +143,7 @@ add_folder(struct collector *c, const char *path, const char *prefix, unsigned d
     return rc;
 }
 
+/* An entry of --extra-files: a folder with all that is in it, or a file. */
 static int
 add_extra(struct collector *c, const char *path)
 {
@@ -187,7 +198,7 @@ add_extras(struct collector *c, const char *list)
     return rc;
 }
 
-/* "dir/handler:entry" is file dir/handler.py for Python, as torch-model-archiver has it. */
+/* Adds the handler's file. For Python, "dir/handler:entry" means the file dir/handler.py. */
 static int
 add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *runtime)
 {

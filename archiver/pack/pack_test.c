@@ -261,7 +261,7 @@ the_model_yaml_is_checked(void **state)
     assert_contains(last_warning, "c.yaml:1:1: unknown key minWorker (did you mean minWorkers?)");
 }
 
-/* As torch-model-archiver: not without --force; a folder is written over, not cleared. */
+/* torch-model-archiver does the same. A folder is written over, but not emptied before. */
 static void
 what_exists_is_kept_unless_forced(void **state)
 {

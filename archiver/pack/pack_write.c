@@ -1,4 +1,12 @@
-/* archiver/pack/pack_write.c - libarchive's writing half. Archiver only. */
+/* archiver/pack/pack_write.c - writes an archive with libarchive, or a folder without it. Archiver
+ * only.
+ *
+ * The bytes must depend on nothing but the content. So all entries have the same time, owner and
+ * mode; gzip's header gets no time; a zip's local times are written in UTC; and names are written
+ * as UTF-8 whatever the locale is. The manifest is the last entry.
+ *
+ * A file's digest was taken before it is copied. If its size has changed in between, packing fails,
+ * because the archive would not match its manifest. */
 #include "archiver/pack/pack_write.h"
 
 #include <archive.h>
@@ -66,6 +74,8 @@ archive_sink(void *ctx, const char *bytes, size_t len, struct cn_error *err)
     return archive_write_data(ctx, bytes, len) == (la_ssize_t)len ? 0 : writer_error(ctx, err);
 }
 
+/* In a .tar.gz all files lie below a folder with the model's name (`folder`), as TorchServe has it;
+ * in a .mar they lie at the root. */
 static int
 begin_entry(struct archive *writer, const char *folder, const char *name, uint64_t bytes,
             struct cn_error *err)

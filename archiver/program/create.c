@@ -1,5 +1,16 @@
-/* archiver/program/create.c - the flags of torch-model-archiver, read as argparse reads them.
- * Archiver only. */
+/* archiver/program/create.c - continuo-archiver create: packs an archive with the flags of
+ * torch-model-archiver.
+ *
+ * Scripts that call TorchServe's archiver must go on working, so the flags are read as Python's
+ * argparse reads them, which differs from getopt in four ways: a long flag may be shortened as long
+ * as it stays unique (--model-n), a value may stand behind an equals sign (--version=1.0), behind a
+ * letter without a space (-v1.0) or in the next argument, and that next argument must not begin
+ * with a dash. Wrong command lines end with status 2 and a message in argparse's form.
+ *
+ * The flags are rows of archiver_options.def: each names the member of cn_pack_spec that gets its
+ * value, and --help and the manual page are printed from the same rows. Three flags are not rows
+ * because their values are not strings: --archive-format, --force and --help. They are numbered
+ * behind the rows. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
@@ -53,7 +64,8 @@ usage_error(const struct parse *p, const char *text, const char *detail)
     return CN_EXIT_USAGE;
 }
 
-/* A long flag, or the only one that begins so; N_FLAGS when none or several do. */
+/* Finds a long flag by its name or by a beginning of it that only one flag has. Returns N_FLAGS if
+ * no flag, or more than one, begins so. */
 static size_t
 find_long(struct cn_str name)
 {
@@ -128,6 +140,8 @@ choose(const struct parse *p, const char *flag, const char *value, const char *c
     return usage_error(p, text, "");
 }
 
+/* Stores the value of a flag. A row's value is a string, which is put at the row's offset in
+ * cn_pack_spec. */
 static int
 take(struct parse *p, size_t flag, const char *value)
 {

@@ -1,4 +1,9 @@
-/* archiver/program/import_cli.c - continuo-archiver import. Archiver only. */
+/* archiver/program/import_cli.c - continuo-archiver import: turns the folder of a model in a Triton
+ * repository into archives. Archiver only.
+ *
+ * import.c does the work and reports it by three functions: each archive that was made goes to
+ * standard output, and so does each setting that could not be carried over, because that list is a
+ * result; warnings go to standard error. */
 #include <stdio.h>
 #include <string.h>
 

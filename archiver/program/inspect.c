@@ -1,5 +1,13 @@
-/* archiver/program/inspect.c - shows and checks archives, as the server would read them. Archiver
- * only. */
+/* archiver/program/inspect.c - continuo-archiver inspect and verify: show and check archives as the
+ * server would read them. Archiver only.
+ *
+ * Both unpack the archive into a temporary folder with the server's own code, so that all of its
+ * checks are made: paths, sizes, digests. The folder is removed in any case. `inspect` prints the
+ * manifest, the files and the model's YAML; `verify` prints one line for each archive, and goes on
+ * after one that is bad. The exit status is that of the last bad one.
+ *
+ * An archive may come from anybody. Its YAML is shown without control characters, which a terminal
+ * would obey. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,5 +1,9 @@
-/* config/server/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main
- * thread. */
+/* config/server/manpage.c - prints continuo(1) and continuo.yaml(5) as troff, from the option
+ * tables. Main thread.
+ *
+ * The program itself prints its manual page (--print-man, called by scripts/manpages.sh), so that
+ * page cannot disagree with the options. All texts come from the tables; this file adds only the
+ * frame. */
 #include <inttypes.h>
 #include <string.h>
 

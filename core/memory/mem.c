@@ -1,5 +1,9 @@
-/* core/memory/mem.c - malloc with this project's rules: cn_alloc zeroes and never fails, and sizes
- * of 0 are allowed everywhere. Any thread. */
+/* core/memory/mem.c - malloc with this project's rules. Any thread.
+ *
+ * cn_alloc is for small things of fixed size, such as structs: it gives zeroed memory and ends the
+ * process if there is none, because no caller could do anything useful then. cn_try_alloc is for
+ * sizes that come from outside, directly or not: it may return NULL, and its caller answers with an
+ * error. Sizes of 0 are allowed everywhere, so that empty lists need no special case. */
 #include "core/memory/mem.h"
 
 #include <stdlib.h>

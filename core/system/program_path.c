@@ -1,4 +1,10 @@
-/* core/system/program_path.c - finds the files that belong to a program. Any thread. */
+/* core/system/program_path.c - finds the files that belong to a program: the worker, the modules.
+ * Any thread.
+ *
+ * In a build folder they lie next to the program; in an installed package the program is in bin/
+ * and they are in lib/continuo/. The program's own path comes from the kernel and not from argv[0],
+ * which its caller chooses. If no place has the file, the path beside the program is returned, so
+ * that the message about the missing file names a place that makes sense. */
 #include "core/system/program_path.h"
 
 #include <errno.h>

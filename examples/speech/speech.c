@@ -16,12 +16,12 @@
 struct settings {
     double threshold_db;  /* above the noise floor: speech ... */
     double min_level_db;  /* ... if it is as loud as this too */
-    double floor_rise_db; /* the floor rises so much a chunk: it follows a noise that grows */
+    double floor_rise_db; /* how much the floor rises with each chunk, to follow a growing noise */
     int64_t hangover;     /* chunks that still count as speech after the last loud one */
     int64_t max_chunk_bytes;
 };
 
-/* Of one sequence. No pointers: the bytes are stored as they are. */
+/* The state of one sequence. It has no pointers, because its bytes are stored as they are. */
 struct state {
     double floor_db;
     uint64_t chunks, speech_chunks;

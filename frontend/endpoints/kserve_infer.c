@@ -1,6 +1,17 @@
 /* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: bodies become requests, responses
  * bodies. Owned by the loop thread.
- */
+ *
+ * A body is JSON, or JSON followed by the tensors' bytes; the header
+ * Inference-Header-Content-Length says where the JSON ends. With length 0 the body is the bytes of
+ * a single input. A body may be compressed. The result is a cn_v2_request, from which kserve_job.c
+ * (frontend/intake) makes the job, as it does for gRPC.
+ *
+ * The Accept header decides about the form of the answer: one response, server-sent events, or
+ * lines of JSON. Decoupled models answer in the last two forms only, which kserve_stream.c writes.
+ * Bytes cannot stand in text, so binary outputs are refused there.
+ *
+ * The call lies in the request's arena and holds the request. It ends with the job's final answer,
+ * also when the client has left. */
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve_http.h"
@@ -141,8 +152,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     cn_v2_http_call_end(call);
 }
 
-/* The body as it was before its client compressed it. In one go: it takes less time than the JSON
- * that it holds, and max-v2-request-size bounds both. */
+/* Decompresses the body in place. It is done in one go: that takes less time than parsing the JSON
+ * within, and max-v2-request-size bounds the size of both. */
 static int
 decompress(struct cn_http_request *request, struct cn_error *err)
 {
@@ -198,7 +209,8 @@ read_body(struct cn_v2_http_call *call, struct cn_error *err)
     return rc;
 }
 
-/* The client names it in so many words: the type of everything is no wish for a stream. */
+/* A stream must be asked for by name: a client that accepts every type (the default of many) does
+ * not wish for one. */
 static enum cn_v2_http_form
 wanted_form(const struct cn_http_request *request)
 {

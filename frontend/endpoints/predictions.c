@@ -1,9 +1,14 @@
-/* frontend/endpoints/predictions.c - a request becomes a job, its answer goes back. The loop thread
- * owns all of it.
+/* frontend/endpoints/predictions.c - /predictions and /invocations: a request becomes a job, and
+ * its answer goes back. The loop thread owns all of it.
+ *
+ * The path of a request is: find the model and its queue, read headers and parts into a row
+ * (row_input.c, typed.c for typed models), fill the job (frontend/intake), submit it. The
+ * connection is suspended meanwhile. on_answer gets the answer in one piece or in several, and
+ * http_answer.c sends them.
  *
  * The row's bytes lie in the request's arena and body buffer, copied out of libmicrohttpd's memory:
- * a streaming client may go away while the job still runs and may be sent to a worker again.
- */
+ * a client may go away while its job still runs, and the job may have to be sent to another worker.
+ * So the request is held until the job has ended, whatever becomes of the client. */
 #include "frontend/endpoints/predictions.h"
 
 #include "config/model/model_io.h"
@@ -28,7 +33,8 @@ struct predict_call {
     struct cn_typed_answer typed;
 };
 
-/* Before the head of the answer is made. */
+/* Notes what the head of the answer says about SageMaker's session: that a new one was made, or
+ * that it is closed. It is called before the head is made. */
 static void
 tell_session(struct predict_call *call, const struct cn_answer_box *box)
 {
@@ -40,7 +46,8 @@ tell_session(struct predict_call *call, const struct cn_answer_box *box)
         request->closed_session = cn_arena_str(&request->arena, box->sequence_id).ptr;
 }
 
-/* For the access log, whose line is written when the answer is out and the box gone. */
+/* Keeps step and sequence for the access log, whose line is written when the answer has left and
+ * its box is gone. */
 static void
 note_step(struct cn_http_request *request, const struct cn_answer_box *box)
 {

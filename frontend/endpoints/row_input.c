@@ -1,4 +1,13 @@
-/* frontend/endpoints/row_input.c - headers and parts of a row. On the loop of the request. */
+/* frontend/endpoints/row_input.c - the headers and parts of a row, from an HTTP request. On the
+ * loop of the request.
+ *
+ * The handler gets the headers of the request, plus those that TorchServe adds by itself:
+ * `explain`, and `url_path` for the route that has one. They are put before the client's headers,
+ * so that the copy has room for them at its beginning.
+ *
+ * Parts come from the query (where the route allows it), from the fields of a form, or the whole
+ * body is one part named `body`. A body that curl marks as a form by default, without being one, is
+ * taken as a plain body: it has no "=". */
 #include "frontend/endpoints/row_input.h"
 
 #include "frontend/http/form.h"
@@ -17,7 +26,8 @@ cn_input_mime_type(struct cn_str content_type)
     return cn_http_trim((struct cn_str){content_type.ptr, len});
 }
 
-/* All headers with their bytes in one block, and room for the server's before them. */
+/* Copies all headers with their bytes in one block, with room for the server's headers before them.
+ * Returns the first of the client's headers. */
 static struct cn_header *
 copy_headers(struct cn_http_request *request)
 {

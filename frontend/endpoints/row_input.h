@@ -16,9 +16,10 @@ struct cn_http_request;
  * version. */
 void cn_input_headers(struct cn_http_request *request, struct cn_row *row);
 
-/* The row's parts. First the query's parameters, where the route says so; then the fields of a
- * form, or the body as one part named "body" with its MIME type. A form-encoded body without any
- * "=" is no form: it is what curl -d sends. CN_E_BAD_REQUEST says what is wrong. */
+/* Sets the row's parts. First come the query's parameters, if the route allows them; then the
+ * fields of a form, or the body as one part named "body" with its MIME type. A form-encoded body
+ * without any "=" is not a form, since curl -d sends every body with that type. CN_E_BAD_REQUEST
+ * says what is wrong. */
 int cn_input_parts(struct cn_http_request *request, struct cn_row *row, struct cn_error *err);
 
 /* The data of the last part of that name; empty: none. */

@@ -1,9 +1,15 @@
-/* frontend/endpoints/service_envelope.c - one request, many rows, one answer. On the loop of the
- * request.
+/* frontend/endpoints/service_envelope.c - service envelopes (--service-envelope json or kserve):
+ * one request with several instances, one answer. On the loop of the request.
  *
- * The first instance that fails fails the request: TorchServe's envelopes know no partial answer.
- * Rows that run meanwhile end by themselves; those that wait are cancelled.
- */
+ * TorchServe and the first KServe protocol wrap inputs as {"instances": [...]} and answers as
+ * {"predictions": [...]}. Each instance becomes a job of its own, so that the scheduler batches the
+ * instances with other requests; the answers are collected and written in the order of the
+ * instances. An answer is put in as it is if the handler calls it JSON, and as a string otherwise.
+ *
+ * The first instance that fails fails the whole request, because the envelope has no form for a
+ * partial answer. Rows that run at that time end by themselves; those that still wait are
+ * cancelled. The envelope lies in the request's arena, and the request is held until the last job
+ * has ended. */
 #include "frontend/endpoints/service_envelope.h"
 
 #include <jansson.h>
@@ -81,7 +87,7 @@ on_gone(struct cn_http_request *request)
     cancel_rest(request->call);
 }
 
-/* One answer as a JSON value: as it is when the handler says that it is JSON, else as a string. */
+/* Writes an instance's answer as a JSON value. */
 static int
 put_value(const struct instance *instance, struct cn_buf *out, struct cn_error *err)
 {

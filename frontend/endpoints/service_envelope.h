@@ -20,7 +20,7 @@ enum cn_service_envelope {
     CN_ENVELOPE_KSERVE, /* as json, but explanations are called so */
 };
 
-/* "none", "body", "json", "kserve", "kservev2"; NULL is none. CN_E_CONFIG names the allowed
+/* "none", "body", "json", "kserve", "kservev2"; NULL means "none". CN_E_CONFIG names the allowed
  * words. */
 int cn_service_envelope_parse(const char *word, enum cn_service_envelope *out,
                               struct cn_error *err);

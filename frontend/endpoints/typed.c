@@ -1,4 +1,11 @@
-/* frontend/endpoints/typed.c - predictions of typed models. On the loop of the request. */
+/* frontend/endpoints/typed.c - predictions of typed models over /predictions: JSON or bytes become
+ * tensors, tensors become JSON. On the loop of the request.
+ *
+ * A typed model declares its tensors, and a handler of it gets and gives tensors only. So that
+ * plain HTTP clients can use it, too, this file translates: a JSON object of names and values, or
+ * the bytes of the only input, into a v2 request; and the answer's tensors back into a JSON object.
+ * A streamed answer becomes one JSON object a line, or server-sent events if the client asked for
+ * those. */
 #include "frontend/endpoints/typed.h"
 
 #include "frontend/endpoints/row_input.h"
@@ -7,7 +14,8 @@
 #include "scheduler/queue/job.h"
 #include "scheduler/queue/model_queue.h"
 
-/* By its type; where that says nothing (curl's default is a form), by its first character. */
+/* Is the body JSON? Its content type decides. Where that says nothing (curl's default is a form),
+ * the first character does. */
 static bool
 is_json(const struct cn_part *body)
 {
@@ -105,6 +113,9 @@ fail(struct cn_answer_box *box, const struct cn_error *err)
     return cn_answer_box_remake(box, CN_STR(""), cn_str_from(err->message));
 }
 
+/* Translates one piece of an answer. The content type of the first piece tells whether the handler
+ * answers with tensors, so an empty first piece that does not say it yet is dropped; the next one
+ * will. */
 struct cn_answer_box *
 cn_typed_write(struct cn_typed_answer *typed, struct cn_answer_box *box)
 {

@@ -101,7 +101,7 @@ version_may_be_left_open(void **state)
     rig_destroy(rig);
 }
 
-/* Of two wrong headers the one is reported that the protocol has always reported. */
+/* If two headers are wrong, the one is reported that has always been reported first. */
 static void
 wrong_headers_are_refused_in_order(void **state)
 {

@@ -1,5 +1,16 @@
-/* frontend/intake/kserve_job.c - v2 requests to the scheduler and back. On the loop of the
- * request. */
+/* frontend/intake/kserve_job.c - v2 requests become jobs, and answers become v2 responses, for HTTP
+ * and gRPC. On the loop of the request.
+ *
+ * The front ends read a body or a message into a cn_v2_request. From there on everything is the
+ * same: the request is checked against the model's declaration, the sequence is taken from the
+ * request or from headers, and tensors become parts of a row. The answer's tensors are checked,
+ * ordered as the client asked, classified if it wants classes, and written to shared memory if it
+ * named a place there.
+ *
+ * The types, messages and limits follow the protocol and Triton's server, and docs/v2.md lists the
+ * differences. Two rules of sequences differ from /predictions: an id in the request's parameters
+ * must have been opened with a start flag, while an id that only a header names opens its sequence
+ * by itself; and 0 or an empty text means that there is no id. */
 #include "frontend/intake/kserve_job.h"
 
 #include "core/log/log.h"
@@ -24,7 +35,7 @@ cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct 
     v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
 }
 
-/* What a traced request took, from its arrival at the queue; its statistics have the same
+/* Logs what a traced request took since it came to the queue. The model's statistics use the same
  * numbers. */
 static void
 log_trace(const struct cn_v2_job *v2)
@@ -57,8 +68,8 @@ cn_v2_job_fini(struct cn_v2_job *v2)
     cn_shm_release(&v2->request);
 }
 
-/* A proxy that chooses a server by the header may want the id there beside the request's
- * sequence_id: both must be the same. A number is compared by its digits. */
+/* A proxy that chooses a server by a header may want the id there as well as in the request: both
+ * must be the same. A number is compared by its digits. */
 static int
 check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struct cn_error *err)
 {
@@ -116,7 +127,8 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config,
     return request->has_step ? cn_intake_set_step(row, request->step, err) : 0;
 }
 
-/* Parts of their own behind the tensors, as text; the type tells handlers what it was. */
+/* A parameter of the request that is the model's own becomes a part behind the tensors, as text.
+ * Its content type tells the handler which type it had. */
 static struct cn_part
 param_part(const struct cn_v2_param *param, struct cn_arena *arena)
 {

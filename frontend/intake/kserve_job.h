@@ -51,8 +51,8 @@ int cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answe
 enum cn_v2_piece_kind {
     CN_V2_NOTHING,  /* nothing: only its bytes were taken (cn_model_queue_consumed) */
     CN_V2_RESPONSE, /* a response; final: the last one, and its client may be told so */
-    CN_V2_END,     /* final: the end of it all, which brings no response with it. Clients hear of it
-                     * who asked for empty final responses */
+    CN_V2_END,      /* final: the end, without a response; sent to clients that asked for empty
+                     * final responses */
     CN_V2_FAILURE, /* the request has failed; where that is not final the transport cancels the job,
                      * and nothing of what still comes counts */
 };

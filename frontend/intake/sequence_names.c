@@ -1,5 +1,10 @@
-/* frontend/intake/sequence_names.c - the headers of sequences by their configured names. See the
- * header. */
+/* frontend/intake/sequence_names.c - the names of the headers that control sequences, as the
+ * options set them.
+ *
+ * Names are compared without regard to case, and with "-" and "_" as the same character, because
+ * some proxies and clients change one into the other. The names are set before the loops run and
+ * only read after that. A name that the server already reads for another purpose is refused at
+ * start. */
 #include "frontend/intake/sequence_names.h"
 
 #include <stdio.h>

@@ -53,7 +53,7 @@ cn_session_check(struct cn_session *session, const struct cn_model_config *confi
                        "without NEW_SESSION",
                        model);
     if (idle_ms)
-        idle_ms += config->state_ttl_ms; /* the state stays so much longer */
+        idle_ms += config->state_ttl_ms; /* the state stays for that time */
     session->lives_ms = total_ms && (!idle_ms || total_ms < idle_ms) ? total_ms : idle_ms;
     return 0;
 }

@@ -48,8 +48,8 @@ new_session_gets_an_id(void **state)
     assert_int_equal(one.sequence.id_name.len, 0); /* SageMaker's headers tell the id */
 }
 
-/* An id is an id, in any spelling of the header's name; no header, or an empty one, is no
- * session. */
+/* An id counts in any spelling of the header's name. Without a header, or with an empty one, there
+ * is not a session. */
 static void
 id_addresses_its_sequence(void **state)
 {

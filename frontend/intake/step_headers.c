@@ -1,4 +1,10 @@
-/* frontend/intake/step_headers.c - see the header. */
+/* frontend/intake/step_headers.c - reads the headers that control a step: sequence id, start, end,
+ * idempotency key, step number.
+ *
+ * Each of them has several names, since TorchServe, SageMaker and Continuo have their own
+ * (sequence_names.c). A client, or a proxy between, may send two of them. They may say the same
+ * thing twice, but if they differ the request is refused and never guessed at: a wrong guess would
+ * run a step in another client's sequence. Errors name both headers and both values. */
 #include "frontend/intake/step_headers.h"
 
 #include <inttypes.h>
@@ -140,7 +146,7 @@ cn_intake_set_step(struct cn_row *row, uint64_t step, struct cn_error *err)
     return 0;
 }
 
-/* Digits and nothing else; 0: none, or more than fit. */
+/* Returns the number that the text says with digits alone; 0 if it is not one, or too large. */
 static uint64_t
 step_of(struct cn_str text)
 {

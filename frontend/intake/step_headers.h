@@ -20,12 +20,13 @@ struct cn_sequence_headers {
 /* Reads ts-request-sequence-id, _start and _end (or as they are called: sequence_names.h), in any
  * case and with - for _, and Continuo-Sequence and Inference-Session-Id, which mean the same as the
  * first. CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two
- * different ids, or a flag that is neither true nor false. An empty id is no id. */
+ * different ids, or a flag that is neither true nor false. An empty id
+ * counts as absent. */
 int cn_intake_read_sequence(const struct cn_header *headers, uint32_t n,
                             struct cn_sequence_headers *out, struct cn_error *err);
 
-/* Reads Idempotency-Key; `out` is empty without one. CN_E_BAD_REQUEST: no printable ASCII, not 1 to
- * CN_IDEMPOTENCY_KEY_MAX bytes, or two different ones. */
+/* Reads Idempotency-Key; `out` is empty without one. CN_E_BAD_REQUEST: it is not
+ * printable ASCII, has not 1 to CN_IDEMPOTENCY_KEY_MAX bytes, or there are two different ones. */
 int cn_intake_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
                        struct cn_error *err);
 
@@ -36,14 +37,14 @@ int cn_intake_refuse_two_ids(const struct cn_sequence_headers *first,
 /* Is it the header with a step's number, ts-request-sequence-step or Continuo-Sequence-Step, in any
  * case and with _ for -? */
 bool cn_intake_names_step(struct cn_str name);
-/* Reads it into row->step, with CN_ROW_NUMBERED; nothing changes without one. CN_E_BAD_REQUEST: no
- * number from 1 to INT64_MAX, or another one than the row has. */
+/* Reads it into row->step, with CN_ROW_NUMBERED; nothing changes without one. CN_E_BAD_REQUEST: it
+ * is not a number from 1 to INT64_MAX, or differs from the one that the row has. */
 int cn_intake_read_step(const struct cn_header *headers, uint32_t n, struct cn_row *row,
                         struct cn_error *err);
-/* The same for a number that came another way. */
+/* Sets a number that came another way than by header; the same checks are made. */
 int cn_intake_set_step(struct cn_row *row, uint64_t step, struct cn_error *err);
 
-/* One more header with an id, by the same rules. */
+/* Reads one more header with an id; the same rules apply. */
 int cn_intake_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
                       struct cn_error *err);
 

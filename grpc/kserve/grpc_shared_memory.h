@@ -9,7 +9,7 @@ void cn_rpc_v2_shm_status(struct cn_grpc_call *call, const struct cn_grpc_messag
 void cn_rpc_v2_shm_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_shm_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
-/* As a server without CUDA: no regions, and none can be registered. */
+/* These answer like a server without CUDA: there are no regions, and none can be registered. */
 void cn_rpc_v2_cuda_status(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_cuda_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_cuda_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -1,5 +1,19 @@
-/* grpc/kserve/infer.c - a ModelInferRequest becomes a job, its answer a response. On the call's
- * loop. */
+/* grpc/kserve/infer.c - ModelInfer: a ModelInferRequest becomes a job, and the job's answer a
+ * ModelInferResponse. On the call's loop.
+ *
+ * A cn_rpc_infer is one request, in a call of its own or one of many in a stream (infer_stream.c
+ * uses the functions at the top of this file). It is allocated in its own arena, together with the
+ * bytes of the message, into which the tensors point. It holds the call, so that the call's memory
+ * outlives the request, and it ends when its job was answered for the last time: a client that
+ * leaves only cancels the job.
+ *
+ * A request that is wrong in any way never becomes a job: `refused` has the reason then. A model
+ * whose YAML declares no tensors (`is_open`) gets the request as one JSON body, as the Open
+ * Inference Protocol of TorchServe has it (open_json.c).
+ *
+ * The response is not copied together. Its head is written to an arena, and the tensors are sent
+ * from the answer's own buffer, which belongs to the outgoing message from then on and is freed
+ * when gRPC has sent it. */
 #include "grpc/kserve/infer.h"
 
 #include <stddef.h>
@@ -65,7 +79,7 @@ cn_rpc_infer_destroy(struct cn_rpc_infer *infer)
     cn_grpc_call_release(call);
 }
 
-/* All of the request as one part. */
+/* For a model without declared tensors: writes the whole request as one JSON part named body. */
 static int
 set_body(struct cn_rpc_infer *infer, struct cn_error *err)
 {
@@ -95,7 +109,7 @@ set_body(struct cn_rpc_infer *infer, struct cn_error *err)
     return rc;
 }
 
-/* Everything that may be wrong before there is a job. */
+/* Makes all checks that come before there is a job, and fills the job. */
 static int
 prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_model_queue **out,
         struct cn_error *err)

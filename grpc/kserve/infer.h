@@ -52,8 +52,8 @@ int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
 #define CN_RPC_INFER_STATE 32 /* bytes of state, at least */
 
 void cn_rpc_infer_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-/* The same for openinference: with typed contents in the answer, and models without declared
- * tensors. */
+/* ModelInfer of the Open Inference Protocol: answers have typed contents, and models need not
+ * declare their tensors. */
 void cn_rpc_infer_open(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_infer_gone(struct cn_grpc_call *call);
 

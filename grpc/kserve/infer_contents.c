@@ -1,4 +1,15 @@
-/* grpc/kserve/infer_contents.c - InferTensorContents, read and written. Any thread. */
+/* grpc/kserve/infer_contents.c - reads and writes InferTensorContents, the typed form of a tensor's
+ * elements. Any thread.
+ *
+ * The message has a list for each kind of number and one for bytes. Which list belongs to a
+ * datatype stands in `of_type`: for example all signed integers of at most 32 bits use
+ * int_contents. FP16 and BF16 have none, so they can only be sent raw. Data in the list of another
+ * datatype is an error that names both.
+ *
+ * On the wire, a list may be packed, sent one element at a time, or both; and the submessage itself
+ * may be sent in several parts that count as one. So the contents are gone through twice: `count`
+ * finds how many elements each list has, and after the check against the shape `fill` writes them
+ * into a block of the right size. Packed floats in one piece are already in the tensor's form. */
 #include "grpc/kserve/infer_contents.h"
 
 #include "core/text/varint.h"
@@ -54,8 +65,8 @@ struct counts {
     struct cn_str piece[N_FIELDS]; /* the last packed one */
 };
 
-/* Takes the next field of the contents. 1, 0 at the end, -1: no such message. A submessage that was
- * sent in several parts is one, so `input` is gone through too. */
+/* Takes the next field of the contents. Returns 1; 0 at the end; -1 if it is not a valid message. A
+ * submessage that was sent in several parts counts as one, so the search goes on in `input`. */
 static int
 next_field(struct cn_str *input, struct cn_str *contents, struct cn_rpc_field *out)
 {
@@ -71,7 +82,7 @@ next_field(struct cn_str *input, struct cn_str *contents, struct cn_rpc_field *o
     }
 }
 
-/* Is it one element, or several packed, of a field that we know? */
+/* Is it an element, or a packed list of elements, of a field that this file knows? */
 static bool
 is_ours(const struct cn_rpc_field *field)
 {
@@ -86,7 +97,7 @@ is_ours(const struct cn_rpc_field *field)
                                                                   : CN_RPC_WIRE_VARINT);
 }
 
-/* Packed elements; false: cut off. */
+/* Counts the elements of a packed list. Returns false if the last one is cut off. */
 static bool
 count_packed(unsigned field, struct cn_str bytes, uint64_t *out)
 {
@@ -126,7 +137,7 @@ count(struct cn_str input, struct counts *out)
     return rc == 0;
 }
 
-/* A value's low bytes, as the tensor has them. */
+/* Writes the low bytes of the value, as many as the datatype has. */
 static char *
 put_value(char *at, enum cn_datatype type, uint64_t value)
 {

@@ -1,4 +1,22 @@
-/* grpc/kserve/infer_read.c - ModelInferRequest, field by field. Any thread. */
+/* grpc/kserve/infer_read.c - reads a ModelInferRequest field by field, without unpacking it. Any
+ * thread.
+ *
+ * Tensors may have megabytes, and the generated code of protobuf-c would copy each of them. This
+ * reader walks over the fields on the wire instead, and a raw tensor of the result points into the
+ * message. What is small and has many shapes, such as the lists of typed contents, is read by
+ * infer_contents.c.
+ *
+ * A message is read in two passes. cn_rpc_infer_scan counts parameters, inputs, outputs and raw
+ * contents and finds the names, so that arrays are allocated once, within the limits, and the model
+ * is known before anything is read with its help. cn_rpc_infer_read then reads the fields. In both
+ * passes, rules of protobuf apply that are easily forgotten: fields may come in any order, the last
+ * one of a field that is not repeated counts, a field of an unexpected wire type is skipped as
+ * unknown, and a list of numbers may be packed or not.
+ *
+ * An input gets its data in one of three ways: typed contents in the input itself, the next entry
+ * of raw_input_contents, or a place in shared memory (struct window). An input in shared memory
+ * takes no raw entry. The messages of errors are those that Triton's clients know, since some of
+ * them compare texts. */
 #include "grpc/kserve/infer_read.h"
 
 #include <inttypes.h>
@@ -61,6 +79,7 @@ check_text(struct cn_str text, const char *what, struct cn_error *err)
 
 /* --- parameters */
 
+/* Reads an InferParameter, which is a oneof: if several members were sent, the last one counts. */
 static int
 read_parameter(struct cn_str bytes, struct parameter *out, struct cn_error *err)
 {
@@ -165,7 +184,8 @@ take_step(const struct reader *reader, const struct parameter *from)
     return 0;
 }
 
-/* A negative one has passed already; none was meant. */
+/* A timeout below 1 is ignored: a deadline that had passed before the request came cannot be meant.
+ */
 static int
 take_timeout(const struct reader *reader, const struct parameter *from)
 {
@@ -253,7 +273,7 @@ take_parameter(const struct reader *reader, struct cn_str entry)
 
 /* --- tensors */
 
-/* Packed or one by one. */
+/* Adds the dimensions of one shape field, which holds a packed list or a single number. */
 static int
 take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct cn_tensor *tensor)
 {
@@ -285,8 +305,9 @@ wrong_window(const struct reader *reader, const char *key, struct cn_str tensor,
                    CN_STR_ARG(tensor), expected);
 }
 
-/* A place in shared memory, as far as this parameter tells. A negative number is beyond any
- * region. */
+/* Reads a parameter that says where a tensor lies in shared memory; other parameters of a tensor
+ * are skipped. A negative size or offset becomes a very large number, which is outside of each
+ * region and is refused later. */
 static int
 take_window(const struct reader *reader, const struct parameter *from, struct cn_str tensor,
             struct window *window)
@@ -309,7 +330,8 @@ take_window(const struct reader *reader, const struct parameter *from, struct cn
     return 0;
 }
 
-/* After all parameters of a tensor. */
+/* Called after all parameters of a tensor, because their order is free. A size or an offset without
+ * the name of a region means nothing. */
 static int
 check_window(const struct reader *reader, struct cn_str tensor, struct window *window)
 {
@@ -338,7 +360,8 @@ take_input_parameter(const struct reader *reader, struct cn_str entry,
     return take_window(reader, &from, tensor->name, window);
 }
 
-/* The one field that messages are about; its place is not known. */
+/* Finds the name in an input or output. It is looked for first, wherever it stands, because the
+ * messages about all other fields need it. */
 static struct cn_str
 name_of(struct cn_str bytes)
 {
@@ -352,7 +375,7 @@ name_of(struct cn_str bytes)
     return name;
 }
 
-/* All but its contents. */
+/* Reads all of an input but its contents. */
 static int
 read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *tensor,
            struct cn_v2_window *place)
@@ -489,7 +512,8 @@ cn_rpc_infer_scan(struct cn_str bytes, struct cn_rpc_infer_head *out, struct cn_
     return 0;
 }
 
-/* Parameters, inputs and outputs: what one input is made of may stand before or after others. */
+/* Reads parameters, inputs and outputs. The bytes of each input and the raw contents are only
+ * noted: which of them belong together is known when all are there. */
 static int
 read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, struct cn_str *raw)
 {
@@ -519,7 +543,8 @@ read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, s
     return rc;
 }
 
-/* Of an input in shared memory: none, it is read later. */
+/* An input in shared memory must not have contents as well. Its data is read when the job is made.
+ */
 static int
 take_nothing(const struct reader *reader, struct cn_str input, const struct cn_tensor *tensor)
 {

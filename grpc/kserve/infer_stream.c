@@ -1,11 +1,12 @@
 /* grpc/kserve/infer_stream.c - ModelStreamInfer: requests of many models and sequences on one call.
  * On the call's loop.
  *
- * A request is outstanding from its message until the transport took its last response; so many at
- * most (grpc/stream_window.h). Responses leave in the order of their requests, whichever model or
- * sequence they are of: clients of the protocol rely on it. Those of decoupled models leave as they
- * come: they are in no order but that of their own request. A failure is a message of its own, and
- * the stream goes on, unless the client asked for gRPC's statuses (triton_grpc_error: true).
+ * A request is outstanding from its message until the transport took its last response;
+ * grpc/stream_window.h limits how many there are. Responses leave in the order of their requests,
+ * also across models and sequences, because clients of the protocol rely on it. Responses of
+ * decoupled models leave as soon as they come; only those of one request keep their order. A
+ * failure is sent as a message, and the stream goes on, unless the client asked for gRPC's statuses
+ * (triton_grpc_error: true).
  */
 #include "grpc/kserve/infer_stream.h"
 

@@ -5,20 +5,21 @@
 #include "grpc/library/grpc_core.h"
 #include "kserve/infer_answer.h"
 
-/* As which message. */
+/* Which message a response becomes. */
 struct cn_rpc_infer_form {
     bool in_stream; /* ModelStreamInferResponse, and what follows */
     bool is_final;  /* triton_final_response; with in_stream */
     bool is_typed;  /* tensors as typed contents, raw only where there are none: openinference */
 };
 
-/* The response's tensors that the request wants, in the arena; their data is what `answer` points
- * to. The caller sets body, release and owner. CN_E_OUT_OF_MEMORY. */
+/* Writes the response with the tensors that the request wants. The head lies in the arena; the
+ * tensors' data stays where `answer` points to. The caller sets body, release and owner.
+ * CN_E_OUT_OF_MEMORY. */
 int cn_rpc_infer_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_rpc_infer_form *form, struct cn_arena *arena,
                        struct cn_grpc_outgoing *out, struct cn_error *err);
 
-/* What a request without a job, or with a failed one, is answered with in a stream. */
+/* The answer in a stream to a request that did not become a job, or whose job failed. */
 struct cn_rpc_infer_failure {
     const char *message; /* UTF-8, not empty */
     struct cn_str id;

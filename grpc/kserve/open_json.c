@@ -1,5 +1,10 @@
-/* grpc/kserve/open_json.c - requests and answers of the Open Inference Protocol as JSON. Any
- * thread. */
+/* grpc/kserve/open_json.c - the Open Inference Protocol for models without declared tensors: the
+ * request as JSON for the handler, and its JSON answer as tensors. Any thread.
+ *
+ * TorchServe gives such a handler the whole request as a JSON object, and expects an object with
+ * `outputs`. Numbers are written as JSON numbers, and elements of BYTES as base64, because they
+ * need not be text. FP16 and BF16 are refused: JSON has no form for them that a handler would
+ * expect. */
 #include "grpc/kserve/open_json.h"
 
 #include <inttypes.h>
@@ -100,7 +105,7 @@ no_output(struct cn_error *err, size_t i, const char *why)
                    i, why);
 }
 
-/* Each element's JSON. */
+/* Outputs of BYTES: each element's JSON text becomes the bytes of one element. */
 static bool
 read_texts(const json_t *data, size_t max_bytes, struct cn_arena *arena, struct cn_tensor *tensor)
 {

@@ -192,7 +192,7 @@ void cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop,
 grpc_op cn_grpc_watch_op(struct cn_grpc_call *call);
 /* Begins to watch a call that was accepted: a stream at once, a unary call after a while. */
 void cn_grpc_watch_begin(struct cn_grpc_call *call);
-/* The same at once, when the call's watch_timer runs out. */
+/* Begins to watch the call at once: its watch_timer has run out. */
 void cn_grpc_watch_on_timer(struct cn_timer *timer);
 /* What is to be done on the taker's thread with the events `accepted` and `closed` of a call. */
 void cn_grpc_watch_accepted(struct cn_grpc_tag *tag);

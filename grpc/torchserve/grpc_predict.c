@@ -1,5 +1,15 @@
 /* grpc/torchserve/grpc_predict.c - calls with one step: Ping, Predictions, StreamPredictions. On
- * the call's loop. */
+ * the call's loop.
+ *
+ * Predictions has one response. If the handler streams its answer, the pieces are kept in the order
+ * of their arrival and joined when the final one comes; each piece is acknowledged at once, because
+ * nothing of it waits for the client. A joined answer is bounded by max-response-size.
+ * StreamPredictions sends a response for each piece, and acknowledges it when gRPC has sent it, so
+ * that a slow client slows its own handler down.
+ *
+ * The step is freed by check_step, when the final answer has come and no message of it is being
+ * sent. Sending may end within the function that begins it, so `n_sending` is raised for the time
+ * of on_answer. */
 #include <stddef.h>
 
 #include "config/server/server_config.h"
@@ -31,7 +41,8 @@ fail(const struct cn_rpc_step *step, const struct cn_answer_box *box)
         cn_rpc_fail_with(step->call, &failure);
 }
 
-/* All pieces as one, in the last one's place. NULL: no memory. */
+/* Joins all pieces to one body and puts it in the place of the last piece's body. Returns NULL if
+ * there is not enough memory. */
 static struct cn_answer_box *
 join(struct predict *predict, struct cn_answer_box *last)
 {

@@ -1,5 +1,18 @@
-/* grpc/torchserve/grpc_step.c - from PredictionsRequest to job, from answer to PredictionResponse.
- * On the call's loop. */
+/* grpc/torchserve/grpc_step.c - one step of TorchServe's gRPC API: from PredictionsRequest to job,
+ * from answer to PredictionResponse. On the call's loop.
+ *
+ * Predictions, StreamPredictions and StreamPredictions2 share this code. A cn_rpc_step lies in an
+ * arena of its own with the bytes of its message. It holds its call, and it ends when its job has
+ * its final answer and gRPC has sent all messages that point into it.
+ *
+ * `input` of the message is a map from names to bytes. Most entries are parts of the request for
+ * the handler. Entries with the name of a header that controls a step (sequence id, start, end,
+ * idempotency key, step number, request id) are taken out as `controls`, because in a stream one
+ * set of metadata serves many steps. For a single call the metadata count too; in a stream they may
+ * only name the sequence.
+ *
+ * The lane of a step is its sequence id. A stream sends the steps of one lane one after the other,
+ * while other lanes go on. */
 #include "grpc/torchserve/grpc_step.h"
 
 #include "core/errors/panic.h"
@@ -38,6 +51,7 @@ not_a_request(struct cn_error *err)
     return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid PredictionsRequest message");
 }
 
+/* Names and ids go into logs, headers and URLs, so they must be UTF-8 without zero bytes. */
 static int
 check_text(struct cn_str text, const char *what, struct cn_error *err)
 {
@@ -48,7 +62,7 @@ check_text(struct cn_str text, const char *what, struct cn_error *err)
     return 0;
 }
 
-/* A key that came before: the last value counts. */
+/* Finds an entry with the same key that came before. In a map of protobuf the last value counts. */
 static struct cn_str *
 find_value(struct cn_rpc_prediction *out, struct cn_str key)
 {
@@ -252,7 +266,9 @@ choose_request_id(struct cn_rpc_step *step)
     cn_intake_choose_request_id(given, step->request_id);
 }
 
-/* A step of a stream that names no sequence: the stream's, or a new one. */
+/* A step of a stream that names no sequence belongs to the stream's sequence. If the stream has
+ * none yet, and the model opens sequences by itself, a new id is generated; it is then the
+ * stream's. */
 static void
 apply_stream(struct cn_rpc_step *step, const struct cn_model_config *config,
              struct cn_rpc_stream_id *stream, struct cn_sequence_headers *sequence)
@@ -357,7 +373,7 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 
 /* --- answers */
 
-/* TorchServe's status and words for an error that is not the handler's own answer. */
+/* Replaces status and message by TorchServe's for an error that is not the handler's own answer. */
 static void
 say_as_torchserve(const struct cn_rpc_step *step, struct cn_arena *arena,
                   struct cn_rpc_failure *failure)
@@ -419,7 +435,8 @@ cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box)
     out->arg = box;
 }
 
-/* The response's head: all but the prediction's bytes. */
+/* Writes the response's head, which is all but the prediction's bytes. These are sent from the box,
+ * which the outgoing message owns from then on. */
 static void
 make_outgoing(struct cn_arena *arena, struct cn_str sequence_id, struct cn_answer_box *box,
               struct cn_str status, struct cn_grpc_outgoing *out)

@@ -25,8 +25,8 @@ struct cn_rpc_prediction {
     struct cn_part *parts;      /* inputs for the handler, in the order they came */
     struct cn_header *controls; /* inputs for the server */
 };
-/* Into the arena, pointing into `bytes`. CN_E_BAD_REQUEST: no such message, too many inputs, or a
- * name that is no UTF-8. */
+/* Reads the message. Arrays lie in the arena and point into `bytes`. CN_E_BAD_REQUEST: it is not a
+ * valid message, has too many inputs, or a name that is not UTF-8. */
 int cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena,
                            struct cn_rpc_prediction *out, struct cn_error *err);
 
@@ -46,13 +46,14 @@ struct cn_rpc_step {
     struct cn_arena arena;
 };
 
-/* Never NULL; holds the call. What is wrong with the message is in `refused` then. */
+/* Makes a step, which holds the call. It is never NULL; if the message is wrong, `refused` says
+ * why. */
 struct cn_rpc_step *cn_rpc_step_create(struct cn_grpc_call *call,
                                        const struct cn_grpc_message *message);
-/* Must not be submitted, or have its final answer. */
+/* Call it only if the step was not submitted, or has its final answer. */
 void cn_rpc_step_destroy(struct cn_rpc_step *step);
 
-/* What a stream knows beside its messages. */
+/* The sequence of a stream's steps that name none. */
 struct cn_rpc_stream_id {
     char text[CN_SEQUENCE_ID_MAX];
     size_t len; /* 0: none yet */
@@ -70,8 +71,8 @@ struct cn_rpc_failure;
 /* Does the answer say that something went wrong, and what? `message` is in the arena. */
 bool cn_rpc_answer_failed(const struct cn_answer_box *box, struct cn_arena *arena,
                           struct cn_rpc_failure *out);
-/* The same of a step of TorchServe's own services, with its status and words where those are wanted
- * (--torchserve-errors). */
+/* Asks the same about a step of TorchServe's own services. With --torchserve-errors, `out` has
+ * TorchServe's status and message. */
 bool cn_rpc_step_failed(const struct cn_rpc_step *step, const struct cn_answer_box *box,
                         struct cn_arena *arena, struct cn_rpc_failure *out);
 

@@ -1,11 +1,14 @@
 /* grpc/torchserve/grpc_stream.c - StreamPredictions2: steps of many sequences on one call. On the
  * call's loop.
  *
- * A step is outstanding from its message until the transport took its last response; so many at
- * most (grpc/stream_window.h). Answers of one sequence leave in the order of its steps, also those
- * that were refused: the client may have nothing else to tell them apart. That is a look at the
- * outstanding steps, no more.
- */
+ * A step is outstanding from its message until the transport took its last response;
+ * stream_window.h bounds how many there are. Answers of one sequence leave in the order of its
+ * steps, also of those that were refused: the client may have nothing else to tell them apart. So
+ * an answer waits in its step (`boxes`) while an earlier step of the same lane still owes one. The
+ * search for that step looks at the outstanding steps, of which there are at most
+ * grpc-stream-steps.
+ *
+ * Different sequences do not wait for each other. */
 #include "grpc/torchserve/grpc_stream.h"
 
 #include <stddef.h>
@@ -75,7 +78,7 @@ send_failure(struct cn_rpc_step *step, const struct cn_rpc_failure *failure)
     cn_arena_fini(&arena);
 }
 
-/* One piece, now. */
+/* Sends one piece at once. */
 static void
 send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
 {
@@ -99,7 +102,7 @@ send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
     cn_arena_fini(&arena);
 }
 
-/* Sends what this step has to say, as no earlier one stands in its way. */
+/* Sends everything that the step has, because no earlier step of its lane owes an answer. */
 static void
 flush_step(struct cn_rpc_step *step)
 {

@@ -1,8 +1,16 @@
-/* handlers/c/c_api.c - the functions behind include/continuo/handler.h. Worker's thread.
+/* handlers/c/c_api.c - the functions behind include/continuo/handler.h that concern an item.
+ * Worker's thread.
  *
- * A handler's mistake fails its item with a message; it never ends the worker
- * where we can see it. Pointers that come back are checked by their magic.
- */
+ * A handler's mistake fails its item with a message; it never ends the worker where that can be
+ * prevented. Handles that come back are checked by their magic number.
+ *
+ * The library of the handler is linked against nothing of the server. It gets the table at the end
+ * of this file, with its size and version, when it is loaded; the inline functions of handler.h
+ * call through it. New functions are added at the table's end, so that older handlers go on
+ * working.
+ *
+ * Once an item has failed, calls that would change its answer do nothing and return an error. So a
+ * handler need not check each call: the first mistake is what the client is told. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +56,9 @@ static const char no_own_state[] =
     "the model declares its state as tensors: read them with continuo_tensor(), and answer with "
     "the new ones in continuo_reply_tensors()";
 
+/* The plain state: a block of bytes whose size the handler names at each call. At the first step it
+ * is made and zeroed. A size that differs from the stored one is an error that asks for migrate():
+ * the handler's struct has probably changed. */
 static void *
 api_state(struct continuo_item *handle, size_t size)
 {
@@ -99,6 +110,8 @@ api_state(struct continuo_item *handle, size_t size)
     return NULL;
 }
 
+/* The state as an object of the handler's own, which its create() makes and its save and load
+ * functions turn into bytes and back. */
 static void *
 api_object(struct continuo_item *handle)
 {
@@ -171,6 +184,7 @@ api_part_at(struct continuo_item *handle, size_t index)
     return part;
 }
 
+/* If several parts have the same name, the last one counts, as in TorchServe. */
 static struct continuo_bytes
 api_part(struct continuo_item *handle, const char *name)
 {
@@ -247,6 +261,8 @@ api_seconds_left(struct continuo_item *handle)
     return deadline_ms > now_ms ? (double)(deadline_ms - now_ms) / 1000.0 : 0.0;
 }
 
+/* The body is parsed as JSON at the first call, and kept for the item's later calls. A body that is
+ * not JSON behaves like one without members. */
 static json_t *
 json_of(struct continuo_item *handle, const char *path)
 {
@@ -308,6 +324,8 @@ api_reply(struct continuo_item *handle, const void *bytes, size_t len)
     return settle(item, cn_reply_check_body(&item->item->reply, &err), &err);
 }
 
+/* The text is formatted twice: first to learn its length, then into the reply itself, without a
+ * buffer in between. */
 static int
 api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
 {
@@ -395,6 +413,8 @@ api_end_sequence(struct continuo_item *handle)
 
 /* --- an answer in pieces --- */
 
+/* The handler is not done with this item: its pieces leave now, and it is called again after
+ * `seconds`. */
 static int
 api_more(struct continuo_item *handle, double seconds)
 {
@@ -418,6 +438,8 @@ api_more(struct continuo_item *handle, double seconds)
     return 0;
 }
 
+/* Memory of the handler's own for an item that is called several times. It lives as long as the
+ * item, and is not saved. */
 static void *
 api_stream(struct continuo_item *handle, size_t size)
 {

@@ -1,6 +1,12 @@
-/* management/state/health_reasons.c - the table of reasons to be unhealthy. Loop 0; other loops
- * only ask whether it is empty, by atomic counters, since a health check may come on any of them.
- */
+/* management/state/health_reasons.c - the table of reasons for which the server is unhealthy.
+ *
+ * Loop 0 sets and clears reasons. A reason has a kind (a row of metrics/counters/unready.def), a
+ * subject, such as a model, and a text. Setting the same reason again changes its text at most, and
+ * both functions say whether anything changed, so that the log records when a reason begins and
+ * ends and nothing in between.
+ *
+ * A health check may come on any loop and many times a second, so other loops do not look at the
+ * table: they read atomic counters, one for all reasons and one for each kind. */
 #include "management/state/health_reasons.h"
 
 #include <string.h>

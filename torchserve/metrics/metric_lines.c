@@ -1,5 +1,10 @@
 /* torchserve/metrics/metric_lines.c - TorchServe's metrics as log lines. Formatted on the loop that
- * has the value. */
+ * has the value.
+ *
+ * TorchServe writes each metric as a line that ends like
+ * "QueueTime.Milliseconds:0|#Level:Host|#hostname:h,timestamp:1700000000", and people have programs
+ * that read them. The names of the default set stand here; metrics.yaml can leave some of them out,
+ * and `hidden` remembers which. */
 #include "torchserve/metrics/metric_lines.h"
 
 #include <stdio.h>
@@ -40,7 +45,8 @@ static const char *const names[] = {
 
 static bool hidden[N_NAMES], any_hidden;
 
-/* A name is put into labels and lines as it is: what could break them is replaced. */
+/* The name of the host is put into labels and lines as it is, so characters that could break them
+ * are replaced. */
 void
 cn_ts_setup(enum cn_ts_mode mode)
 {

@@ -1,5 +1,13 @@
-/* torchserve/program/pid_file.c - the pid file. A number alone proves little after a crash or a
- * reboot, so the process must also be a torchserve. Main thread, at start and end. */
+/* torchserve/program/pid_file.c - the pid file of torchserve, by which --stop finds the server.
+ * Main thread, at start and end.
+ *
+ * The file lies where TorchServe puts it: in the first usable folder of TMPDIR, TEMP, TMP and the
+ * usual ones. A number alone proves little after a crash or a reboot, because another process may
+ * have it by now. So a pid counts only if that process was started as torchserve; otherwise the
+ * file is stale, and is replaced.
+ *
+ * The folder may be writable for everybody. The file is created and never opened if it exists, and
+ * links are not followed, so nobody can make the server overwrite another file. */
 #include "torchserve/program/pid_file.h"
 
 #include <errno.h>
@@ -55,7 +63,7 @@ cn_pid_file_path(char **environment, char *out, size_t out_bytes)
     snprintf(out, out_bytes, NAME);
 }
 
-/* The start of a small file; -1 when there is none. */
+/* Reads the start of a small file. Returns -1 if it cannot be opened. */
 static ssize_t
 read_start(const char *path, char *out, size_t out_bytes)
 {

@@ -1,4 +1,14 @@
-/* torchserve/settings/metrics_file.c - metrics.yaml, checked. Before loops run. */
+/* torchserve/settings/metrics_file.c - reads TorchServe's metrics.yaml: which metrics there may be,
+ * with their kinds, units and dimensions. Before the loops run; read-only after that.
+ *
+ * The file has two sections, ts_metrics and model_metrics, each with lists named counter, gauge and
+ * histogram. A metric in ts_metrics is one that the server itself writes, one in model_metrics
+ * comes from handlers. The rules decide which metrics are shown, and whether a handler may make a
+ * metric that the file does not name (auto-detect).
+ *
+ * All names are checked here, so that the page of metrics and the log lines, which are written on
+ * the request's path, need not check or escape anything. The rules are sorted by name, and
+ * cn_metrics_file_find is a binary search. */
 #include "torchserve/settings/metrics_file.h"
 
 #include <stdlib.h>
@@ -53,7 +63,7 @@ refuse(const struct parse *parse, const struct cn_yaml *at, const char *what, co
                    cn_yaml_shown(at->text, shown));
 }
 
-/* As Prometheus takes it without quotes. */
+/* Names must be those that Prometheus takes without quotes. */
 static bool
 is_name(struct cn_str text)
 {
@@ -69,6 +79,7 @@ is_name(struct cn_str text)
     return true;
 }
 
+/* A unit stands in log lines between other fields, so it must not have their separators. */
 static bool
 is_unit(struct cn_str text)
 {
@@ -180,7 +191,7 @@ read_all(const struct parse *parse, const struct cn_yaml *root)
     return 0;
 }
 
-/* How many metrics there can be. */
+/* Returns an upper bound of the number of metrics, by which the array is allocated once. */
 static uint32_t
 count_items(const struct cn_yaml *root)
 {

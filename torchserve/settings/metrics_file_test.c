@@ -19,7 +19,7 @@ refused(const char *text)
     return err.message;
 }
 
-/* As TorchServe's own file is written. */
+/* The file has the form of TorchServe's own one. */
 static void
 rules_are_found_by_name(void **state)
 {

@@ -1,9 +1,15 @@
-/* torchserve/settings/properties.c - Java's properties syntax (java.util.Properties.load). Main
- * thread.
+/* torchserve/settings/properties.c - reads Java's properties files (java.util.Properties.load).
+ * Main thread.
  *
- * Natural lines are joined to logical ones where an odd number of backslashes ends them; then the
- * key goes up to the first bare '=', ':' or blank.
- */
+ * TorchServe is a Java program, so its config.properties has rules that look odd elsewhere. Lines
+ * that end with an odd number of backslashes go on in the next line, whose leading blanks are
+ * dropped. A key ends at the first "=", ":" or blank that has no backslash before it. "#" and "!"
+ * begin comments, but only at the beginning of a line. \n, \t, \uXXXX and a few more are escapes;
+ * other backslashes are dropped, which is why paths of Windows do not survive.
+ *
+ * The list keeps the order of the file, and a key that comes again replaces the value but keeps its
+ * place, because snapshots print the properties in this order. Each property knows where it came
+ * from, for messages. */
 #include "torchserve/settings/properties.h"
 
 #include <errno.h>

@@ -33,7 +33,7 @@ struct cn_properties {
  * keeps what came before. */
 int cn_properties_parse(const char *name, struct cn_str text, struct cn_properties *into,
                         struct cn_error *err);
-/* The same of a file. CN_E_CONFIG names it when it can't be read. */
+/* Adds the pairs of a file. CN_E_CONFIG names the file if it cannot be read. */
 int cn_properties_read(const char *path, struct cn_properties *into, struct cn_error *err);
 /* Replaces, or adds at the end. Strings are copied. */
 int cn_properties_set(struct cn_properties *into, struct cn_str key, struct cn_str value,

@@ -109,7 +109,7 @@ what_is_broken_is_shown_with_its_line(void **state)
     cn_properties_fini(&p);
 }
 
-/* As in Java; the message names the line that counts. */
+/* Java does the same. The message names the line that counts. */
 static void
 the_last_of_two_equal_keys_wins(void **state)
 {

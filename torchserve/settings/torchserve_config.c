@@ -4,7 +4,15 @@
  * All sources are put together as properties first, each with a word on where it came from; then
  * properties.def says what each key does. The properties as a whole are what a snapshot begins
  * with.
- */
+ *
+ * Later sources win: the file, then flags, then TS_ variables (if enable_envvars_config allows
+ * them), and at last the variables of Continuo itself. The file is the one of TS_CONFIG_FILE, else
+ * of --ts-config, else the newest snapshot in logs/config, else config.properties in the current
+ * folder.
+ *
+ * A key that TorchServe has and Continuo does not need is accepted, with a warning if its value
+ * asks for something that will not happen. An unknown key gets a warning with the nearest known
+ * one, because TorchServe ignores it, too. `continuo.NAME` sets any of Continuo's own options. */
 #include "torchserve/settings/torchserve_config.h"
 
 #include <dirent.h>
@@ -90,7 +98,8 @@ cn_snapshot_is_name(const char *name)
                             strcmp(name + digits, "-shutdown.cfg") == 0);
 }
 
-/* By the time in its name. NULL: there is none. cn_free() it. */
+/* Finds the newest snapshot by the time in its name. Returns NULL if there is none; free the result
+ * with cn_free(). */
 static char *
 newest_snapshot(const char *logs)
 {
@@ -142,7 +151,7 @@ read_file(struct loading *loading, struct cn_error *err)
 
 /* --- the sources, one over the other */
 
-/* $$NAME$$ becomes the variable's value. */
+/* Replaces $$NAME$$ by the value of that environment variable. */
 static int
 expand_value(const struct loading *loading, struct cn_property *property, struct cn_error *err)
 {
@@ -187,7 +196,8 @@ add_flags(struct loading *loading, struct cn_error *err)
     return rc;
 }
 
-/* TorchServe guards this one twice: whoever sets variables could widen it. */
+/* TorchServe allows allowed_urls from the environment only with a second switch: somebody who can
+ * set variables could otherwise make the server download from anywhere. */
 static bool
 may_come_from_environment(const struct loading *loading, const char *key)
 {
@@ -240,7 +250,8 @@ option_of(const char *flag)
     return option;
 }
 
-/* TorchServe's ports where none is named: https has others. */
+/* Adds TorchServe's port to an address that has none. https has other ports than http. The address
+ * is parsed twice, with two default ports: if the results differ, it has no port of its own. */
 static const char *
 with_port(const char *key, const char *text, char *out, size_t out_bytes)
 {
@@ -320,7 +331,7 @@ tell_unknown(struct loading *loading, const struct cn_property *property)
     tell(loading, property, text);
 }
 
-/* "continuo.state-dir=DIR": our own options. */
+/* Sets one of Continuo's options: "continuo.state-dir=DIR". */
 static int
 apply_own(struct loading *loading, const struct cn_property *property, struct cn_error *err)
 {
@@ -410,7 +421,7 @@ check_files(const struct loading *loading, struct cn_error *err)
     return rc;
 }
 
-/* Host and port are keys of their own. */
+/* In TorchServe, host and port of the gRPC addresses are two keys; they become one address. */
 static int
 choose_grpc(struct loading *loading, struct cn_error *err)
 {
@@ -441,7 +452,7 @@ choose_grpc(struct loading *loading, struct cn_error *err)
     return rc;
 }
 
-/* TorchServe counts the machine's processors where the file says nothing. */
+/* Where no number of workers is set, TorchServe starts as many as there are processors. */
 static void
 choose_startup_workers(struct cn_server_config *config)
 {
@@ -481,7 +492,7 @@ choose_models(struct loading *loading, struct cn_error *err)
     return rc;
 }
 
-/* Snapshots begin with all that was configured. */
+/* Writes the first part of all later snapshots: everything that was configured. */
 static void
 prepare_snapshots(struct loading *loading)
 {

@@ -1,5 +1,10 @@
 /* torchserve/settings/torchserve_flags.c - the command line of `torchserve`, read as Python's
- * argparse reads it. Main thread. */
+ * argparse reads it. Main thread.
+ *
+ * Scripts that start TorchServe must work as they are. argparse lets a long flag be shortened while
+ * it stays unique (--model-s), takes values behind an equals sign, and gives a flag with a list all
+ * words up to the next flag. Flags are rows of torchserve_flags.def, and --help is printed from the
+ * same rows. */
 #include "torchserve/settings/torchserve_config.h"
 
 #include "core/memory/mem.h"
@@ -41,7 +46,7 @@ begins_with(const char *text, struct cn_str start)
     return strncmp(text, start.ptr, start.len) == 0;
 }
 
-/* The flag that `name` means: itself, or the only one that begins so. */
+/* Finds the flag that `name` means: the one of this name, or the only one that begins so. */
 static int
 find_flag(struct cn_str name, int *found, struct cn_error *err)
 {

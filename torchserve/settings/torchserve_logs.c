@@ -1,5 +1,10 @@
-/* torchserve/settings/torchserve_logs.c - LOG_LOCATION and METRICS_LOCATION become options. Main
- * thread, at start. */
+/* torchserve/settings/torchserve_logs.c - LOG_LOCATION and METRICS_LOCATION, the folders of
+ * TorchServe's logs, become options. Main thread, at start.
+ *
+ * TorchServe writes into logs/ of its current folder if nothing else is said. A server in a
+ * container often may not write there. So if both folders are only defaults and one cannot be
+ * written, the logs go to the standard output alone, with a warning; a folder that somebody has
+ * named must work. */
 #include "torchserve/settings/torchserve_logs.h"
 
 #include <stdio.h>
@@ -36,7 +41,8 @@ cn_torchserve_logs_place(struct cn_server_config *config, const char *logs, cons
     return rc;
 }
 
-/* Is it a folder, or can one be made there? */
+/* Is it a folder that can be written, or can it be made? Then the nearest folder above that exists
+ * must be writable. */
 static bool
 may_write_into(const char *path)
 {

@@ -1,5 +1,10 @@
-/* torchserve/settings/torchserve_models.c - JSON of per-model settings: `models` and snapshots.
- * Main thread. */
+/* torchserve/settings/torchserve_models.c - the JSON of per-model settings, in the property
+ * `models` and in snapshots. Main thread.
+ *
+ * Both have the same shape, {"MODEL": {"VERSION": {settings}}}. In a snapshot, a setting may be 0
+ * (a model that was scaled to no workers), and marName is required, since it says which archive to
+ * load again. A setting that is missing or not a number of its range becomes -1, which means that
+ * the model's own YAML decides. */
 #include "torchserve/settings/torchserve_models.h"
 
 #include <jansson.h>
@@ -37,7 +42,7 @@ read_settings(const char *name, const char *version, const json_t *from, int64_t
     };
 }
 
-/* `models` as in both keys. */
+/* Reads the models of either key. `least_workers`: the smallest number of workers that counts. */
 static int
 read_models(const char *where, const json_t *models, int64_t least_workers,
             struct cn_model_settings **out, uint32_t *count, struct cn_error *err)

@@ -6,7 +6,7 @@
 #include "config/server/server_options.h"
 
 /* {"name": {"version": {"minWorkers": 1, ...}}}. Numbers below 1 and of the wrong type count as not
- * given, as TorchServe has it. CN_E_CONFIG with `where` for what is no such JSON. */
+ * given, as TorchServe has it. CN_E_CONFIG, which names `where`: the JSON has another form. */
 int cn_torchserve_models_parse(const char *where, const char *json, struct cn_model_settings **out,
                                uint32_t *count, struct cn_error *err);
 /* {"name", "modelCount", "created", "models": {...}}: as above, but each needs a marName, and

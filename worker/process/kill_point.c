@@ -1,4 +1,17 @@
-/* worker/process/kill_point.c - see kill_point.h. The worker's one thread. */
+/* worker/process/kill_point.c - lets a test kill a worker at an exact place. The worker's one
+ * thread.
+ *
+ * Tests of recovery must not depend on luck: a kill between the handler's end and the commit has
+ * another result than one after the commit. The environment variable
+ * CONTINUO_TEST_KILL_AT=POINT[:N] makes the worker die by SIGKILL when it passes the point for the
+ * Nth time. SIGKILL is what the kernel's memory killer sends, and no code runs after it.
+ *
+ * With CONTINUO_TEST_KILL_ONCE=FILE only one of all workers dies: the one that can create the file.
+ * Without it, the worker that is started in the place of the dead one would die at the same point,
+ * and so on.
+ *
+ * In a normal run nothing is armed, and a point costs one comparison (cn_kill_pass in the header).
+ */
 #include "worker/process/kill_point.h"
 
 #include <fcntl.h>

@@ -16,7 +16,7 @@ local function words_of(text)
     return words
 end
 
--- Of equals the one that came first.
+-- Returns the most frequent word; if several are equally frequent, the one that came first.
 local function next_word(words)
     local counts, best = {}, nil
     for i = 1, #words - 1 do
