@@ -159,17 +159,45 @@ def measure(tuning, wanted, args):
             rate, count, failed = LOADS[name].run(server, args, args.seconds)
             found[name] = ((cpu_ns(server) - before) / 1000 / max(count, 1), rate)
             if failed:
-                sys.exit(f"bench/tuning.py: --tuning={tuning}, {name}: {failed} answers were wrong")
+                raise RuntimeError(f"--tuning={tuning}, {name}: {failed} answers were wrong")
     return found
 
 
 def cell(values, base):
     """Medians of the ratios to `all` of the same round, in percent."""
-    shown = []
-    for i in range(2):
-        ratios = [value[i] / reference[i] for value, reference in zip(values, base, strict=True)]
-        shown.append(f"{statistics.median(ratios) * 100 - 100:+.0f}")
-    return " / ".join(shown)
+    rounds = values.keys() & base.keys()
+    return " / ".join(f"{statistics.median(values[r][i] / base[r][i] for r in rounds) * 100 - 100:+.0f}"
+                      for i in range(2)) if rounds else ""
+
+
+def run_rounds(rows, args):
+    """{row: {load: {round: figures}}}. SIGINT or SIGTERM ends it early, with what there is."""
+    results = {row: {load: {} for load in args.loads} for row in rows}
+    try:
+        for round_ in range(args.rounds):
+            start = round_ * len(rows) // args.rounds
+            for row in rows[start:] + rows[:start]:
+                wanted = [load for load in args.loads if row in ("all", "all again", "none") or args.every
+                          or row in LOADS[load].names]
+                tuning = "all" if row.startswith("all") else "none" if row == "none" else f"all,-{row}"
+                for load, figures in (measure(tuning, wanted, args) if wanted else {}).items():
+                    results[row][load][round_] = figures
+            print(f"round {round_ + 1} is done", file=sys.stderr, flush=True)
+    except (KeyboardInterrupt, SystemExit):  # served.py turns SIGTERM into the latter
+        pass
+    return results
+
+
+def print_table(results, args):
+    base = results["all"]
+    print("\n| without | " + " | ".join(LOADS[load].title for load in args.loads) + " |")
+    print("|---" * (len(args.loads) + 1) + "|")
+    print("| nothing: us of CPU, steps/s | " + " | ".join(
+        f"{statistics.median(v[0] for v in base[load].values()):.1f}, "
+        f"{statistics.median(v[1] for v in base[load].values()):,.0f}" for load in args.loads) + " |")
+    for row in [row for row in results if row != "all"]:
+        title = {"all again": "nothing, again", "none": "all of them"}.get(row, f"`{row}`")
+        print(f"| {title} | " + " | ".join(cell(results[row][load], base[load]) for load in args.loads) + " |")
 
 
 def main():
@@ -187,28 +215,7 @@ def main():
     print(f"{args.rounds} rounds of {args.seconds:g} s, alternated, durability {args.durability}, "
           f"{args.many:,} sequences in `many`; CPU time of a step / steps per second, percent of `all`", flush=True)
     rows = ["all", "all again", *args.names, "none"]
-    results = {row: {} for row in rows}
-    for round_ in range(args.rounds):
-        start = round_ * len(rows) // args.rounds
-        for row in rows[start:] + rows[:start]:
-            wanted = [load for load in args.loads if row in ("all", "all again", "none") or args.every
-                      or row in LOADS[load].names]
-            if not wanted:
-                continue
-            tuning = "all" if row.startswith("all") else "none" if row == "none" else f"all,-{row}"
-            for load, figures in measure(tuning, wanted, args).items():
-                results[row].setdefault(load, []).append(figures)
-    print()
-    print("| without | " + " | ".join(LOADS[load].title for load in args.loads) + " |")
-    print("|---" * (len(args.loads) + 1) + "|")
-    base = results["all"]
-    print("| nothing: us of CPU, steps/s | " + " | ".join(
-        f"{statistics.median(v[0] for v in base[load]):.1f}, {statistics.median(v[1] for v in base[load]):,.0f}"
-        for load in args.loads) + " |")
-    for row in rows[1:]:
-        title = {"all again": "nothing, again", "none": "all of them"}.get(row, f"`{row}`")
-        print(f"| {title} | " + " | ".join(cell(results[row][load], base[load]) if load in results[row] else ""
-                                            for load in args.loads) + " |")
+    print_table(run_rounds(rows, args), args)
     return 0
 
 
