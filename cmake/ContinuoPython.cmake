@@ -4,16 +4,26 @@
 # makes one build do for all later versions. Without the headers everything else is built, and Python
 # models are refused with a sentence.
 find_package(Python3 COMPONENTS Interpreter Development.Module QUIET)
+# Without ThreadSanitizer, which an interpreter that was built without it cannot load.
+if(CN_SANITIZE MATCHES "thread" OR CN_FUZZ OR CN_COVERAGE)
+  set(CN_PYTHON OFF)
+endif()
 option(CN_PYTHON "Build the worker of Python models, if Python's headers are installed" ON)
 
 # cn_python_package(FOLDERS folders whose .c make the library; LEFT_OUT files): into bin/python.
 function(cn_python_package)
   cmake_parse_arguments(ARG "" "" "FOLDERS;LEFT_OUT;LIBS" ${ARGN})
   if(NOT CN_PYTHON OR NOT Python3_Development.Module_FOUND)
-    message(STATUS "python: no headers, Python models are left out (apt-get install python3-dev)")
+    message(STATUS "python: left out, or no headers (apt-get install python3-dev): no Python models")
     return()
   endif()
   set(out ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/python)
+  if(CN_SANITIZE MATCHES "address")
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so
+      OUTPUT_VARIABLE preload OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set_property(SOURCE ${CMAKE_SOURCE_DIR}/management/workers/spawn.c APPEND PROPERTY
+      COMPILE_DEFINITIONS CN_PYTHON_PRELOAD="${preload}")
+  endif()
   list(TRANSFORM ARG_FOLDERS REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.c" OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "(_test|_main)\\.c$")
@@ -56,5 +66,9 @@ function(cn_python_package)
     add_test(NAME python.${name} COMMAND ${Python3_EXECUTABLE} ${test} ${out})
     set_tests_properties(python.${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
     cn_test_environment(python.${name})
+    if(preload)
+      set_property(TEST python.${name} APPEND PROPERTY ENVIRONMENT "LD_PRELOAD=${preload}"
+        "LSAN_OPTIONS=detect_leaks=0")
+    endif()
   endforeach()
 endfunction()

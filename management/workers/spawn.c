@@ -91,6 +91,26 @@ cn_spawn_environment(void)
     return out;
 }
 
+#ifdef CN_PYTHON_PRELOAD
+/* A build with AddressSanitizer: an interpreter that loads our library must have the sanitizer's own
+ * library before all others, and it frees little of its memory at its end. */
+static char **
+with_sanitizer(char **environment)
+{
+    size_t n = 0;
+    char **out;
+
+    while (environment[n])
+        n++;
+    out = cn_alloc((n + 3) * sizeof *out);
+    memcpy(out, environment, n * sizeof *out);
+    out[n] = cn_strdup("LD_PRELOAD=" CN_PYTHON_PRELOAD);
+    out[n + 1] = cn_strdup("LSAN_OPTIONS=detect_leaks=0");
+    cn_free(environment);
+    return out;
+}
+#endif
+
 void
 cn_spawn_environment_free(char **environment)
 {
@@ -196,6 +216,10 @@ start(const struct cn_spawn_spec *spec, int socket_fd, int print_fd, pid_t *pid)
         rc = add_actions(&actions, spec, socket_fd, print_fd);
     if (!rc) {
         environment = cn_spawn_environment();
+#ifdef CN_PYTHON_PRELOAD
+        if (spec->script)
+            environment = with_sanitizer(environment);
+#endif
         rc = posix_spawn(pid, spec->program, &actions, &attributes, argv, environment);
         cn_spawn_environment_free(environment);
     }

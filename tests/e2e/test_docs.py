@@ -126,7 +126,7 @@ def put_average(desk):
 
 
 def put_average_in_python(desk):
-    if not (BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so").exists():
+    if not (BIN / "python" / "continuo" / "_worker.abi3.so").exists():
         pytest.skip("this build has no Python (python3-dev)")
     desk.put("average/handler.py", blocks(DOCS / "handlers-python.md", "python")[0])
     desk.put("average/model-config.yaml", blocks(DOCS / "handlers-python.md", "yaml")[0])
