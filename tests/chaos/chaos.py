@@ -67,6 +67,7 @@ class Tally:
 class Run:
     def __init__(self, args, folder, disk):
         self.clients = args.clients
+        self.handler = args.handler
         self.tally = Tally()
         self.over = False
         self.transcript = Transcript()
@@ -108,11 +109,13 @@ class Run:
 
     def model(self, version, policy="migrate"):
         """A version of the sum; its `policy` says what becomes of sequences once it is the default."""
-        lua = (HERE / "handler.lua").read_text().replace("SCHEMA", version[0])
-        return Model("sum", lua, {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
+        python = {"python": sys.executable} if self.handler == "handler.py" else {}
+        text = (HERE / self.handler).read_text().replace("SCHEMA", version[0])
+        return Model("sum", text, {**python,"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
                                   "sequence": {"swapPolicy": policy, "tombstoneMSec": TOMBSTONE_MS},
                                   "state": {"storeMaxBytes": STORE_MAX_BYTES,
-                                            "journalMaxBytes": JOURNAL_MAX_BYTES}}, version)
+                                            "journalMaxBytes": JOURNAL_MAX_BYTES}}, version,
+                     handler_name=self.handler)
 
     def note(self, text):
         self.transcript.log("chaos", text)
@@ -160,7 +163,7 @@ class Run:
         t = self.tally
         down = sorted(self.faults.down_ms)
         return {"seed": args.seed, "seconds": round(seconds, 1), "sequences": args.sequences,
-                "clients": args.clients, "loops": args.loops, "copies": t.copies, "steps": t.steps.total(), "steps_by": t.steps,
+                "handler": args.handler, "clients": args.clients, "loops": args.loops, "copies": t.copies, "steps": t.steps.total(), "steps_by": t.steps,
                 "sequences_ended": t.ended,
                 "faults": dict(sorted(self.faults.counts.items())),
                 "clients_dropped": self.faults.clients_dropped, "errors": dict(sorted(t.errors.items())),
@@ -209,6 +212,8 @@ def parse(argv):
                              "send it again (ask), or send it again under its Idempotency-Key or its number")
     parser.add_argument("--idempotency", action="store_const", const="keys", dest="clients",
                         help="the same as --clients keys")
+    parser.add_argument("--handler", choices=("handler.lua", "handler.py"), default="handler.lua",
+                        help="the model, in Lua or in Python (handler.lua)")
     parser.add_argument("--loops", type=int, default=0, help="of the server (as many as it takes by itself)")
     parser.add_argument("--grpc", type=float, default=0.25,
                         help="this share of the clients uses gRPC streams (0.25; 0 where grpcio is missing)")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from models import BIN
 from waiting import limit
 
 CHAOS = pathlib.Path(__file__).with_name("chaos.py")
@@ -17,12 +18,17 @@ CHAOS = pathlib.Path(__file__).with_name("chaos.py")
 RUNS = [("ask", 1, 15), ("ask", 2, 12), ("ask", 4, 15), ("numbers", 1, 8), ("numbers", 4, 12), ("keys", 2, 12)]
 
 
+RUNS = [(*each, "handler.lua") for each in RUNS] + [("ask", 2, 15, "handler.py"), ("keys", 1, 10, "handler.py")]
+
+
 @pytest.mark.load
-@pytest.mark.parametrize("clients, loops, seconds", RUNS)
-def test_chaos_loses_doubles_reorders_and_hangs_nothing(clients, loops, seconds):
+@pytest.mark.parametrize("clients, loops, seconds, handler", RUNS)
+def test_chaos_loses_doubles_reorders_and_hangs_nothing(clients, loops, seconds, handler):
     """64 verified sequences; CONTINUO_CHAOS_SEED repeats the order of a run that failed."""
+    if handler == "handler.py" and not (BIN / "python" / "continuo" / "_worker.abi3.so").exists():
+        pytest.skip("this build has no Python (python3-dev)")
     command = [sys.executable, CHAOS, "--seconds", str(seconds), "--sequences", "64", "--clients", clients,
-               "--loops", str(loops)]
+               "--loops", str(loops), "--handler", handler]
     if seed := os.environ.get("CONTINUO_CHAOS_SEED"):
         command += ["--seed", seed]
     run = subprocess.run(command, capture_output=True, text=True, timeout=limit(240), check=False)
