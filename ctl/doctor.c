@@ -313,8 +313,8 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                  model->name, model->version));
     finding->why = SAY(diagnosis, "%s", model->workers[i].warning);
     finding->advice =
-        "the section \"Rows that depend on each other\" of docs/torch.md explains what the "
-        "warning means, and what to change in the model or in its YAML";
+        "the section \"Rows that depend on each other\" of docs/torch.md explains, also for ONNX "
+        "models, what the warning means, and what to change in the model or in its YAML";
 }
 
 static void

@@ -74,11 +74,12 @@ struct cn_state_specs; /* state_tensors.h */
     STR(model_name)                                                                                \
     STR(model_version)                                                                             \
     STR(model_dir)         /* absolute path of the unpacked archive */                             \
-    STR(handler)           /* file in model_dir, or ""; torch: the model */                        \
+    STR(handler)           /* file in model_dir, or ""; torch, onnx: the model */                  \
     STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
-    STR(runtime)           /* "lua", "c", "torch" or "python" */                                   \
+    STR(runtime)           /* "lua", "c", "torch", "onnx" or "python" */                           \
     STR(store_dir)         /* absolute, exists; "" with durability none */                         \
     STR(torch_library)     /* absolute; "": beside the worker's program */                         \
+    STR(onnxruntime)       /* absolute; "": the package of python3 */                              \
     NUM(worker_index)      /* 1, 2, ... within the model version */                                \
     NUM(batch_size)        /* most rows of a handler call */                                       \
     NUM(stateful)          /* 1: rows belong to sequences */                                       \

@@ -6,6 +6,7 @@
 #   scripts/setup.sh --build       packages for building only, without those that only tests need
 #   scripts/setup.sh --missing     names the packages that it would install, and installs nothing
 #   scripts/setup.sh --dev         also clang, clang-tidy and libFuzzer
+#   scripts/setup.sh --onnx        also onnxruntime and onnx, about 30 MB, for tests and examples of ONNX models
 #   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models;
 #                                  CONTINUO_TORCH=torch==2.13.0 names another build, such as one for CUDA
 set -euo pipefail
@@ -30,15 +31,16 @@ dev_packages=(clang clang-tidy libclang-rt-14-dev)
 # CONTINUO_TORCH names another one: a version, or the path of a wheel.
 torch_package=${CONTINUO_TORCH:-torch==2.13.0+cpu}
 torch_needs=(filelock fsspec jinja2 mpmath networkx setuptools sympy typing-extensions)
-python=1 torch= tests=1 missing_only=
+python=1 onnx= torch= tests=1 missing_only=
 for arg in "$@"; do
   case $arg in
   --no-python) python= ;;
   --build) python= tests= ;;
   --missing) missing_only=1 ;;
   --dev) packages+=("${dev_packages[@]}") ;;
+  --onnx) onnx=1 ;;
   --torch) torch=1 ;;
-  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done
@@ -121,6 +123,13 @@ install_torch() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps silero-vad
 }
 
+# silero-vad is data of an example; its dependencies are PyTorch.
+install_onnx() {
+  say ".venv/bin/python -m pip install onnxruntime onnx"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime onnx
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps silero-vad
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "scripts/setup.sh: this is for Debian 12; install the like of: ${packages[*]}" >&2
   exit 1
@@ -134,4 +143,5 @@ fi
 install_packages
 [ -z "$python" ] || install_python
 [ -z "$torch" ] || install_torch
+[ -z "$onnx" ] || install_onnx
 say "done"

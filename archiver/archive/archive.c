@@ -147,8 +147,8 @@ unpack_archive(const char *name, int fd, const char *dest, const struct cn_archi
     return rc;
 }
 
-/* A folder without a manifest, as one works in it: handler.lua, handler.py, handler.so or model.pt,
- * and model-config.yaml if it is there. Named for the folder. */
+/* A folder without a manifest, as one works in it: handler.lua, handler.py, handler.so, model.pt or
+ * model.onnx, and model-config.yaml if it is there. Named for the folder. */
 static int
 assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                 struct cn_error *err)
@@ -157,20 +157,20 @@ assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                           : exists(dir, "handler.py") ? "handler.py"
                           : exists(dir, "handler.so") ? "handler.so"
                                                       : NULL;
-    bool torch = handler == NULL && exists(dir, "model.pt");
+    const char *model = handler                     ? NULL
+                        : exists(dir, "model.pt")   ? "model.pt"
+                        : exists(dir, "model.onnx") ? "model.onnx"
+                                                    : NULL;
 
-    if (handler == NULL && !torch)
+    if (handler == NULL && model == NULL)
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "%s: the folder has no " CN_MANIFEST_PATH
-                       ", and no handler.lua, handler.py, handler.so or model.pt",
+                       ", and no handler.lua, handler.py, handler.so, model.pt or model.onnx",
                        name);
     memset(manifest, 0, sizeof(*manifest));
     manifest->handler = handler ? cn_strdup(handler) : NULL;
-    manifest->serialized_file = torch ? cn_strdup("model.pt") : NULL;
-    manifest->runtime = cn_strdup(torch                            ? "torch"
-                                  : cn_has_suffix(handler, ".lua") ? "lua"
-                                  : cn_has_suffix(handler, ".py")  ? "python"
-                                                                   : "c");
+    manifest->serialized_file = model ? cn_strdup(model) : NULL;
+    manifest->runtime = cn_strdup(cn_manifest_runtime(manifest));
     manifest->model_name = cn_strdup(cn_basename(dir));
     manifest->model_version = cn_strdup("1.0");
     if (exists(dir, "model-config.yaml"))

@@ -358,7 +358,7 @@ a_folder_is_read_in_place(void **state)
 
     (void)state;
     assert_int_equal(mkdir(in_scratch("model"), 0755), 0);
-    refused("model", "no handler.lua, handler.py, handler.so or model.pt");
+    refused("model", "no handler.lua, handler.py, handler.so, model.pt or model.onnx");
     write_text("model/handler.lua", "return {}\n");
     write_text("model/model-config.yaml", "");
     assert_int_equal(

@@ -21,7 +21,7 @@
 #define JSON_MAX (16u << 20)
 #define FILES_MAX 100000
 
-static const char *const runtimes[] = {"lua", "c", "torch", "python", "python3", "LSP"};
+static const char *const runtimes[] = {"lua", "c", "torch", "onnx", "python", "python3", "LSP"};
 
 /* Copies the string at `key`, if any. Empty where `allow_empty` is false: an error. */
 static int
@@ -152,10 +152,11 @@ check_runtime(const char *name, const struct cn_manifest *manifest, struct cn_er
         if (strcmp(manifest->runtime, runtimes[i]) == 0)
             return 0;
     }
-    return cn_fail(err, CN_E_INVALID_MODEL,
-                   "%s: unknown runtime \"%.64s\"; known are lua, c, torch, python and python3 "
-                   "(and LSP, TorchServe's runtime for handlers in C++)",
-                   name, manifest->runtime);
+    return cn_fail(
+        err, CN_E_INVALID_MODEL,
+        "%s: unknown runtime \"%.64s\"; known are lua, c, torch, onnx, python and python3 "
+        "(and LSP, TorchServe's runtime for handlers in C++)",
+        name, manifest->runtime);
 }
 
 int
@@ -274,7 +275,7 @@ cn_manifest_runtime(const struct cn_manifest *manifest)
     const char *said = manifest->runtime ? manifest->runtime : "python";
 
     if (manifest->handler == NULL && manifest->serialized_file != NULL)
-        return "torch";
+        return cn_has_suffix(manifest->serialized_file, ".onnx") ? "onnx" : "torch";
     if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".lua"))
         return "lua";
     if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".so") &&

@@ -112,7 +112,8 @@ check_named(const char *name, const char *dir, const struct cn_manifest *manifes
             struct cn_error *err)
 {
     char path[CN_ARCHIVE_PATH_MAX];
-    bool torch = strcmp(cn_manifest_runtime(manifest), "torch") == 0;
+    const char *runtime = cn_manifest_runtime(manifest);
+    bool model = strcmp(runtime, "torch") == 0 || strcmp(runtime, "onnx") == 0;
     const struct {
         const char *key, *file;
     } named[] = {{"model.handler", handler_file(manifest, path)},
@@ -120,12 +121,12 @@ check_named(const char *name, const char *dir, const struct cn_manifest *manifes
                  {"model.modelFile", manifest->model_file},
                  {"model.configFile", manifest->config_file}};
 
-    if (torch && manifest->serialized_file == NULL)
+    if (model && manifest->serialized_file == NULL)
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "%s: " CN_MANIFEST_PATH " names no model.serializedFile, which the runtime "
-                       "torch runs",
-                       name);
-    if (manifest->handler == NULL && !torch)
+                       "%s runs",
+                       name, runtime);
+    if (manifest->handler == NULL && !model)
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: " CN_MANIFEST_PATH " names no model.handler",
                        name);
     for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {

@@ -84,15 +84,16 @@ check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, s
 /* Is it a TorchScript model that needs no handler? Then --handler is not required. Without
  * --runtime the suffix of the model's file decides. */
 bool
-cn_pack_is_torch(const struct cn_pack_spec *spec)
+cn_pack_is_model(const struct cn_pack_spec *spec)
 {
     if (spec->handler != NULL || spec->serialized_file == NULL)
         return false;
     if (spec->runtime != NULL)
-        return strcmp(spec->runtime, "torch") == 0;
+        return strcmp(spec->runtime, "torch") == 0 || strcmp(spec->runtime, "onnx") == 0;
     return cn_has_suffix(spec->serialized_file, ".pt") ||
            cn_has_suffix(spec->serialized_file, ".pt2") ||
-           cn_has_suffix(spec->serialized_file, ".jit");
+           cn_has_suffix(spec->serialized_file, ".jit") ||
+           cn_has_suffix(spec->serialized_file, ".onnx");
 }
 
 static const char *
@@ -100,8 +101,8 @@ runtime_of(const struct cn_pack_spec *spec)
 {
     if (spec->runtime != NULL)
         return spec->runtime;
-    if (cn_pack_is_torch(spec))
-        return "torch";
+    if (cn_pack_is_model(spec))
+        return cn_has_suffix(spec->serialized_file, ".onnx") ? "onnx" : "torch";
     return cn_has_suffix(spec->handler, ".lua")  ? "lua"
            : cn_has_suffix(spec->handler, ".so") ? "c"
                                                  : "python";

@@ -39,8 +39,8 @@ struct cn_pack_result {
     char sha256[65]; /* of the archive; empty for a folder */
 };
 
-/* Is the serialized file a TorchScript model that is to run by itself? */
-bool cn_pack_is_torch(const struct cn_pack_spec *spec);
+/* Is the serialized file a TorchScript or ONNX model that is to run by itself? */
+bool cn_pack_is_model(const struct cn_pack_spec *spec);
 
 /* Checks the model YAML too (warnings go to `warn`). CN_E_CONFIG, CN_E_BAD_REQUEST, CN_E_CONFLICT
  * (exists already, no force), CN_E_NOT_FOUND, CN_E_IO. On failure no archive is left. */

@@ -37,7 +37,7 @@ static const struct {
 enum { FLAG_FORMAT = N_OPTIONS, FLAG_FORCE, FLAG_HELP, N_FLAGS };
 
 static const char *const formats[] = {"default", "zip-store", "tgz", "no-archive"};
-static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "torch"};
+static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "torch", "onnx"};
 
 struct parse {
     const char *program;
@@ -208,7 +208,7 @@ check_required(const struct parse *p)
 
         if (!options[i].required || value != NULL)
             continue;
-        if (strcmp(options[i].flag, "handler") == 0 && cn_pack_is_torch(&p->spec))
+        if (strcmp(options[i].flag, "handler") == 0 && cn_pack_is_model(&p->spec))
             continue;
         if (missing[0] != '\0')
             strcat(missing, ", ");

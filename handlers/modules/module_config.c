@@ -495,8 +495,10 @@ static int
 check_keys(const struct parse *parse, const struct cn_yaml *settings)
 {
     const char *section = parse->config->kind->runtime, *const *known = parse->config->kind->keys;
-    const size_t n = parse->config->kind->n_keys;
+    size_t n = 0;
 
+    while (known[n])
+        n++;
     if (settings->kind != CN_YAML_MAP)
         return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: expected a map of settings",
                        parse->name, settings->line, settings->column, section);

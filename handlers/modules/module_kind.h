@@ -23,8 +23,9 @@ struct cn_module_kind {
     const char *method;      /* what runs where the YAML does not say: "forward" */
     const char *library;     /* "libtorch" */
     const char *metric;      /* how the names of its metrics begin: "Torch" */
-    const char *const *keys; /* the settings that it knows */
-    size_t n_keys;
+    const char *const *keys; /* the settings that it knows; the last one is NULL */
+    /* A module is a function: what differs between two runs of the same row was drawn at random. */
+    bool keeps_nothing;
     bool (*takes)(enum cn_datatype type);
     /* Reads the settings that no other kind has. May be NULL. */
     int (*read)(struct cn_module_config *config, const struct cn_yaml_doc *doc,

@@ -283,6 +283,11 @@ judge(struct probe *probe, struct cn_error *err)
     if (rc == 0 && rt->api->changed(rt->model, found->changed, sizeof(found->changed), rt->error,
                                     CTT_ERROR_BYTES))
         found->changed[0] = '\0';
+    if (rc == 0 && found->distance > found->tolerance && rt->config.kind->keeps_nothing) {
+        found->end = MODULE_PROBE_RANDOM;
+        found->distance = 0;
+        return 0;
+    }
     if (rc == 0 && found->distance > found->tolerance)
         return refuse_memory(rt, err);
     if (rc == 0)

@@ -14,7 +14,7 @@
 static const char *const keys[] = {"submodule",      "method", "arguments", "results",
                                    "attributes",     "set",    "buckets",   "deterministic",
                                    "threads",        "fusion", "warmup",    "probe",
-                                   "strictBatching", "seed",   "nanPolicy"};
+                                   "strictBatching", "seed",   "nanPolicy", NULL};
 
 static bool
 takes(enum cn_datatype type)
@@ -123,7 +123,6 @@ const struct cn_module_kind cn_torch_kind = {
     .library = "libtorch",
     .metric = "Torch",
     .keys = keys,
-    .n_keys = sizeof(keys) / sizeof(keys[0]),
     .takes = takes,
     .load = torch_load,
 };

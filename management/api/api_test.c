@@ -196,7 +196,7 @@ wrong_calls_are_answered_as_torchserve_does(void **state)
     expect("POST /models?url=m-1.0&handler=gone.lua", 400,
            "model m: the handler gone.lua is not in the archive");
     expect("POST /models?url=m-1.0&handler=handler.py&runtime=ruby", 400,
-           "Invalid RuntimeType value: ruby (this server runs lua, c, torch and python)");
+           "Invalid RuntimeType value: ruby (this server runs lua, c, torch, onnx and python)");
     json_decref(ask("POST /models?url=m-1.0", 200));
     expect("POST /models?url=m-1.0", 409, "Model version 1.0 is already registered for model m");
     expect("GET /models/nobody", 404, "Model not found: nobody");

@@ -104,11 +104,17 @@ is_absent_handler(const struct cn_model_about *about, const struct cn_model_requ
            check_file(about, "handler", about->handler, &err) != 0;
 }
 
+/* Does the runtime run models without a handler? */
+static bool
+runs_models(const char *runtime)
+{
+    return strcmp(runtime, "torch") == 0 || strcmp(runtime, "onnx") == 0;
+}
+
 static bool
 is_runtime(const char *word)
 {
-    return word &&
-           (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
+    return word && (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || runs_models(word));
 }
 
 /* Is it a runtime of TorchServe? Archivers write "python" whatever the handler is, so these words
@@ -130,7 +136,7 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         wanted = NULL;
     if (wanted && !is_runtime(wanted))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Invalid RuntimeType value: %s (this server runs lua, c, torch and python)",
+                       "Invalid RuntimeType value: %s (this server runs lua, c, torch, onnx and python)",
                        wanted);
     if (!*about->handler)
         return cn_fail(err, CN_E_INVALID_MODEL,
@@ -151,8 +157,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
     else
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "model %s has the handler %s (runtime %s): this server runs handlers in "
-                       "Python (.py), Lua (.lua) and C (.so), and TorchScript models (runtime "
-                       "torch)",
+                       "Python (.py), Lua (.lua) and C (.so), and TorchScript and ONNX models "
+                       "(runtimes torch and onnx)",
                        about->name, about->handler, manifest ? manifest : "unknown");
     return 0;
 }
@@ -184,8 +190,8 @@ warn_line(void *ctx, const char *line)
     const struct cn_model_about *about = ctx;
     char quoted[1024];
 
-    /* These two keys of TorchServe mean nothing to handlers, but TorchScript models use them. */
-    if (strcmp(about->runtime, "torch") == 0 &&
+    /* These two keys of TorchServe mean nothing to handlers, but models without one use them. */
+    if (runs_models(about->runtime) &&
         (strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")))
         return;
     cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
@@ -440,27 +446,28 @@ complete_handler(struct cn_model_about *about, const char *runtime)
     about->handler = cn_buf_take(&name, NULL);
 }
 
-/* What the runtime runs: a handler, or, with torch, the model itself. */
+/* What the runtime runs: a handler, or, with torch and onnx, the model itself. */
 static char *
 choose_handler(const struct cn_model_request *request, const struct cn_manifest *manifest,
                const struct cn_server_config *server)
 {
-    bool torch = strcmp(cn_manifest_runtime(manifest), "torch") == 0 ||
-                 (request->runtime && strcmp(request->runtime, "torch") == 0);
+    bool model = runs_models(cn_manifest_runtime(manifest)) ||
+                 (request->runtime && runs_models(request->runtime));
 
-    if (torch && manifest->serialized_file)
+    if (model && manifest->serialized_file)
         return first_of(request->handler, manifest->serialized_file, "");
     return first_of(request->handler, manifest->handler,
                     server->default_handler ? server->default_handler : "");
 }
 
-/* The path of libtorch; absolute, because workers run in their models' folders. */
+/* The path of a library that an option names; absolute, because workers run in their models'
+ * folders. */
 static char *
-torch_library(const struct cn_server_config *server)
+library_path(const char *option)
 {
-    char *path = server->torch_library ? realpath(server->torch_library, NULL) : NULL, *copy;
+    char *path = option ? realpath(option, NULL) : NULL, *copy;
 
-    copy = first_of(path, server->torch_library, "");
+    copy = first_of(path, option, "");
     free(path);
     return copy;
 }
@@ -510,7 +517,8 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.version = first_of(manifest.model_version, NULL, "1.0");
     about.handler = choose_handler(request, &manifest, server);
     complete_handler(&about, manifest.runtime);
-    about.torch_library = torch_library(server);
+    about.torch_library = library_path(server->torch_library);
+    about.onnxruntime = library_path(server->onnxruntime);
     about.busy_wait_us = server->busy_wait_us;
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
@@ -553,6 +561,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->python);
     cn_free(about->python_package);
     cn_free(about->torch_library);
+    cn_free(about->onnxruntime);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};
 }
@@ -560,7 +569,7 @@ cn_model_about_fini(struct cn_model_about *about)
 bool
 cn_model_preloads(const struct cn_model_about *about)
 {
-    return about->config.preload && strcmp(about->runtime, "torch") == 0;
+    return about->config.preload && runs_models(about->runtime);
 }
 
 void
@@ -578,6 +587,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .config_file = about->config_file,
         .runtime = about->runtime,
         .torch_library = about->torch_library,
+        .onnxruntime = about->onnxruntime,
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
         .zygote = worker_index == 0,

@@ -38,6 +38,7 @@ struct cn_model_about {
     char *python, *python_package; /* absolute: the interpreter, and the folder with the package
                                     * that it runs; NULL for other runtimes */
     char *torch_library;           /* absolute; "": the one beside the worker */
+    char *onnxruntime;             /* absolute; "": the package of python3 */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */

@@ -207,6 +207,12 @@ def a_gru(desk):
                          "outputs: [{name: y, datatype: FP32, dims: [2]}]\n")
 
 
+def an_onnx_gru(desk):
+    desk.put("gru.onnx", "a graph; the archiver does not look into it")
+    desk.put("gru.yaml", "inputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+                         "outputs: [{name: y, datatype: FP32, dims: [2]}]\n")
+
+
 def lua_with_modules(desk):
     desk.put("handler.lua", blocks(DOCS / "torch.md", "lua")[0])
     desk.put("model-config.yaml", "sequenceBatching: true\n")
@@ -239,6 +245,7 @@ PAGES = {
     ("install", 0): Elsewhere("tests/e2e/test_install.py makes the package and unpacks it"),
     ("install", 1): Elsewhere("systemd does not run where tests run"),
     ("install", 2): Elsewhere("building an image needs podman or docker"),
+    ("onnx", 0): an_onnx_gru,
     ("operating", 0): counter_with_a_sequence,
     ("operating", 1): an_older_speech,
     ("operating", 2): a_damaged_counter,

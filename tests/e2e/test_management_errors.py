@@ -25,7 +25,7 @@ CATALOGUE = [
     ("POST", "/models?url=one-1.0.mar&model_name=%C3%28", 400, "InvalidModelException",
      "the name of a model must be UTF-8"),
     ("POST", "/models?url=one-1.0.mar&runtime=ruby", 400, BAD,
-     "Invalid RuntimeType value: ruby (this server runs lua, c, torch and python)"),
+     "Invalid RuntimeType value: ruby (this server runs lua, c, torch, onnx and python)"),
     ("POST", "/models?url=one-1.0.mar&batch_size=many", 400, BAD,
      'batch_size is "many"; it must be a number from 0 to 2147483647'),
     ("POST", "/models?url=one-1.0.mar", 409, "ConflictStatusException",

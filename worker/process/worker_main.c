@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "handlers/onnx/onnx_runtime.h"
 #include "handlers/torchscript/torch_runtime.h"
 #include "proto/frame.h"
 #include "worker/process/confine.h"
@@ -30,6 +31,8 @@ find_runtime(const char *name)
 {
     if (name && strcmp(name, cn_torch_runtime_ops.name) == 0)
         return &cn_torch_runtime_ops;
+    if (name && strcmp(name, cn_onnx_runtime_ops.name) == 0)
+        return &cn_onnx_runtime_ops;
     return cn_runtime_find(name);
 }
 
