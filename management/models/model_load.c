@@ -136,7 +136,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         wanted = NULL;
     if (wanted && !is_runtime(wanted))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Invalid RuntimeType value: %s (this server runs lua, c, torch, onnx and python)",
+                       "Invalid RuntimeType value: %s (this server runs lua, c, torch, onnx and "
+                       "python)",
                        wanted);
     if (!*about->handler)
         return cn_fail(err, CN_E_INVALID_MODEL,

@@ -241,7 +241,8 @@ def again(s, name, chunk):
 
 def test_voices_give_the_packages_segments(silero, server):
     """get_speech_timestamps() of the package, once with its own model and once with the served one."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the package silero-vad finds segments with PyTorch: "
+                                                 "scripts/setup.sh --torch")
     from silero_vad import get_speech_timestamps, load_silero_vad  # pylint: disable=import-outside-toplevel
     vad, paths = recordings()
     s = server(model("vad", silero[1], (ROOT / "examples" / "onnx-vad" / "model-config.yaml").read_text()), flags=FLAGS)
@@ -376,6 +377,6 @@ def test_the_environment_names_the_library(server):
 def test_the_example_runs_as_its_readme_says(name, server):
     if name == "onnx-vad":
         packages("silero_vad")
-    reader = Reader(server(start=False))
+    reader = Reader(server(start=False, env={"CONTINUO_ONNXRUNTIME": str(library())}))
     said = reader.read(ROOT / "examples" / name / "README.md")
     assert ('"output"' if name == "onnx-vad" else '"y"') in str(said), said
