@@ -1,6 +1,7 @@
 /* handlers/python/py_module.c - the module continuo._worker: its one door is serve(), which is the
  * worker. Worker's thread, except where a function says otherwise.
  */
+#include <fcntl.h>
 #include <string.h>
 
 #include "core/log/log.h"
@@ -9,6 +10,8 @@
 #include "proto/frame.h"
 #include "worker/process/confine.h"
 #include "worker/worker.h"
+
+#define LOCK_FD (CN_WORKER_FD + 1) /* management/workers/spawn.h */
 
 struct py_rt *cn_py_rt;
 
@@ -33,10 +36,22 @@ module_serve(PyObject *self, PyObject *args)
     cn_worker_log_begin();
     if (cn_worker_confine() != 0)
         return PyLong_FromLong(1);
+    /* Programs that the handler starts must not keep the server's socket and lock. */
+    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
     cn_py_leave();
     rc = cn_worker_run(CN_WORKER_FD, find_runtime, NULL);
     cn_py_enter();
     return PyLong_FromLong(rc);
+}
+
+/* forked(): this process was forked by the handler. */
+static PyObject *
+module_forked(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    cn_py_forked();
+    Py_RETURN_NONE;
 }
 
 /* log(level, text): any thread. */
@@ -162,6 +177,7 @@ module_state_from_bytes(PyObject *self, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"serve", module_serve, METH_NOARGS, "Serves the server's socket until it says stop."},
+    {"forked", module_forked, METH_NOARGS, "This process was forked by the handler."},
     {"log", module_log, METH_VARARGS, "log(level, text): writes to the server's log."},
     {"measure", module_measure, METH_VARARGS, "Records a metric."},
     {"loop_begin", module_loop_begin, METH_VARARGS, "The asyncio loop was made."},

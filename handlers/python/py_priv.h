@@ -51,6 +51,8 @@ struct py_rt {
 /* py_gil.c: takes and gives back the interpreter's lock in the worker's thread. */
 void cn_py_enter(void);
 void cn_py_leave(void);
+/* Called in a process that the handler has forked, which must never go on as a worker. */
+void cn_py_forked(void);
 /* True in the thread that runs the worker. */
 bool cn_py_is_worker_thread(void);
 

@@ -37,6 +37,7 @@ def set_up() -> None:
         faulthandler.enable(all_threads=False)
     except (AttributeError, OSError, RuntimeError, ValueError):
         pass
+    os.register_at_fork(after_in_child=_worker.forked)
     handler = LogHandler()
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)

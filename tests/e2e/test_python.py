@@ -696,6 +696,36 @@ def test_a_worker_that_dies_in_a_step_is_replaced(server):
     assert client.step("m", "a", "x").text == "4"
 
 
+FORKING = """
+import os, subprocess
+
+
+def init(req):
+    return {"n": 0}
+
+
+def step(state, req):
+    state["n"] += 1
+    if req.text == "fork":
+        if os.fork() == 0:
+            return "from the child"
+        os.wait()
+    if req.text == "program":
+        return subprocess.run(["sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"], capture_output=True).stdout
+    return state["n"]
+"""
+
+
+def test_a_child_of_a_fork_never_answers_for_its_parent(server):
+    """It would be a second worker on the same socket; and programs get none of its descriptors."""
+    s = server(python("m", FORKING))
+    client = s.client()
+    assert client.step("m", "a", "fork").text == "1"
+    s.expect_log("a child process that the handler has forked returned")
+    assert client.step("m", "a", "x").text == "2"
+    assert set(client.step("m", "a", "program").text.split()) <= {"0", "1", "2", "3"}  # 3: of ls itself
+
+
 def test_a_step_that_does_not_end_is_cut_off(server):
     """responseTimeout replaces the worker; the sequence goes on from its last step."""
     text = ("import time\ndef init(req): return {'n': 0}\n"
