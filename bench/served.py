@@ -31,7 +31,7 @@ def machine():
 
 
 class Served:
-    """`models`: {name: (the file of a handler or Lua text, or a TorchScript file (.pt), YAML text)}. With `clock`, advance() works, and the
+    """`models`: {name: (the file of a handler or Lua text, or a model of TorchScript (.pt) or ONNX (.onnx), YAML text)}. With `clock`, advance() works, and the
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False, grpc=False):
@@ -64,7 +64,7 @@ class Served:
         self.inference, self.management, self.metrics, self.grpc = ready.group(1, 2, 3, 4)
 
     def _pack(self, name, handler, config, store):
-        script = str(handler).endswith(".pt")
+        script = str(handler).endswith((".pt", ".onnx"))
         source = pathlib.Path(handler) if script or str(handler).endswith((".lua", ".py", ".so")) else self.folder / f"{name}.lua"
         if source.parent == self.folder:
             source.write_text(handler, encoding="utf-8")

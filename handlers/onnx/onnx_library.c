@@ -48,8 +48,9 @@ find_in(const char *folder, char *out, size_t n)
     for (size_t i = 0; !found && i < sizeof(places) / sizeof(places[0]); i++) {
         glob_t names = {0};
 
-        snprintf(pattern, sizeof(pattern), "%s/%s", folder, places[i]);
-        found = glob(pattern, 0, NULL, &names) == 0 && names.gl_pathc > 0 &&
+        found = (size_t)snprintf(pattern, sizeof(pattern), "%s/%s", folder, places[i]) <
+                    sizeof(pattern) &&
+                glob(pattern, 0, NULL, &names) == 0 && names.gl_pathc > 0 &&
                 (size_t)snprintf(out, n, "%s", names.gl_pathv[0]) < n;
         globfree(&names);
     }
