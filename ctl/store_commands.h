@@ -7,9 +7,10 @@
 #include "ctl/http_client.h"
 #include "ctl/view.h"
 
-/* Do options->words say a command of store? Else CN_E_CONFIG with how it is written. */
+/* Checks that options->words are a command of store. Otherwise CN_E_CONFIG, and the message shows
+ * how the command is written. */
 int cn_ctl_store_check(const struct cn_ctl_options *options, struct cn_error *err);
-/* Does it: appends what is to be printed to `out`. */
+/* Runs the command, and appends what is to be printed to `out`. */
 int cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
                  struct cn_error *err);
 
@@ -18,7 +19,7 @@ int cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options,
 void cn_ctl_store_read(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view);
 
 void cn_ctl_store_help(FILE *out);
-/* For the manual page: one entry after the other, by `put`. */
+/* Calls `put` for each command, for the manual page. */
 void cn_ctl_store_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
 
 #endif

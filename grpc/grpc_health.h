@@ -1,5 +1,5 @@
-/* grpc/grpc_health.h - the service grpc.health.v1.Health, for the table in grpc/module.c. On the
- * call's loop. */
+/* grpc/grpc_health.h - the service grpc.health.v1.Health, for the table in grpc/grpc_methods.c. On
+ * the call's loop. */
 #ifndef CN_GRPC_GRPC_HEALTH_H
 #define CN_GRPC_GRPC_HEALTH_H
 

@@ -1,5 +1,5 @@
-/* grpc/reflection.h - the services grpc.reflection.v1 and v1alpha, for the table in grpc/module.c.
- * On the call's loop. */
+/* grpc/reflection.h - the services grpc.reflection.v1 and v1alpha, for the table in
+ * grpc/grpc_methods.c. On the call's loop. */
 #ifndef CN_GRPC_REFLECTION_H
 #define CN_GRPC_REFLECTION_H
 

@@ -1,8 +1,8 @@
-/* archiver/pack/pack.h - makes a model archive. A zip changes TZ: for programs of one thread.
+/* archiver/pack/pack.h - makes a model archive. Call it in a program with one thread only: writing
+ * a zip changes the environment variable TZ.
  *
- * The same input gives the same bytes: entries sorted by name, times fixed to
- * 1980-01-01 UTC, mode 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else
- * 1980 too.
+ * The same input gives the same bytes: entries sorted by name, times fixed to 1980-01-01 UTC, mode
+ * 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else 1980 too.
  */
 #ifndef CN_ARCHIVER_PACK_PACK_H
 #define CN_ARCHIVER_PACK_PACK_H
@@ -20,10 +20,10 @@ enum cn_pack_format {
     CN_PACK_FOLDER     /* folder <name> */
 };
 
-/* Borrowed strings; NULL where not given. */
+/* The strings are borrowed. NULL: not given. */
 struct cn_pack_spec {
     const char *model_name, *version; /* required */
-    const char *handler;              /* required, but for TorchScript */
+    const char *handler;              /* required, except for TorchScript */
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
     const char *python;      /* versions of Python, ">=3.9,<3.14"; NULL: any */
     const char *runtime;     /* NULL: by the handler's suffix */

@@ -1,8 +1,7 @@
 /* grpc/kserve/grpc_repository.c - load, unload and index of the v2 protocol over gRPC. On the
  * call's loop.
  *
- * An order goes to loop 0 and comes back; the call is held for as long, whether its client waits or
- * not.
+ * An order goes to loop 0 and comes back. The call is held until then, even if its client leaves.
  */
 #include "grpc/kserve/grpc_repository.h"
 
@@ -60,7 +59,8 @@ on_done(struct cn_repository_order *order)
     cn_grpc_call_release(call);
 }
 
-/* The order for the call, not yet run; NULL: a repository is named, and there is but one. */
+/* Makes the order of the call, without running it. Returns NULL, and fails the call, when the
+ * request names a repository: there is only one, without a name. */
 static struct cn_repository_order *
 make_order(struct cn_grpc_call *call, enum cn_repository_what what, const char *repository)
 {

@@ -1,5 +1,5 @@
 /* grpc/kserve/grpc_repository.h - the v2 protocol's model repository, for the tables of
- * grpc/module.c. On the call's loop; the work is done on loop 0. */
+ * grpc/grpc_methods.c. On the call's loop; the work is done on loop 0. */
 #ifndef CN_GRPC_KSERVE_GRPC_REPOSITORY_H
 #define CN_GRPC_KSERVE_GRPC_REPOSITORY_H
 

@@ -1,5 +1,6 @@
 /* grpc/kserve/grpc_service.h - what inference.GRPCInferenceService says of server and models, for
- * the tables of grpc/module.c; those of openinference have the same messages. On the call's loop.
+ * the tables of grpc/grpc_methods.c; those of openinference have the same messages. On the call's
+ * loop.
  */
 #ifndef CN_GRPC_KSERVE_GRPC_SERVICE_H
 #define CN_GRPC_KSERVE_GRPC_SERVICE_H

@@ -1,5 +1,5 @@
 /* grpc/kserve/grpc_settings.h - log and trace settings of the v2 protocol (kserve/settings.h), for
- * the tables of grpc/module.c. On the call's loop. */
+ * the tables of grpc/grpc_methods.c. On the call's loop. */
 #ifndef CN_GRPC_KSERVE_GRPC_SETTINGS_H
 #define CN_GRPC_KSERVE_GRPC_SETTINGS_H
 

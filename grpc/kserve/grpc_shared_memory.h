@@ -1,5 +1,5 @@
 /* grpc/kserve/grpc_shared_memory.h - regions of shared memory (kserve/shared_memory.h), for the
- * tables of grpc/module.c. On the call's loop. */
+ * tables of grpc/grpc_methods.c. On the call's loop. */
 #ifndef CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
 #define CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
 

@@ -47,7 +47,7 @@ int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                           const struct cn_rpc_infer_form *form, struct cn_arena *arena,
                           struct cn_grpc_outgoing *out, struct cn_error *err);
 
-/* --- ModelInfer, for the tables of grpc/module.c */
+/* --- ModelInfer, for the tables of grpc/grpc_methods.c */
 
 #define CN_RPC_INFER_STATE 32 /* bytes of state, at least */
 

@@ -8,11 +8,11 @@
 #include "core/memory/buf.h"
 #include "proto/tensor.h"
 
-/* `input`: an InferInputTensor. */
+/* Does the input, an InferInputTensor, have typed contents? */
 bool cn_rpc_has_contents(struct cn_str input);
-/* tensor->data of an input that has contents; its name and type are set. Borrowed where the wire
- * has the tensor's own bytes, else in the arena. CN_E_BAD_REQUEST: a field that is not the
- * datatype's, or over max_bytes. */
+/* Sets tensor->data from the contents of the input; the tensor's name and type are already set. The
+ * data is borrowed if the message has the tensor's own bytes, and lies in the arena otherwise.
+ * CN_E_BAD_REQUEST: the contents belong to another datatype, or exceed max_bytes. */
 int cn_rpc_read_contents(struct cn_str input, const char *model, size_t max_bytes,
                          struct cn_arena *arena, struct cn_tensor *tensor, struct cn_error *err);
 

@@ -1,4 +1,4 @@
-/* grpc/kserve/infer_stream.h - ModelStreamInfer, for the table of grpc/module.c. */
+/* grpc/kserve/infer_stream.h - ModelStreamInfer, for the table of grpc/grpc_methods.c. */
 #ifndef CN_GRPC_KSERVE_INFER_STREAM_H
 #define CN_GRPC_KSERVE_INFER_STREAM_H
 

@@ -49,15 +49,15 @@ taker_main(void *ctx)
 {
     struct cn_grpc_taker *taker = ctx;
     struct cn_grpc_tag *tag = NULL;
-    bool lent, over = false;
+    bool is_loaned, over = false;
 
     pthread_setname_np(pthread_self(), "grpc-queue");
     while (!over) {
         if (!wait_for_event(taker, &tag, &over))
             continue;
-        lent = cn_grpc_lend(taker);
+        is_loaned = cn_grpc_lend(taker);
         cn_loop_post(tag->loop, &tag->msg);
-        if (lent)
+        if (is_loaned)
             cn_grpc_await_return(taker);
     }
     return NULL;

@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_management.h - ManagementAPIsService, for the table of grpc/module.c. */
+/* grpc/torchserve/grpc_management.h - ManagementAPIsService, for the table of
+ * grpc/grpc_methods.c. */
 #ifndef CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
 #define CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
 

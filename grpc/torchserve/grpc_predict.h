@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_predict.h - the methods with one step, for the table of grpc/module.c. */
+/* grpc/torchserve/grpc_predict.h - the methods with one step, for the table of
+ * grpc/grpc_methods.c. */
 #ifndef CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
 #define CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
 

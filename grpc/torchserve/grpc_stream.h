@@ -1,4 +1,4 @@
-/* grpc/torchserve/grpc_stream.h - StreamPredictions2, for the table of grpc/module.c. */
+/* grpc/torchserve/grpc_stream.h - StreamPredictions2, for the table of grpc/grpc_methods.c. */
 #ifndef CN_GRPC_TORCHSERVE_GRPC_STREAM_H
 #define CN_GRPC_TORCHSERVE_GRPC_STREAM_H
 

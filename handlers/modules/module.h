@@ -1,4 +1,5 @@
-/* handlers/modules/module.h - what the files of this folder and the kinds of modules share. Worker's thread. */
+/* handlers/modules/module.h - what the files of this folder and the kinds of modules share.
+ * Worker's thread. */
 #ifndef CN_HANDLERS_MODULES_MODULE_H
 #define CN_HANDLERS_MODULES_MODULE_H
 

@@ -1,9 +1,9 @@
 /* handlers/modules/module_warmup.c - runs a model with zeros before its first request. Worker's
  * thread.
  *
- * The first calls of a module are slow (TorchScript profiles), so they are made here. Each bucket's time
- * is measured for handlers/modules/module_plan.h. What the YAML says wrongly shows here, and so
- * when a model is registered.
+ * The first calls of a module are slow (TorchScript profiles), so they are made here. Each bucket's
+ * time is measured for handlers/modules/module_plan.h. What the YAML says wrongly shows here, and
+ * so when a model is registered.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -31,7 +31,7 @@ _Static_assert(CN_V2_CUTS_MAX <= 100, "an array's number has two digits");
 #define EXACT_MAX 22                  /* the largest power of ten that is exact as double */
 #define WHOLE_MAX (UINT64_C(1) << 53) /* up to here each integer is exact as double */
 
-/* --- where they are */
+/* --- finding the arrays */
 
 /* The characters that may stand between the brackets of an array of numbers. */
 static const bool of_numbers[256] = {
@@ -157,7 +157,7 @@ cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
     return out->n > 0 && keep(out, kept, end);
 }
 
-/* --- what they say */
+/* --- converting the numbers */
 
 /* A number's text, split into its parts. */
 struct number {
@@ -176,7 +176,7 @@ take_digits(const char *at, struct number *number)
     const char *const from = at;
 
     for (; *at >= '0' && *at <= '9'; at++) {
-        if (number->digits < UINT64_C(100000000000000000)) /* 17 of them, and one more */
+        if (number->digits < UINT64_C(100000000000000000)) /* one more digit fits */
             number->digits = number->digits * 10 + (unsigned)(*at - '0');
         else
             number->cut = true;
@@ -320,7 +320,7 @@ cn_v2_numbers(struct cn_str array, enum cn_datatype type, uint64_t n, char *to)
             depth++;
             at = skip_blanks(at + 1);
             if (*at != ']')
-                continue; /* its first value */
+                continue; /* the first value of the array comes next */
         } else {
             if (n == 0 || !(at = take_number(at, &number)) ||
                 !(bytes = put_number(&number, type, to)))

@@ -61,8 +61,9 @@ const char *cn_state_dir_path(const struct cn_state_dir *state);
 /* Deletes the store, and the model's folder if that was its last version. */
 void cn_state_dir_remove_store(const char *store);
 
-/* Appends text in the form of a file name: letters, digits, _ and - (and . except at the beginning)
- * stay, other bytes become %XX. What would be longer than NAME_MAX ends with a sum of all of it. */
+/* Appends the text as a file name: letters, digits, _ and - (and . except at the beginning) stay,
+ * other bytes become %XX. A name that would exceed NAME_MAX is cut, and ends with a checksum of the
+ * whole text. */
 void cn_state_dir_encode(const char *text, struct cn_buf *out);
 
 #endif

@@ -31,7 +31,8 @@
 
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
-/* After this many failed loads in a row a slot that had once loaded no longer counts as coming. */
+/* A slot that has loaded the model before counts as coming up again, until this many loads in a row
+ * have failed. */
 #define HOPELESS_FAILURES 3
 
 const char *
@@ -128,7 +129,8 @@ release_process(struct cn_worker_process *worker)
     worker->progress[0] = '\0';
 }
 
-/* The model could not be loaded. The next attempt comes at once the first time, then ever later. */
+/* The model could not be loaded. The first new attempt comes at once, and each further one waits
+ * longer. */
 static void
 back_off(struct cn_worker_process *worker)
 {

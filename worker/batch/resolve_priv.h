@@ -19,7 +19,7 @@ struct lookup {
 
 /* resolve.c */
 
-/* Is the cached state that of the record's step? */
+/* Does the cached state belong to the same generation and step as the record? */
 bool cn_resolve_is_cached(const struct cn_sequence_state *cached, const struct cn_record *record);
 /* Notes that this live sequence ends with the batch, so that on_close is called. Takes `cached`. */
 void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
@@ -46,8 +46,8 @@ bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_sta
 /* Returns true when the row is done: it has the stored answer, or the reason why it cannot be the
  * next step. */
 bool cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
-/* May the row be the first step of its sequence? Returns false, and fails the slot, when its number
- * is another than 1. */
+/* May the row be the first step of its sequence? Returns false, and fails the slot, when it has a
+ * number that is not 1. */
 bool cn_resolve_is_first(struct cn_slot *slot);
 
 /* resolve_move.c */

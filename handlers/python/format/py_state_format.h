@@ -11,8 +11,8 @@
  *   l t       list, tuple: u32 count, values     S z   set, frozenset: the same
  *   D         deque: u32 maxlen + 1 (0: none), u32 count, values
  *   m         dict: u32 count, each a key and a value, in the dict's order
- *   a         NumPy array: type (u8 size, text such as "<f4"), u8 1 for column-major order, u8 rank,
- *             u64 for each dimension, u64 size, the elements
+ *   a         NumPy array: type (u8 size, text such as "<f4"), u8 1 for column-major order, u8
+ *             rank, u64 for each dimension, u64 size, the elements
  *   g         NumPy scalar: type as above, u32 size, its bytes
  *   x         PyTorch tensor on the CPU: type (u8 size, text such as "float32"), u8 0, u8 rank, u64
  *             for each dimension, u64 size, the elements in row-major order

@@ -1,4 +1,4 @@
-/* grpc/module.c - continuo-grpc.so: the methods of both ports, and the functions by which the
+/* grpc/grpc_methods.c - continuo-grpc.so: the methods of both ports, and the functions by which the
  * server drives the module.
  *
  * The tables below list each method with its callbacks. Adding a method means a row here and a

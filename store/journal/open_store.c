@@ -1,4 +1,4 @@
-/* store/journal/disk_store.c - opens the store of a folder, with a journal or without one. Owned by
+/* store/journal/open_store.c - opens the store of a folder, with a journal or without one. Owned by
  * the worker's thread.
  *
  * Both kinds use the same files and the same checks, so a store is first opened with its journal,

@@ -1,5 +1,5 @@
-/* handlers/lua/lua_open.c - requests that stay open when their handler has returned. Worker's
- * thread.
+/* handlers/lua/streams/lua_open.c - requests that stay open when their handler has returned.
+ * Worker's thread.
  *
  * req:defer() asks for it. What the handler answers afterwards, in a call for another request or
  * from a timer, is collected in an item of the request's own (handlers/open_item.h), which leaves

@@ -1,5 +1,5 @@
-/* handlers/lua/lua_timer.c - continuo.after(seconds, function): calls a function later, between two
- * batches. Worker's thread.
+/* handlers/lua/streams/lua_timer.c - continuo.after(seconds, function): calls a function later,
+ * between two batches. Worker's thread.
  *
  * A timer belongs to the runtime and not to a request: it outlives the call that set it, and its
  * function usually answers requests that the handler has deferred. The function is kept in the
