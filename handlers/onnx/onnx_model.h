@@ -71,7 +71,8 @@ struct ctt_model {
  * of the GPU. */
 int cn_onnx_session_open(struct ctt_model *model, const char *path, uint32_t device,
                          struct cn_error *err);
-/* onnx_check.c: compares the graph with the YAML, and makes model->arguments, numbers and results. */
+/* onnx_check.c: compares the graph with the YAML, and makes model->arguments, numbers and
+ * results. */
 int cn_onnx_session_check(struct ctt_model *model, struct cn_error *err);
 void cn_onnx_model_close(struct ctt_model *model); /* NULL is allowed */
 /* Our type for onnxruntime's number, and the reverse; 0: there is none. */

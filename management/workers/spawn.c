@@ -92,8 +92,8 @@ cn_spawn_environment(void)
 }
 
 #ifdef CN_PYTHON_PRELOAD
-/* A build with AddressSanitizer: an interpreter that loads our library must have the sanitizer's own
- * library before all others, and it frees little of its memory at its end. */
+/* A build with AddressSanitizer: an interpreter that loads our library must have the sanitizer's
+ * own library before all others, and it frees little of its memory at its end. */
 static char **
 with_sanitizer(char **environment)
 {
