@@ -99,6 +99,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                      .store_dir = kept == CN_DURABILITY_NONE ? "" : state_dir,
                                      .torch_library = "",
                                      .onnxruntime = "",
+                                     .service_envelope = "",
                                      .worker_index = 1,
                                      .batch_size = feed.rows,
                                      .stateful = 1,

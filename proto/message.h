@@ -53,6 +53,7 @@ enum cn_row_flags {
     CN_ROW_PAD = 1u << 10,     /* not a request: it fills a place in a batch that the server built;
                                 * nobody waits for its answer */
     CN_ROW_NUMBERED = 1u << 11, /* `step` is set */
+    CN_ROW_INSTANCE = 1u << 12, /* its body is an instance of a service envelope, in JSON */
 
     /* Swapping a model under live sequences. */
     CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */

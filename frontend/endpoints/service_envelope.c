@@ -251,6 +251,7 @@ fill(struct envelope *envelope, const struct cn_job *model, const json_t *instan
         free(text);
         instance->job.row.parts = &instance->part;
         instance->job.row.n_parts = 1;
+        instance->job.row.flags |= CN_ROW_INSTANCE;
         cn_buf_init(&instance->answer, 0);
     }
     return 0;

@@ -289,6 +289,8 @@ static PyGetSetDef fields[] = {
     {"start", row_start, NULL, NULL, NULL},
     {"end", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_END},
     {"explain", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_EXPLAIN},
+    {"generated_id", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_GENERATED_ID},
+    {"instance", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_INSTANCE},
     {"step", row_step, NULL, NULL, NULL},
     {"deadline_ms", row_deadline, NULL, NULL, NULL},
     {"stop", row_stop, NULL, NULL, NULL},

@@ -520,6 +520,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     complete_handler(&about, manifest.runtime);
     about.torch_library = library_path(server->torch_library);
     about.onnxruntime = library_path(server->onnxruntime);
+    about.service_envelope = cn_strdup(server->service_envelope ? server->service_envelope : "");
     about.busy_wait_us = server->busy_wait_us;
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
@@ -563,6 +564,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->python_package);
     cn_free(about->torch_library);
     cn_free(about->onnxruntime);
+    cn_free(about->service_envelope);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};
 }
@@ -589,6 +591,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .runtime = about->runtime,
         .torch_library = about->torch_library,
         .onnxruntime = about->onnxruntime,
+        .service_envelope = about->service_envelope,
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
         .zygote = worker_index == 0,

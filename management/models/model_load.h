@@ -39,6 +39,7 @@ struct cn_model_about {
                                     * that it runs; NULL for other runtimes */
     char *torch_library;           /* absolute; "": the one beside the worker */
     char *onnxruntime;             /* absolute; "": the package of python3 */
+    char *service_envelope;        /* the server's option, "none"; for Python handlers */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */

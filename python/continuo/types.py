@@ -123,7 +123,7 @@ class Model:
     def __init__(self, *, name: str = "model", version: str = "1.0", dir: str = ".",
                  file: str = "handler.py", worker: int = 1, n_workers: int = 1,
                  config: Optional[Dict[str, Any]] = None, batch_size: int = 1, device: str = "cpu",
-                 stateful: bool = False, typed: bool = False) -> None:
+                 stateful: bool = False, typed: bool = False, envelope: str = "") -> None:
         self.name = name
         self.version = version
         #: The folder with the model's files, which is also on sys.path.
@@ -139,6 +139,8 @@ class Model:
         self.device = device
         #: True if the model has sequences, so that the handler keeps a state for each of them.
         self.stateful = stateful
+        #: The server's service envelope, such as "kservev2"; for handlers of TorchServe.
+        self.envelope = envelope
         #: True if the model declares typed inputs and outputs.
         self.typed = typed
 

@@ -1,7 +1,7 @@
 """Compares our program `torchserve` with TorchServe: status, headers and body of a generated matrix.
 
-Both are started on equivalent archives: their handler in Python, ours in Lua. The table of deliberate
-differences is torchserve.toml; common.py says how it is read.
+Both are started on the same archives, whose handlers are written for TorchServe. The table of
+deliberate differences is torchserve.toml; common.py says how it is read.
 
     tests/differential/torchserve.py [--only 'PATTERN OF CASES'] [--keep]
 """
@@ -16,6 +16,7 @@ import tempfile
 import common
 import torchserve_grpc as grpc_cases
 import torchserve_rest as rest
+import torchserve_handlers as handlers
 import torchserve_server as server
 from torchserve_pair import Pair, install
 
@@ -100,12 +101,16 @@ def other_cases(pairs):
 
 
 def compared(commands, scratch, comparison):
+    archives = handlers.pack(pathlib.Path(scratch) / "packed", commands["theirs"][0])
     pairs = {name: Pair(name, commands, scratch, comparison, **how) for name, how in PAIRS.items()}
+    pairs["handlers"] = Pair("handlers", commands, scratch, comparison, archives=archives,
+                             **handlers.SETTINGS)
     try:
         for side in pairs["own"].sides:
             (side.folder / "metrics.yaml").write_text(server.METRICS_YAML)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(Pair.start, pairs.values()))
+        handlers.cases(pairs["handlers"])
         first_pair(pairs["first"])
         other_cases(pairs)
     finally:

@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import zipfile
 
@@ -22,7 +23,7 @@ PORTS = ("inference", "management", "metrics", "grpc_inference", "grpc_managemen
 
 # Both answer with one line a parameter: its name, its content type and its text. A body that begins
 # with "!" asks for something else.
-PYTHON_HANDLER = '''
+HANDLER = '''
 import json
 
 
@@ -84,50 +85,8 @@ def text(value):
         return value.decode()
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 '''
-LUA_HANDLER = '''
-local M = { api = 1 }
-
-local function obey(words)
-    if words[1] == "raise" then error("as told") end
-    local reply = { body = table.concat(words, " ") }
-    if words[1] == "status" then reply.status = math.tointeger(tonumber(words[2])) end
-    if words[1] == "header" then reply.headers = { [words[2]] = words[3] } end
-    if words[1] == "metric" then
-        continuo.metrics.counter("Told", 3, { Kind = "loud" }, "Count")
-    end
-    if words[1] == "type" then reply.content_type = words[2] end
-    if words[1] == "json" then
-        return { body = '{\\n  "a": [\\n    1\\n  ]\\n}' }
-    end
-    return reply
-end
-
-function M.step(_, req)
-    local word = (req.parts.body or req.parts.data or { data = "" }).data
-    word = word:match('^"(.*)"$') or word -- an instance of an envelope is JSON
-    if word:sub(1, 1) == "!" then
-        local words = {}
-        for each in word:sub(2):gmatch("[^ ]+") do words[#words + 1] = each end
-        return obey(words)
-    end
-    if word:sub(1, 4) == "row " then return { body = word } end
-    local lines, last = {}, {}
-    for _, part in ipairs(req.parts) do last[part.name] = part end
-    for name, part in pairs(last) do
-        lines[#lines + 1] = name .. "|" .. (part.content_type or "") .. "|" .. part.data
-    end
-    table.sort(lines)
-    table.insert(lines, 1, "explain=" .. (req.headers.explain or ""))
-    table.insert(lines, 2, "url_path=" .. (req.headers.url_path or ""))
-    return { body = table.concat(lines, "\\n") }
-end
-
-function M.describe() return { says = "described" } end
-
-return M
-'''
 # The running sum of a sequence; 0 ends nothing.
-PYTHON_COUNTER = '''
+COUNTER = '''
 class Handler:
     def __init__(self):
         self.sums = {}
@@ -146,21 +105,7 @@ class Handler:
             answers.append(str(self.sums[name]))
         return answers
 '''
-LUA_COUNTER = '''
-local M = { api = 1 }
-
-function M.init() return { sum = 0 } end
-
-function M.step(state, req)
-    local number = math.tointeger(tonumber(req.body))
-    if not number then error("no number") end
-    state.sum = state.sum + number
-    return { body = tostring(state.sum), headers = { ts_request_sequence_id = req.sequence_id } }
-end
-
-return M
-'''
-PYTHON_BROKEN = '''
+BROKEN = '''
 class Handler:
     def initialize(self, context):
         raise RuntimeError("cannot load")
@@ -168,40 +113,29 @@ class Handler:
     def handle(self, data, context):
         return data
 '''
-LUA_BROKEN = '''
-local M = { api = 1 }
-
-function M.load() error("cannot load") end
-function M.step() return "" end
-
-return M
-'''
 ONE_WORKER = "minWorkers: 1\nmaxWorkers: 1\n"
 SEQUENCES = "sequenceBatching: true\nsequenceMaxIdleMSec: 60000\nmaxNumSequence: 6\nbatchSize: 8\nmaxBatchDelay: 1\n"
-# name: (version, Python, Lua, YAML)
+# name: (version, handler, YAML). Both servers get the same archives.
 MODELS = {
-    "echo": ("1.0", PYTHON_HANDLER, LUA_HANDLER, None),
-    "echo2": ("2.0", PYTHON_HANDLER, LUA_HANDLER, None),  # another version of "echo"
-    "served": ("1.0", PYTHON_HANDLER, LUA_HANDLER, ONE_WORKER + "maxBatchDelay: 1\n"),
-    "tuned": ("1.0", PYTHON_HANDLER, LUA_HANDLER, "batchSize: 3\nmaxBatchDelay: 7\nresponseTimeout: 33\n"
-                                                  "startupTimeout: 44\n"),
-    "counter": ("1.0", PYTHON_COUNTER, LUA_COUNTER, ONE_WORKER + SEQUENCES),
-    "broken": ("1.0", PYTHON_BROKEN, LUA_BROKEN, None),
+    "echo": ("1.0", HANDLER, None),
+    "echo2": ("2.0", HANDLER, None),  # another version of "echo"
+    "served": ("1.0", HANDLER, ONE_WORKER + "maxBatchDelay: 1\n"),
+    "tuned": ("1.0", HANDLER, "batchSize: 3\nmaxBatchDelay: 7\nresponseTimeout: 33\nstartupTimeout: 44\n"),
+    "counter": ("1.0", COUNTER, ONE_WORKER + SEQUENCES),
+    "broken": ("1.0", BROKEN, None),
 }
 
 
-def write_archive(path, name, side):
-    version, python, lua, yaml = MODELS[name]
-    handler, text, runtime = (("handler.py", python, "python") if side == "theirs"
-                              else ("handler.lua", lua, "lua"))
-    model = {"modelName": "echo" if name == "echo2" else name, "handler": handler,
+def write_archive(path, name):
+    version, handler, yaml = MODELS[name]
+    model = {"modelName": "echo" if name == "echo2" else name, "handler": "handler.py",
              "modelVersion": version}
     if yaml:
         model["configFile"] = "model-config.yaml"
-    manifest = {"createdOn": "01/01/2026 00:00:00", "runtime": runtime, "model": model,
+    manifest = {"createdOn": "01/01/2026 00:00:00", "runtime": "python", "model": model,
                 "archiverVersion": "0.12.0"}
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(handler, text)
+        archive.writestr("handler.py", handler)
         if yaml:
             archive.writestr("model-config.yaml", yaml)
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest, indent=2))
@@ -256,24 +190,29 @@ def add_members(parts, name, value):
 class Side:
     """One of the two servers, in a folder of its own."""
 
-    def __init__(self, side, command, folder, settings="", flags=(), variables=None, models=()):
+    def __init__(self, side, command, folder, settings="", flags=(), variables=None, models=(),
+                 archives=()):
         self.side = side
         self.folder = pathlib.Path(folder)
         self.command = command
         self.flags = list(flags)
         self.models = models
         self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-        self.handler = "handler.py" if side == "theirs" else "handler.lua"
+        self.handler = "handler.py"
         self.process = None
         for name in ("store", "tmp"):
             (self.folder / name).mkdir(parents=True)
         for name in MODELS:
-            write_archive(self.folder / "store" / f"{name}.mar", name, side)
+            write_archive(self.folder / "store" / f"{name}.mar", name)
+        for path in archives:
+            shutil.copy(path, self.folder / "store")
         (self.folder / "store" / "damaged.mar").write_text("no archive")
         text = "".join(f"{each}_address=http://127.0.0.1:{self.ports[each]}\n" for each in PORTS[:3])
         text += "".join(f"{each}_port={self.ports[each]}\n" for each in PORTS[3:])
         text += f"model_store={self.folder / 'store'}\n"
         text += "vmargs=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m\n"
+        if side == "ours":  # its workers need no package of TorchServe
+            text += f"continuo.python={sys.executable}\n"
         text += settings.replace("{folder}", str(self.folder))
         (self.folder / "config.properties").write_text(text)
         self.env = {key: value for key, value in os.environ.items()

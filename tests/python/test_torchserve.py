@@ -568,6 +568,20 @@ def test_envelopes_open_requests_and_close_answers(serve, envelope, sent, seen, 
         assert worker.program.module.seen[-1] == seen
 
 
+def test_instances_that_the_server_has_opened_are_rows(serve):
+    worker = serve("seen = []\n\ndef handle(data, context):\n    seen.append(data)\n"
+                   "    return data and [each for each in data]\n", envelope="kserve")
+    opened = [request(text) for text in ('"a"', '{"b": [1]}')]
+    for each in opened:
+        each._row.instance = True
+    plain = request(parts=[Part("body", b'{"instances": [7]}', "application/json")])
+    first, other, second = worker.batch(opened[0], plain, opened[1])
+    assert [(each.body, each.content_type) for each in (first, second)] == \
+        [(b'"a"', "application/json"), (b'{\n  "b": [\n    1\n  ]\n}', "application/json")]
+    assert json.loads(other) == {"predictions": [7]}
+    assert worker.program.module.seen == [None, ["a", {"b": [1]}], [7]]
+
+
 def test_the_v2_envelope_shapes_tensors(serve):
     worker = serve("def handle(data, context):\n"
                    "    return data and [sum(map(sum, row['data'])) for row in data]\n",

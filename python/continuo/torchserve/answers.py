@@ -41,6 +41,10 @@ def encode(value: Any) -> bytes:
         buffer = io.BytesIO()
         torch.save(value, buffer)
         return buffer.getvalue()
+    return encode_json(value)
+
+
+def encode_json(value: Any) -> bytes:
     try:
         return json.dumps(value, indent=2).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:

@@ -32,8 +32,18 @@ def decode(name: str, data: bytes, content_type: str, decodes: bool = True) -> A
     return bytearray(data)
 
 
-def data_of(req: Request, decodes: bool = True) -> Dict[str, Any]:
-    """One entry of the list `data`. The last parameter of a name counts."""
+def is_instance(req: Request) -> bool:
+    """Is it one instance of a service envelope, which the server has opened?"""
+    return bool(getattr(req._row, "instance", False))
+
+
+def data_of(req: Request, decodes: bool = True) -> Any:
+    """One entry of the list `data`: a dict, in which the last parameter of a name counts.
+
+    An instance of an envelope is its value.
+    """
+    if is_instance(req):
+        return json.loads(req.body)
     return {name: decode(name, data, content_type, decodes)
             for name, data, content_type in req._row.parts()}
 
@@ -62,7 +72,8 @@ def headers_of(req: Request) -> RequestHeaders:
     headers = RequestHeaders()
     for name, _, content_type in row.parts():
         headers[name] = {"content-type": content_type}
-    headers["explain"] = "True" if req.explain else "False"
+    if req.explain:
+        headers["explain"] = "True"
     headers["url_path"] = ""
     for name, value in row.headers():
         headers[name] = value

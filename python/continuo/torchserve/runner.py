@@ -20,7 +20,7 @@ from continuo.torchserve.continuous import Streams
 from continuo.torchserve.envelopes import Envelope, find_envelope
 from continuo.torchserve.frames import AnswerSocket, Piece
 from continuo.torchserve.metrics import MetricsCache
-from continuo.torchserve.rows import data_of
+from continuo.torchserve.rows import data_of, is_instance
 from continuo.types import Model, Program, Refuse, Reply, Request
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class TorchServeProgram(Program):
         self.module = module
         self.model = model
         self.envelope: Optional[Envelope] = find_envelope(
-            envelope or str(getattr(model, "envelope", "") or ""))
+            envelope or model.envelope)
         self.decodes = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self.token = uuid.uuid4().hex
         #: The handler has no SequenceState: what it remembers dies with this process.
@@ -126,6 +126,8 @@ class TorchServeProgram(Program):
             return self.batch_without(lost, states, reqs)
         if self.streams is not None:
             return self.streams.batch(states, reqs)
+        if self.envelope is not None and 0 < sum(map(is_instance, reqs)) < len(reqs):
+            return self.batch_apart(states, reqs)
         if self.is_async:
             return [self.answer_alone(req, state) for req, state in zip(reqs, states)]
         with self.running(reqs, {req.sequence_id: state for req, state in zip(reqs, states)
@@ -138,6 +140,17 @@ class TorchServeProgram(Program):
         if kept:
             made = self.batch([states[idx] for idx in kept], [reqs[idx] for idx in kept])
             for idx, each in zip(kept, made):
+                replies[idx] = each
+        return replies
+
+    def batch_apart(self, states: List[Any], reqs: List[Request]) -> List[Any]:
+        """Some rows are instances of envelopes that the server has opened, others are not, such as
+        those of gRPC: a call of the handler gets only rows of one kind."""
+        replies: List[Any] = [None] * len(reqs)
+        for kind in (True, False):
+            chosen = [idx for idx, req in enumerate(reqs) if is_instance(req) is kind]
+            made = self.batch([states[idx] for idx in chosen], [reqs[idx] for idx in chosen])
+            for idx, each in zip(chosen, made):
                 replies[idx] = each
         return replies
 
@@ -157,9 +170,12 @@ class TorchServeProgram(Program):
         finally:
             sequence_state.end()
 
-    def call(self, data: List[Any]) -> List[Any]:
-        """The handler's results for these rows. Raises what answers the requests."""
-        envelope = self.envelope
+    def call(self, data: List[Any], opened: bool = False) -> List[Any]:
+        """The handler's results for these rows. Raises what answers the requests.
+
+        `opened`: the rows are instances already.
+        """
+        envelope = None if opened else self.envelope
         try:
             if envelope is not None:
                 result = envelope.call(lambda rows: self.run(self.entry.handle(rows, self.context)),
@@ -185,7 +201,10 @@ class TorchServeProgram(Program):
 
         context.cl_socket = AnswerSocket(take)
         try:
-            result = self.call([data_of(req, self.decodes) for req in reqs])
+            result = self.call([data_of(req, self.decodes) for req in reqs], is_instance(reqs[0]))
+            if is_instance(reqs[0]):
+                return [Reply(answers.encode_json(each), content_type="application/json")
+                        for each in result]
             return [self.final(idx, each, reqs[idx].request_id in sent)
                     for idx, each in enumerate(result)]
         except Exception as error:
