@@ -42,7 +42,7 @@ static bool
 find_in(const char *folder, char *out, size_t n)
 {
     static const char *const places[] = {"libonnxruntime.so*", "capi/libonnxruntime.so*"};
-    char pattern[PATH_MAX];
+    char pattern[PATH_MAX + 64];
     bool found = false;
 
     for (size_t i = 0; !found && i < sizeof(places) / sizeof(places[0]); i++) {

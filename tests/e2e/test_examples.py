@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 import requests
@@ -104,6 +105,43 @@ def test_the_counter_in_python_as_its_readme_says(read_example):
     """The same commands, the same values."""
     _, shown = read_example("python/counter")
     assert [answer for answer, _ in shown] == [expected for _, expected in shown] == ["5", "12", "100", "12"]
+
+
+@pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
+def test_the_conversation_in_asyncio_as_its_readme_says(read_example):
+    """Each expert's line comes, the fastest first, and the sequence knows its earlier lines."""
+    _, shown = read_example("python/asyncio")
+    assert shown[-1][0] == blocks(ROOT / "examples/python/asyncio/README.md", "text")[0].strip()
+
+
+@pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
+def test_anomaly_in_python_as_its_readme_says(read_example):
+    """The same scores as the handler in Lua, on the same years of weather."""
+    s, ((by_hand, _), (stream, _)) = read_example("python/anomaly")
+    assert json.loads(by_hand) == json.loads(blocks(ROOT / "examples/python/anomaly/README.md", "json")[0])
+    assert 10 < stream.count('"anomaly":true') < 300 and stream.count("1461 days") == 3, stream
+    assert s.describe("anomaly")["liveSequences"] == 4
+
+
+@pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
+def test_the_lstm_in_python_forecasts_as_in_one_run(server):
+    """Step by step, in batches with others and through a killed worker, as PyTorch does it at once."""
+    torch = pytest.importorskip("torch")
+    home = ROOT / "examples" / "python" / "lstm"
+    s = server(Model("forecast", (home / "handler.py").read_text(),
+                     (home / "model-config.yaml").read_text() + f"python: {sys.executable}\n",
+                     handler_name="handler.py"))
+    torch.manual_seed(1)
+    cell, head = torch.nn.LSTMCell(1, 32), torch.nn.Linear(32, 1)
+    h = c = torch.zeros(1, 32)
+    client = s.client()
+    for number in range(8):
+        h, c = cell(torch.tensor([[number / 7]]), (h, c))
+        answer = client.step("forecast", "oven", str(number / 7))
+        assert abs(answer.json["forecast"] - head(h).item()) < 1e-5, answer
+        assert client.step("forecast", "oven", "hot").message == "send a number"
+        if number == 3:
+            s.kill_worker("forecast")
 
 
 def test_anomaly_as_its_readme_says(read_example):
