@@ -1,5 +1,5 @@
-/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify; or
- * torch-model-archiver's flags. */
+/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify and suggest;
+ * or the flags of torch-model-archiver. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +26,8 @@ run(int argc, char **argv)
         return cn_archiver_inspect(argc - 2, argv + 2);
     if (!torch_name && strcmp(first, "verify") == 0)
         return cn_archiver_verify(argc - 2, argv + 2);
+    if (!torch_name && strcmp(first, "suggest") == 0)
+        return cn_archiver_suggest(argc - 2, argv + 2);
     /* --version takes the model's version; alone it can only mean ours. */
     if (argc == 2 && strcmp(first, "--version") == 0) {
         printf("continuo-archiver %s\n", CN_VERSION);

@@ -266,12 +266,14 @@ cn_archiver_help(const char *program, FILE *out)
             "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
             "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
             "       %s inspect [--json] ARCHIVE\n"
-            "       %s verify ARCHIVE ...\n\n"
+            "       %s verify ARCHIVE ...\n"
+            "       %s suggest MODEL.onnx\n\n"
             "Packs a model archive (create), shows its content (inspect) or checks it "
             "(verify).\nWithout a command it takes the flags of torch-model-archiver and prints "
             "nothing on success.\nimport turns the folder of a model in a Triton repository into "
-            "archives, and lists the\nsettings that it could not carry over.\n\n",
-            program, program, program, program);
+            "archives, and lists the\nsettings that it could not carry over. suggest guesses the "
+            "YAML of an ONNX model and prints it.\n\n",
+            program, program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
 

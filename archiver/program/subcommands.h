@@ -16,6 +16,8 @@ int cn_archiver_create(const char *program, int argc, char **argv, bool quiet);
 int cn_archiver_import(const char *program, int argc, char **argv);
 int cn_archiver_inspect(int argc, char **argv);
 int cn_archiver_verify(int argc, char **argv);
+/* Prints a YAML for an ONNX file. */
+int cn_archiver_suggest(int argc, char **argv);
 
 void cn_archiver_help(const char *program, FILE *out);
 /* The page continuo-archiver(1), as troff. */

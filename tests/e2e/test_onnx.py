@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import requests
 
-from test_examples import Reader
+from models import archiver
 from onnxing import ROOT, Bare, example, library, model, packages
+from test_examples import Reader
 from torching import registered, step, together, told
 from waiting import expect
 
@@ -380,3 +381,39 @@ def test_the_example_runs_as_its_readme_says(name, server):
     reader = Reader(server(start=False, env={"CONTINUO_ONNXRUNTIME": str(library())}))
     said = reader.read(ROOT / "examples" / name / "README.md")
     assert ('"output"' if name == "onnx-vad" else '"y"') in str(said), said
+
+
+# --- continuo-archiver suggest ---
+
+def suggested(tmp_path, made):
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    return archiver("suggest", tmp_path / "model.onnx").stdout
+
+
+def test_the_suggested_yaml_serves_the_encoder(encoder, server, tmp_path):
+    """It is the example's YAML: thirty states on three axes, found by their names."""
+    text = suggested(tmp_path, encoder.made)
+    tensors = [line.strip() for line in text.splitlines() if "batchAxis" in line]
+    assert tensors == [line.strip() for line in encoder.config.splitlines() if "batchAxis" in line]
+    s = server(model("encoder", encoder.made, text), flags=FLAGS)
+    state = encoder.bare.begin()
+    for turn in range(3):
+        x = np.full(encoder.width, turn, np.float32)
+        np.testing.assert_allclose(step(s, "encoder", "a", {"x": x})["y"],
+                                   encoder.bare.step(state, {"x": x[None]})["y"][0], atol=1e-5)
+
+
+def test_the_suggested_yaml_of_caches_and_numbers(tmp_path):
+    text = suggested(tmp_path, decoder())
+    assert "input: past_k, output: present_k, dataType: FP32, dims: [-1, 8], init: {dims: [0, 8]}, batchAxis: 0" in text
+    made = graph([helper.make_node("Mul", ["x", "rate"], ["y"])], [value("x", 1, 4), value("rate")], [value("y", 1, 4)])
+    text = suggested(tmp_path, made)
+    assert "sequenceBatching: false" in text and "buckets: [1]" in text
+    assert "  set:\n    rate: 0 # put the number here" in text
+
+
+def test_what_is_no_onnx_file_is_refused(tmp_path):
+    (tmp_path / "noise.onnx").write_bytes(b"\x3a\xff\xff\xff\xff\x0f noise")
+    for name, told_ in (("noise.onnx", "is no ONNX file"), ("nowhere.onnx", "No such file or directory")):
+        ran = archiver("suggest", tmp_path / name, check=False)
+        assert ran.returncode == 1 and told_ in ran.stderr, ran.stderr

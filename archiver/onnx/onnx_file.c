@@ -1,0 +1,265 @@
+/* archiver/onnx/onnx_file.c - walks through the protobuf message of an ONNX file. Archiver only. */
+#include "archiver/onnx/onnx_file.h"
+
+#include <string.h>
+
+/* Numbers of fields in onnx.proto. */
+enum { MODEL_GRAPH = 7 };
+enum { GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
+enum { TENSOR_NAME = 8, TENSOR_EXTERNAL = 13 };
+enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { VALUE_NAME = 1, VALUE_TYPE = 2 };
+enum { TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE = 2, SHAPE_DIM = 1 };
+enum { DIM_SIZE = 1, DIM_NAME = 2 };
+
+/* One field of a message. */
+struct field {
+    uint32_t number, kind; /* kind: 0 a number, 2 bytes; others are passed over */
+    uint64_t value;
+    struct cn_str bytes;
+};
+
+static bool
+read_number(struct cn_str *in, uint64_t *out)
+{
+    *out = 0;
+    for (unsigned shift = 0; shift < 64 && in->len > 0; shift += 7) {
+        uint8_t byte = (uint8_t)*in->ptr;
+
+        in->ptr++;
+        in->len--;
+        *out |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return true;
+    }
+    return false;
+}
+
+static bool
+take(struct cn_str *in, uint64_t n, struct cn_str *out)
+{
+    if (n > in->len)
+        return false;
+    *out = (struct cn_str){in->ptr, (size_t)n};
+    in->ptr += n;
+    in->len -= (size_t)n;
+    return true;
+}
+
+/* The next field. 1: there was one; 0: the message is over; -1: it is damaged. */
+static int
+next(struct cn_str *in, struct field *out)
+{
+    uint64_t tag, len;
+
+    if (in->len == 0)
+        return 0;
+    *out = (struct field){0};
+    if (!read_number(in, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX)
+        return -1;
+    out->number = (uint32_t)(tag >> 3);
+    out->kind = tag & 7;
+    switch (out->kind) {
+    case 0:
+        return read_number(in, &out->value) ? 1 : -1;
+    case 1:
+        return take(in, 8, &out->bytes) ? 1 : -1;
+    case 2:
+        return read_number(in, &len) && take(in, len, &out->bytes) ? 1 : -1;
+    case 5:
+        return take(in, 4, &out->bytes) ? 1 : -1;
+    default:
+        return -1;
+    }
+}
+
+static bool
+is_bytes(const struct field *field, uint32_t number)
+{
+    return field->kind == 2 && field->number == number;
+}
+
+static const char *
+type_word(uint64_t number)
+{
+    static const char *const words[] = {NULL,     "FP32",   "UINT8", "INT8", "UINT16", "INT16",
+                                        "INT32",  "INT64",  NULL,    "BOOL", "FP16",   "FP64",
+                                        "UINT32", "UINT64", NULL,    NULL,   "BF16"};
+
+    return number < sizeof(words) / sizeof(words[0]) ? words[number] : NULL;
+}
+
+static int
+read_dim(struct cn_str in, struct cn_onnx_dim *out)
+{
+    struct field field;
+    int rc;
+
+    *out = (struct cn_onnx_dim){.size = -1};
+    while ((rc = next(&in, &field)) > 0) {
+        if (field.kind == 0 && field.number == DIM_SIZE && field.value <= INT64_MAX)
+            out->size = (int64_t)field.value;
+        if (is_bytes(&field, DIM_NAME))
+            out->name = field.bytes;
+    }
+    return rc;
+}
+
+static int
+read_shape(struct cn_str in, struct cn_onnx_value *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (!is_bytes(&field, SHAPE_DIM))
+            continue;
+        if (out->rank == CN_ONNX_RANK_MAX || read_dim(field.bytes, &out->dims[out->rank]) < 0)
+            return -1;
+        out->rank++;
+    }
+    return rc;
+}
+
+/* Of a message with the tensor's type, or with that within it. */
+static int
+read_type(struct cn_str in, bool tensor, struct cn_onnx_value *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (!tensor && is_bytes(&field, TYPE_TENSOR) && read_type(field.bytes, true, out) < 0)
+            return -1;
+        if (tensor && field.kind == 0 && field.number == TENSOR_TYPE_ELEMENT)
+            out->type = type_word(field.value);
+        if (tensor && is_bytes(&field, TENSOR_TYPE_SHAPE) && read_shape(field.bytes, out) < 0)
+            return -1;
+    }
+    return rc;
+}
+
+static int
+read_value(struct cn_str in, struct cn_onnx_value *values, uint32_t *n)
+{
+    struct cn_onnx_value *out = &values[*n];
+    struct field field;
+    int rc;
+
+    if (*n == CN_ONNX_VALUES_MAX)
+        return -1;
+    *out = (struct cn_onnx_value){0};
+    while ((rc = next(&in, &field)) > 0) {
+        if (is_bytes(&field, VALUE_NAME))
+            out->name = field.bytes;
+        if (is_bytes(&field, VALUE_TYPE) && read_type(field.bytes, false, out) < 0)
+            return -1;
+    }
+    *n += rc == 0;
+    return rc;
+}
+
+static void
+add_weights(struct cn_onnx_file *out, struct cn_str path)
+{
+    for (uint32_t i = 0; i < out->n_weights; i++)
+        if (cn_str_eq(out->weights[i], path))
+            return;
+    if (out->n_weights < CN_ONNX_FILES_MAX && path.len > 0)
+        out->weights[out->n_weights++] = path;
+}
+
+static int
+read_entry(struct cn_str in, struct cn_onnx_file *out)
+{
+    struct cn_str key = {NULL, 0}, value = {NULL, 0};
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (is_bytes(&field, ENTRY_KEY))
+            key = field.bytes;
+        if (is_bytes(&field, ENTRY_VALUE))
+            value = field.bytes;
+    }
+    if (rc == 0 && cn_str_eq(key, CN_STR("location")))
+        add_weights(out, value);
+    return rc;
+}
+
+/* An input that has an initializer of the same name need not be given. */
+static void
+drop_input(struct cn_onnx_file *out, struct cn_str name)
+{
+    for (uint32_t i = 0; i < out->n_inputs; i++)
+        if (cn_str_eq(out->inputs[i].name, name)) {
+            out->n_inputs--;
+            memmove(&out->inputs[i], &out->inputs[i + 1],
+                    (out->n_inputs - i) * sizeof(out->inputs[0]));
+            return;
+        }
+}
+
+static int
+read_initializer(struct cn_str in, struct cn_onnx_file *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (is_bytes(&field, TENSOR_NAME))
+            drop_input(out, field.bytes);
+        if (is_bytes(&field, TENSOR_EXTERNAL) && read_entry(field.bytes, out) < 0)
+            return -1;
+    }
+    return rc;
+}
+
+static int
+read_graph(struct cn_str graph, struct cn_onnx_file *out)
+{
+    struct cn_str in = graph;
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (is_bytes(&field, GRAPH_INPUT) &&
+            read_value(field.bytes, out->inputs, &out->n_inputs) < 0)
+            return -1;
+        if (is_bytes(&field, GRAPH_OUTPUT) &&
+            read_value(field.bytes, out->outputs, &out->n_outputs) < 0)
+            return -1;
+    }
+    /* Once more, now that all inputs are known. */
+    for (in = graph; rc == 0 && next(&in, &field) > 0;)
+        if (is_bytes(&field, GRAPH_INITIALIZER))
+            rc = read_initializer(field.bytes, out);
+    return rc;
+}
+
+int
+cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
+                  struct cn_onnx_file *out, struct cn_error *err)
+{
+    const size_t size = CN_ONNX_VALUES_MAX * sizeof(struct cn_onnx_value);
+    bool graph = false;
+    struct field field;
+    int rc;
+
+    memset(out, 0, sizeof(*out));
+    out->inputs = cn_arena_alloc(arena, size);
+    out->outputs = cn_arena_alloc(arena, size);
+    while ((rc = next(&bytes, &field)) > 0) {
+        if (!is_bytes(&field, MODEL_GRAPH) || graph)
+            continue;
+        graph = true;
+        if ((rc = read_graph(field.bytes, out)) < 0)
+            break;
+    }
+    if (rc == 0 && graph)
+        return 0;
+    return cn_fail(err, CN_E_INVALID_MODEL,
+                   "%s is no ONNX file, or has more than %d inputs or outputs, or a tensor of more "
+                   "than %d dimensions",
+                   name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
+}

@@ -1,0 +1,46 @@
+/* archiver/onnx/onnx_file.h - what an ONNX file declares: its inputs and outputs, and the files
+ * that have its weights. Archiver only.
+ *
+ * The file is a protobuf message whose weights may take gigabytes, so it is walked through as it
+ * lies, and only names and shapes are kept. The numbers of fields are those of onnx.proto.
+ */
+#ifndef CN_ARCHIVER_ONNX_ONNX_FILE_H
+#define CN_ARCHIVER_ONNX_ONNX_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "core/text/str.h"
+
+#define CN_ONNX_VALUES_MAX 512 /* inputs, and outputs */
+#define CN_ONNX_FILES_MAX 64   /* of weights */
+#define CN_ONNX_RANK_MAX 8
+
+/* A dimension: a size, a name that stands for any size, or neither. */
+struct cn_onnx_dim {
+    int64_t size;       /* -1: any */
+    struct cn_str name; /* empty: none */
+};
+
+struct cn_onnx_value {
+    struct cn_str name;
+    const char *type; /* "FP32"; NULL: no tensor, or of a type that the server does not have */
+    uint32_t rank;
+    struct cn_onnx_dim dims[CN_ONNX_RANK_MAX];
+};
+
+/* Strings are borrowed from the bytes. */
+struct cn_onnx_file {
+    struct cn_onnx_value *inputs, *outputs; /* inputs without those that have a first value */
+    uint32_t n_inputs, n_outputs;
+    struct cn_str weights[CN_ONNX_FILES_MAX]; /* paths, relative to the file */
+    uint32_t n_weights;
+};
+
+/* `name` is used in messages. CN_E_INVALID_MODEL: the bytes are no ONNX file. */
+int cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
+                      struct cn_onnx_file *out, struct cn_error *err);
+
+#endif
