@@ -104,7 +104,7 @@ def strings(path, macro):
 
 def test_exists(name):
     path, _, function = name.partition("::")
-    file = ROOT / "tests" / "e2e" / path if path.endswith(".py") else ROOT / path
+    file = ROOT / "tests" / "e2e" / path if path.endswith(".py") and "/" not in path else ROOT / path
     if not file.exists():
         return False
     pattern = rf"^def {function}\(" if path.endswith(".py") else rf"^{function}\("

@@ -220,6 +220,32 @@ def test_memory_that_is_used_up_is_told_as_that(serve, raised):
     assert isinstance(reply, MemoryError)
 
 
+def test_a_base_handler_loads_its_model_and_runs_it(serve):
+    pytest.importorskip("torch", reason="BaseHandler needs PyTorch")
+    worker = serve("""
+        import json
+
+        import torch
+        from ts.torch_handler.base_handler import BaseHandler
+
+        class Handler(BaseHandler):
+            def preprocess(self, data):
+                return torch.tensor([json.loads(row["body"]) for row in data])
+
+            def get_insights(self, tensors, inputs, target):
+                return [["explained", target]] * len(tensors)
+    """, files={"net.py": """
+        import torch
+
+        class Doubles(torch.nn.Module):
+            def forward(self, x):
+                return 2 * x
+    """, "MAR-INF/MANIFEST.json": '{"model": {"modelName": "m", "modelFile": "net.py"}}'})
+    assert [json.loads(each) for each in worker.batch(request("[1, 2]"), request("[3, 4]"))] == \
+        [[2, 4], [6, 8]]
+    assert json.loads(worker.ask("[1]", explain=True)) == ["explained", 0]
+
+
 # --- answers in pieces
 
 

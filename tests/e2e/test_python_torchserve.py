@@ -1,0 +1,115 @@
+"""Archives of the pip package torch-model-archiver with handlers in Python, on our `torchserve`.
+
+tests/differential/torchserve_handlers.py compares what handlers get and give with TorchServe. Here
+is what TorchServe cannot do, and what an operator does.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from models import BUILD, ROOT
+from torchserve import TorchServe
+from waiting import expect, limit
+
+WORKER = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
+pytestmark = pytest.mark.skipif(not WORKER.exists(), reason="this build has no Python (python3-dev)")
+EXAMPLE = ROOT / "examples" / "torchserve-stateful"
+REMEMBERS = """
+class Handler:
+    def initialize(self, context):
+        self.sums = {}
+
+    def handle(self, data, context):
+        for i, row in enumerate(data):
+            id = context.get_sequence_id(i)
+            self.sums[id] = self.sums.get(id, 0) + int(bytes(row["body"]).decode())
+        return [self.sums[context.get_sequence_id(i)] for i, _ in enumerate(data)]
+"""
+
+
+@pytest.fixture
+def served(folder, transcript):
+    """A bare model store with these archives, served with --models all."""
+    made = TorchServe(folder, transcript)
+
+    def start(*models, settings=""):
+        for name, handler, config in models:
+            theirs(made, name, handler, config)
+        config = made.properties(f"continuo.python={sys.executable}\n" + settings)
+        made.start("--model-store", made.store, "--ts-config", config, "--models", "all", "--ncs")
+        return made
+
+    yield start
+    reports = made.sanitizer_reports()
+    made.destroy()
+    assert not reports, "\n".join(reports)
+
+
+def theirs(ts, name, handler, config):
+    tool = pathlib.Path(sys.executable).parent / "torch-model-archiver"
+    staging = ts.folder / "staging"
+    staging.mkdir(exist_ok=True)
+    run = subprocess.run([tool, "--model-name", name, "--version", "1.0", "--handler", handler, "--config-file",
+                          config, "--export-path", ts.store, "--force"], capture_output=True, text=True,
+                         check=False, timeout=limit(60), env={**os.environ, "TMPDIR": str(staging)})
+    assert run.returncode == 0, run.stderr
+
+
+def step(ts, model, sequence, number):
+    return ts.client().request("POST", f"/predictions/{model}", str(number).encode(),
+                               {"ts-request-sequence-id": sequence})
+
+
+def kill_worker(ts, model):
+    before = ts.describe(model)["workers"][0]["pid"]
+    os.kill(before, signal.SIGKILL)
+    expect(lambda: [each["pid"] != before and each["status"] == "READY"
+                    for each in ts.describe(model)["workers"]] == [True], "another worker", 30)
+
+
+def test_the_running_sum_outlives_worker_and_server(served):
+    ts = served(("sum", EXAMPLE / "running_sum.py", EXAMPLE / "running_sum.yaml"))
+    assert step(ts, "sum", "a", 3).text == "3"
+    kill_worker(ts, "sum")
+    assert step(ts, "sum", "a", 4).text == "7"
+    ts.stop()
+    ts.start("--model-store", ts.store, "--ts-config", ts.folder / "config.properties", "--models", "all", "--ncs")
+    assert step(ts, "sum", "a", 5).text == "12"
+
+
+def test_sixteen_clients_at_once(served):
+    ts = served(("sum", EXAMPLE / "running_sum.py", EXAMPLE / "running_sum.yaml"))
+
+    def count(client):
+        return [step(ts, "sum", f"s{client}", number).text for number in range(1, 11)]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        sums = [str(n * (n + 1) // 2) for n in range(1, 11)]
+        assert list(pool.map(count, range(16))) == [sums] * 16
+
+
+def test_a_countdown_streams_and_0_ends_its_sequence(served):
+    ts = served(("down", EXAMPLE / "countdown.py", EXAMPLE / "countdown.yaml"))
+    assert step(ts, "down", "a", 4).text == "4\n"
+    assert step(ts, "down", "a", 1).text == "5\n4\n3\n2\n1\n"
+    assert step(ts, "down", "a", 0).text == "5\n"
+    assert step(ts, "down", "a", 2).text == "2\n"
+
+
+def test_a_sequence_whose_handler_remembers_it_is_closed_with_its_worker(served, folder):
+    (folder / "remembers.py").write_text(REMEMBERS)
+    ts = served(("own", folder / "remembers.py", EXAMPLE / "running_sum.yaml"),
+                settings="continuo.torchserve-errors=false\n")
+    assert [step(ts, "own", "a", n).text for n in (3, 4)] == ["3", "7"]
+    kill_worker(ts, "own")
+    lost = step(ts, "own", "a", 5)
+    assert (lost.status, "(worker_lost)" in lost.message) == (410, True)
+    assert step(ts, "own", "b", 5).text == "5"
+    page = ts.admin().get("/metrics").text
+    assert 'reason="worker_lost"' in page or "worker_lost" in ts.text
