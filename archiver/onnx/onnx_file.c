@@ -1,7 +1,12 @@
 /* archiver/onnx/onnx_file.c - walks through the protobuf message of an ONNX file. Archiver only. */
 #include "archiver/onnx/onnx_file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Numbers of fields in onnx.proto. */
 enum { MODEL_GRAPH = 7 };
@@ -262,4 +267,33 @@ cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
                    "%s is no ONNX file, or has more than %d inputs or outputs, or a tensor of more "
                    "than %d dimensions",
                    name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
+}
+
+int
+cn_onnx_file_map(const char *path, struct cn_str *out, struct cn_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    struct stat st;
+    void *at;
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        rc = cn_fail(err, CN_E_NOT_FOUND, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode) || st.st_size == 0) {
+        rc = cn_fail(err, CN_E_INVALID_MODEL, "%s is no ONNX file: it is empty, or no file", path);
+    } else {
+        at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (at == MAP_FAILED)
+            rc = cn_fail(err, CN_E_IO, "cannot read %s: %s", path, strerror(errno));
+        else
+            *out = (struct cn_str){at, (size_t)st.st_size};
+    }
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+void
+cn_onnx_file_unmap(struct cn_str bytes)
+{
+    munmap((void *)(uintptr_t)bytes.ptr, bytes.len);
 }

@@ -43,4 +43,9 @@ struct cn_onnx_file {
 int cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
                       struct cn_onnx_file *out, struct cn_error *err);
 
+/* Maps the file, since its weights, which nobody looks at, may take gigabytes. CN_E_NOT_FOUND;
+ * CN_E_INVALID_MODEL: it is empty, or no file. */
+int cn_onnx_file_map(const char *path, struct cn_str *out, struct cn_error *err);
+void cn_onnx_file_unmap(struct cn_str bytes);
+
 #endif

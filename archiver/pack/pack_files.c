@@ -23,6 +23,7 @@
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/digest.h"
 #include "archiver/archive/python_handler.h"
+#include "archiver/onnx/onnx_file.h"
 #include "core/memory/mem.h"
 
 struct collector {
@@ -282,6 +283,65 @@ finish(struct collector *c, int rc)
     return rc;
 }
 
+static bool
+has_file(const struct cn_pack_files *files, const char *name)
+{
+    for (uint32_t i = 0; i < files->n_items; i++)
+        if (strcmp(files->items[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A file of weights that an ONNX file names; its name is that in the archive. */
+static int
+add_weights(struct collector *c, const char *model, struct cn_str location)
+{
+    char *name = cn_strndup(location.ptr, location.len), *dir = cn_strdup(model), *path;
+    struct stat st;
+    int rc = 0;
+
+    dir[cn_basename(model) - model] = '\0';
+    path = cn_path_join(*dir ? dir : ".", name);
+    if (has_file(c->files, name))
+        rc = 0;
+    else if (name[0] == '/' || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        rc = cn_fail(c->err, CN_E_NOT_FOUND,
+                     "%s has weights in the file %s, which is not beside it; name it in "
+                     "--extra-files, or put it there",
+                     model, name);
+    else
+        rc = add_file(c, name, path);
+    cn_free(path);
+    cn_free(dir);
+    cn_free(name);
+    return rc;
+}
+
+/* Weights that an ONNX file keeps in other files (external data). */
+static int
+add_onnx_weights(struct collector *c, const char *model)
+{
+    struct cn_onnx_file file;
+    struct cn_arena arena;
+    struct cn_error why;
+    struct cn_str bytes;
+    int rc = 0;
+
+    if (!model || !cn_has_suffix(model, ".onnx") || cn_onnx_file_map(model, &bytes, &why) != 0)
+        return 0;
+    cn_arena_init(&arena);
+    if (cn_onnx_file_read(model, bytes, &arena, &file, &why) != 0) {
+        if (c->warn)
+            c->warn(c->ctx, why.message);
+        file.n_weights = 0;
+    }
+    for (uint32_t i = 0; rc == 0 && i < file.n_weights; i++)
+        rc = add_weights(c, model, file.weights[i]);
+    cn_arena_fini(&arena);
+    cn_onnx_file_unmap(bytes);
+    return rc;
+}
+
 int
 cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
                       struct cn_pack_files *out, struct cn_error *err)
@@ -297,6 +357,8 @@ cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, v
         rc = add_handler(&c, spec, spec->runtime);
     if (rc == 0)
         rc = add_extras(&c, spec->extra_files);
+    if (rc == 0)
+        rc = add_onnx_weights(&c, spec->serialized_file);
     if (rc == 0)
         rc = add_named(&c, spec->requirements_file);
     if (rc == 0)

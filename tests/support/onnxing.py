@@ -29,7 +29,10 @@ def packages(*more):
 
 
 def library():
-    """The folder of the package, for --onnxruntime: the python3 of PATH need not be that of the tests."""
+    """The folder of the package, for --onnxruntime: the python3 of PATH need not be that of the tests. Another version
+    than the tests' own is served with CONTINUO_ONNXRUNTIME."""
+    if other := os.environ.get("CONTINUO_ONNXRUNTIME"):
+        return pathlib.Path(other)
     return pathlib.Path(importlib.util.find_spec("onnxruntime").submodule_search_locations[0])
 
 
