@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds the Debian package: scripts/package.sh [folder of a release build]
-# The default build is build/release, made first by scripts/build.sh. The package lies in build/.
+# The default build is build/release, made first by scripts/build.sh. The package lies in build/, and beside it a wheel
+# of the package for Python handlers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case ${1:-} in
--h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') scripts/build.sh release; build=build/release ;;
 *) build=$1 ;;
 esac
@@ -20,3 +21,6 @@ for deb in "$build"/package/continuo_*.deb; do
   echo "package: $deb, $(du -k "$deb" | cut -f1) kB, $(dpkg-deb -f "$deb" Installed-Size) kB installed"
   echo "package: install it with: apt-get install ./$deb"
 done
+if [ -e "$build/bin/python/continuo/_worker.abi3.so" ]; then
+  python3 scripts/wheel.py "$build"
+fi

@@ -126,7 +126,7 @@ def test_anomaly_in_python_as_its_readme_says(read_example):
 @pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
 def test_the_lstm_in_python_forecasts_as_in_one_run(server):
     """Step by step, in batches with others and through a killed worker, as PyTorch does it at once."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the tests' own Python has no PyTorch")
     home = ROOT / "examples" / "python" / "lstm"
     s = server(Model("forecast", (home / "handler.py").read_text(),
                      (home / "model-config.yaml").read_text() + f"python: {sys.executable}\n",

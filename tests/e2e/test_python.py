@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 
 import pytest
 
@@ -508,7 +509,7 @@ def step(state, req):
 
 def test_numpy_arrays_are_state(server):
     """Also scalars, other byte orders, column-major order and empty ones; not arrays of objects."""
-    pytest.importorskip("numpy")
+    pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
     s = server(python("numbers", NUMBERS))
     client = s.client()
     assert client.step("numbers", "a", "x").json == [[1, 2, 3], [4, 5, 6]]
@@ -536,7 +537,7 @@ def step(state, req):
 
 
 def test_torch_tensors_are_state(server):
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the tests' own Python has no PyTorch")
     s = server(python("tensors", TORCH, startupTimeout=120))
     client = s.client()
     assert client.step("tensors", "a", "x").json == [[1.0] * 4]
@@ -755,7 +756,7 @@ def step(state, req):
 
 def test_typed_models_get_and_give_arrays(server):
     """Inputs are NumPy arrays by name; outputs may be arrays or lists, and are checked."""
-    pytest.importorskip("numpy")
+    pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
     s = server(python("t", TYPED,
                       input=[{"name": "X", "data_type": "TYPE_FP32", "dims": [2]}],
                       output=[{"name": "Y", "data_type": "TYPE_FP32", "dims": [2]},
@@ -767,6 +768,20 @@ def test_typed_models_get_and_give_arrays(server):
         answer = client.post("/v2/models/t/infer", body)
         outputs = {each["name"]: each["data"] for each in answer.json["outputs"]}
         assert outputs == {"Y": [number, 2.5 * number], "S": [f"{number}.0", f"{2.5 * number:.1f}"]}
+
+
+def test_the_wheel_is_the_package(folder, interpreter):
+    """For handlers' own tests, in a venv without the server."""
+    run = subprocess.run([sys.executable, ROOT / "scripts" / "wheel.py", BUILD], capture_output=True, text=True,
+                         timeout=limit(60), check=True)
+    with zipfile.ZipFile(ROOT / run.stdout.split()[1].rstrip(",")) as wheel:
+        wheel.extractall(folder / "site")
+    if SANITIZED:
+        return
+    asked = "from continuo import testing, _worker; print(testing.request('5').text, _worker.VERSION)"
+    said = subprocess.run([interpreter, "-c", asked], cwd=folder / "site", capture_output=True, text=True,
+                          timeout=limit(60), check=False)
+    assert said.stdout.split()[:1] == ["5"], said.stderr
 
 
 def test_the_package_tests_pass(interpreter):

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Makes a wheel of the package `continuo`, so that handlers can be tested and checked by tools in a venv:
+    scripts/wheel.py [folder of a release build]
+
+The server needs no wheel: it brings the package itself. The wheel has the library of the worker, too, which needs the
+Debian packages that the server needs, and is for Linux and CPython 3.9 and later."""
+
+import base64
+import hashlib
+import pathlib
+import re
+import sys
+import sysconfig
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+METADATA = """Metadata-Version: 2.1
+Name: continuo
+Version: {version}
+Summary: Handlers in Python for Continuo, a model server for stateful inference
+License: Apache-2.0
+Requires-Python: >=3.9
+"""
+WHEEL = """Wheel-Version: 1.0
+Generator: scripts/wheel.py
+Root-Is-Purelib: false
+Tag: {tag}
+"""
+
+
+def files_of(package):
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.suffix in (".py", ".so", ".typed"):
+            yield path.relative_to(package.parent).as_posix(), path.read_bytes()
+
+
+def main():
+    build = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "build/release")
+    package = build / "bin" / "python" / "continuo"
+    if not (package / "_worker.abi3.so").exists():
+        sys.exit(f"scripts/wheel.py: no package in {package}: build it with Python's headers (python3-dev)")
+    version = re.search(r'__version__ = "([^"]+)"', (package / "__init__.py").read_text()).group(1)
+    tag = "cp39-abi3-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
+    info = f"continuo-{version}.dist-info"
+    files = dict(files_of(package))
+    files[f"{info}/METADATA"] = METADATA.format(version=version).encode()
+    files[f"{info}/WHEEL"] = WHEEL.format(tag=tag).encode()
+    record = "".join(f"{name},sha256={digest(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
+    made = ROOT / "build" / f"continuo-{version}-{tag}.whl"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes from the same files
+            entry.external_attr = 0o644 << 16
+            wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    print(f"wheel: {made.relative_to(ROOT)}, {made.stat().st_size // 1024} kB")
+
+
+def digest(data):
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+if __name__ == "__main__":
+    main()
