@@ -7,7 +7,8 @@ set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 "Serves models that remember: the steps of each client's sequence run in order,
 batched with those of others, and state is committed to disk before an answer
 leaves. Speaks TorchServe's APIs and the KServe v2 protocol over HTTP and gRPC.
-Handlers are written in Lua or C; TorchScript models need libtorch besides.")
+Handlers are written in Python, Lua or C; Python models need Python 3.9 or later,
+TorchScript models need libtorch.")
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
