@@ -126,7 +126,7 @@ read_shape(struct cn_str in, struct cn_onnx_value *out)
     return rc;
 }
 
-/* Of a message with the tensor's type, or with that within it. */
+/* Reads a message that has the tensor's type (`tensor`), or has such a message in it. */
 static int
 read_type(struct cn_str in, bool tensor, struct cn_onnx_value *out)
 {
@@ -263,10 +263,11 @@ cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
     }
     if (rc == 0 && graph)
         return 0;
-    return cn_fail(err, CN_E_INVALID_MODEL,
-                   "%s is no ONNX file, or has more than %d inputs or outputs, or a tensor of more "
-                   "than %d dimensions",
-                   name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
+    return cn_fail(
+        err, CN_E_INVALID_MODEL,
+        "%s is not an ONNX file, or has more than %d inputs or outputs, or a tensor of more "
+        "than %d dimensions",
+        name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
 }
 
 int
@@ -279,7 +280,8 @@ cn_onnx_file_map(const char *path, struct cn_str *out, struct cn_error *err)
     if (fd < 0 || fstat(fd, &st) != 0) {
         rc = cn_fail(err, CN_E_NOT_FOUND, "%s: %s", path, strerror(errno));
     } else if (!S_ISREG(st.st_mode) || st.st_size == 0) {
-        rc = cn_fail(err, CN_E_INVALID_MODEL, "%s is no ONNX file: it is empty, or no file", path);
+        rc = cn_fail(err, CN_E_INVALID_MODEL, "%s is not an ONNX file: it is empty, or not a file",
+                     path);
     } else {
         at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at == MAP_FAILED)

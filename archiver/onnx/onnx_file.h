@@ -39,12 +39,12 @@ struct cn_onnx_file {
     uint32_t n_weights;
 };
 
-/* `name` is used in messages. CN_E_INVALID_MODEL: the bytes are no ONNX file. */
+/* `name` is used in messages. CN_E_INVALID_MODEL: the bytes are not an ONNX file. */
 int cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
                       struct cn_onnx_file *out, struct cn_error *err);
 
 /* Maps the file, since its weights, which nobody looks at, may take gigabytes. CN_E_NOT_FOUND;
- * CN_E_INVALID_MODEL: it is empty, or no file. */
+ * CN_E_INVALID_MODEL: it is empty, or not a file. */
 int cn_onnx_file_map(const char *path, struct cn_str *out, struct cn_error *err);
 void cn_onnx_file_unmap(struct cn_str bytes);
 

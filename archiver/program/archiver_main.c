@@ -1,5 +1,5 @@
-/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify and suggest;
- * or the flags of torch-model-archiver. */
+/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify and
+ * suggest; or the flags of torch-model-archiver. */
 #include <stdio.h>
 #include <string.h>
 

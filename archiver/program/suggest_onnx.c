@@ -1,5 +1,5 @@
-/* archiver/program/suggest_onnx.c - the command suggest: the YAML of an ONNX file, as far as it can be
- * guessed. Archiver only. */
+/* archiver/program/suggest_onnx.c - the command suggest: guesses the YAML of an ONNX file. Archiver
+ * only. */
 #include <stdio.h>
 
 #include "archiver/onnx/onnx_suggest.h"

@@ -431,6 +431,6 @@ def test_the_suggested_yaml_of_caches_and_numbers(tmp_path):
 
 def test_what_is_no_onnx_file_is_refused(tmp_path):
     (tmp_path / "noise.onnx").write_bytes(b"\x3a\xff\xff\xff\xff\x0f noise")
-    for name, told_ in (("noise.onnx", "is no ONNX file"), ("nowhere.onnx", "No such file or directory")):
+    for name, told_ in (("noise.onnx", "is not an ONNX file"), ("nowhere.onnx", "No such file or directory")):
         ran = archiver("suggest", tmp_path / name, check=False)
         assert ran.returncode == 1 and told_ in ran.stderr, ran.stderr
