@@ -170,10 +170,15 @@ def by_member(parts):
     if not isinstance(value, (dict, list)):
         return parts
     del parts["body"]
-    parts["json layout"] = ("two blanks and a newline"
-                            if text == json.dumps(value, indent=2, ensure_ascii=False) + "\n" else text)
+    usual = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    parts["json layout"] = "two blanks and a newline" if no_floats(text) == no_floats(usual) else text
     add_members(parts, "json ", value)
     return parts
+
+
+def no_floats(text):
+    """A float may be printed with more digits than it needs."""
+    return re.sub(r"-?\d+\.\d+(e[-+]?\d+)?", "0.0", text)
 
 
 def add_members(parts, name, value):
