@@ -37,7 +37,7 @@ class Countdown:
         return list(range(total, 0, -1)) if number % 2 and total > 0 else [total]
 
     def criterion(self, request_id, first):
-        """Tells whether the stream ends with this number; None: the answer is no stream."""
+        """Tells whether the stream ends with this number; None: the answer does not stream."""
         def ends(result):
             if self.left[request_id]:
                 return False
