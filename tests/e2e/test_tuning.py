@@ -1,6 +1,7 @@
 """Every performance mechanism can be switched off, and nobody sees it in an answer.
 
-CONTINUO_TEST_TUNING=none runs all other end-to-end tests with these mechanisms off.
+CONTINUO_TEST_TUNING=none,journal runs all other end-to-end tests with the other mechanisms off. Without the journal,
+the tests of the journal itself have nothing to test.
 """
 
 import json
