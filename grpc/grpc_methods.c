@@ -52,7 +52,8 @@
 
 #define INFERENCE "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
 
-/* The v2 protocol, and TorchServe's part of it, which has the same messages. */
+/* The v2 protocol's service, and the service under which TorchServe offers a part of it with the
+ * same messages. */
 #define V2 "/inference.GRPCInferenceService/"
 #define OPEN "/org.pytorch.serve.grpc.openinference.GRPCInferenceService/"
 /* The group of requests for which an option may require a header; 0: no group. */
@@ -238,7 +239,7 @@ read_identity(const struct cn_server_config *config, struct cn_arena *arena,
         rc = read_pem(config->private_key_file, arena, &out->key, err);
     if (!rc && config->grpc_client_ca)
         rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
-    /* gRPC itself would keep the old certificates and report no error. */
+    /* Without this check, gRPC would keep the old certificates and report no error. */
     if (!rc && config->grpc_client_ca &&
         !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
                 CN_STR("CERTIFICATE-----").len))

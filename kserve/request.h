@@ -41,7 +41,7 @@ struct cn_v2_output {
     struct cn_str name;
     bool binary;
     struct cn_v2_window window;
-    uint64_t classes; /* how many of its largest values are wanted (classify.h); 0: the tensor */
+    uint64_t classes; /* how many of its largest values to send (classify.h); 0: all of it */
 };
 
 struct cn_v2_request {
@@ -84,7 +84,7 @@ int cn_v2_read(struct cn_str body, size_t json_len, const char *model,
 int cn_v2_read_json_length(struct cn_str header, size_t body_len, size_t *out,
                            struct cn_error *err);
 
-/* Checks that these are the tensors that the model takes. Sets `batch`. */
+/* Checks that the request has the tensors that the model takes. Sets `batch`. */
 int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const char *model,
                 struct cn_arena *arena, struct cn_error *err);
 

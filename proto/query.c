@@ -1,8 +1,8 @@
 /* proto/query.c - the frames QUERY and RESULT. Any thread. The conventions are those of frame.c.
  *
  * All three operations share one layout, in which the fields that an operation does not use are
- * zero or empty. query_fits holds each operation to that, so that the worker can trust what it
- * gets.
+ * zero or empty. query_fits() refuses a query that sets other fields, so the worker need not check
+ * them.
  */
 #include "proto/query.h"
 

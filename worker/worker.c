@@ -4,8 +4,9 @@
  * After start.c has loaded the model, cn_worker_turn is called until the server sends STOP or is
  * gone. Each turn does four things: it reads all frames that the socket holds, waiting only if
  * there is nothing to do; it runs one batch of the waiting rows, or one CLOSE or QUERY if that is
- * first; it lets the store and the sweep go on a little; and it does what its timers ask for
- * (tick). Frames are read before each batch, so that rows that came meanwhile join it.
+ * first; it does a small part of what the store and the sweep have to do; and it does what its
+ * timers ask for (tick). Frames are read before each batch, so that rows that came meanwhile join
+ * it.
  *
  * A worker never decides to end by itself. If the server is gone, nobody can get an answer any
  * more, so it ends without finishing its batch's output; what was committed is in the store. After
@@ -237,7 +238,8 @@ run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
                worker->load.model_name, closed.count - closed.done,
                cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
-    /* The server waits for this CLOSED; steps that come next meet what the store holds. */
+    /* The server waits for this CLOSED before it sends later steps of these sequences. They find in
+     * the store what this call has left there. */
     cn_frame_put_closed(&worker->channel.out, &closed);
     cn_worker_release(worker, pending);
     worker->stats_due = true;

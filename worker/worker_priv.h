@@ -86,7 +86,7 @@ struct cn_stream {
     struct cn_worker *worker;
     struct cn_pending *pending;
     struct cn_list all;    /* worker->streams.all */
-    struct cn_timer timer; /* its rest, or its time, is over */
+    struct cn_timer timer; /* fires when its rest or its time limit is over */
     struct cn_slot slot;   /* while it is in no batch: the slot with which it left the last one */
     struct cn_reply batch_reply; /* while it is in a batch: the reply that its slot had before */
     bool told;                   /* the server knows that it streams */
@@ -164,8 +164,8 @@ struct cn_worker {
 
 /* worker.c */
 /* Opens a worker on the server's socket `fd`: waits for LOAD, opens the model and the store, sends
- * LOADED. Returns 0, also when the server is gone (channel.eof), or an error. Call _close in each
- * case. cn_worker_run says what `find` and `title` are. */
+ * LOADED. Returns 0, also when the server is gone (channel.eof), or an error. In all cases call
+ * cn_worker_close afterwards. `find` and `title` are those of cn_worker_run. */
 int cn_worker_open(struct cn_worker *worker, int fd, cn_runtime_find_fn find, char *title,
                    struct cn_error *err);
 /* One turn of the worker's loop: takes frames, for which it waits up to max_wait_ms if there is
@@ -178,8 +178,8 @@ void cn_worker_close(struct cn_worker *worker);
 /* start.c */
 /* Waits for LOAD and opens the model and the store. Returns 0, also when the server is gone
  * (channel.eof), or an error. The error has been sent to the server if the model or the store does
- * not open. In a zygote the call returns when the server is gone, and it returns in each worker
- * that is forked, when that is ready. */
+ * not open. In a zygote the call returns when the server is gone. It also returns in each worker
+ * that the zygote forks, once that worker is ready. */
 int cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
                     struct cn_error *err);
 /* Sends LOADED at once. `code` 0: `message` is the runtime's description of itself. */
@@ -187,8 +187,8 @@ int cn_worker_send_loaded(struct cn_worker *worker, int code, const char *messag
                           struct cn_error *err);
 
 /* zygote.c */
-/* Forks workers until the server is gone, and returns 0 then, or an error. Returns 1 in each of the
- * workers, which has a channel of its own. `title` is that of cn_worker_run. */
+/* Forks workers until the server is gone, and then returns 0, or an error. It returns 1 in each
+ * forked worker, which has a channel of its own. `title` is that of cn_worker_run. */
 int cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err);
 
 /* execute.c */
@@ -215,7 +215,8 @@ void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
 /* Drops all streams. Call it before the runtime is closed. The timer wheel stays, because handlers
  * have timers in it. */
 void cn_streams_fini(struct cn_worker *worker);
-/* Ends the rest of a row, because its handler has more to send; struct cn_runtime's `wake`. */
+/* Ends the rest of a row, because its handler has more to send. This is the function `wake` of
+ * struct cn_runtime. */
 void cn_stream_wake(void *worker, uint64_t job_id);
 uint32_t cn_streams_count(const struct cn_streams *streams);
 void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
@@ -223,7 +224,7 @@ void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
 bool cn_stream_cancel(struct cn_worker *worker, const struct cn_cancel *cancel);
 /* A sequence with a running stream is not idle. This writes the present time into the records of
  * such sequences, once in CN_STREAM_TOUCH_MS. */
-#define CN_STREAM_TOUCH_MS 20000 /* the sweep is a minute late */
+#define CN_STREAM_TOUCH_MS 20000 /* less than the minute by which the sweep is late */
 void cn_streams_touch(struct cn_worker *worker);
 /* Notifies the streams of this sequence, except for one, that they must end. It looks at all
  * streams, but is called rarely. */
@@ -241,12 +242,12 @@ void cn_batch_drop_failed(struct cn_worker *worker);
 void cn_stream_sent(struct cn_slot *slot, struct cn_str piece);
 /* Takes a slot that yielded out of the batch; its row waits for its next turn. */
 void cn_stream_park(struct cn_worker *worker, struct cn_slot *slot);
-/* Frees the stream of a slot whose row is answered; the slot is as any other then. */
+/* Frees the stream of a slot whose row is answered. The slot is then like any other. */
 void cn_stream_end(struct cn_worker *worker, struct cn_slot *slot);
 
 /* resolve.c */
-/* Looks up what each row of the batch meets: a state, a stored answer, a tombstone. After it, each
- * slot will be run, or has an error or an answer. */
+/* Looks up what the store holds for each row of the batch: a state, a stored answer or a tombstone.
+ * Afterwards each slot is ready to run, or has an error or an answer. */
 void cn_batch_resolve(struct cn_worker *worker);
 /* Looks up one slot anew, after its run has failed and nothing of it was kept. */
 void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);

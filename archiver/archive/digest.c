@@ -1,4 +1,5 @@
-/* archiver/archive/digest.c - the only file that includes sodium.h here. Any thread. */
+/* archiver/archive/digest.c - SHA-256 of a file, read block by block. No other file of the
+ * archiver includes sodium.h. Any thread. */
 #include "archiver/archive/digest.h"
 
 #include <errno.h>

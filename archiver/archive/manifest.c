@@ -17,13 +17,14 @@
 #include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
 
-/* A manifest with 10,000 files of long names stays below; more is an attack. */
+/* A manifest of 10,000 files with long names is smaller; a larger one is taken for an attack. */
 #define JSON_MAX (16u << 20)
 #define FILES_MAX 100000
 
 static const char *const runtimes[] = {"lua", "c", "torch", "onnx", "python", "python3", "LSP"};
 
-/* Copies the string at `key`, if any. Empty where `allow_empty` is false: an error. */
+/* Copies the string at `key`, if there is one. An empty string is an error, and so is a path
+ * (`is_path`) that is not in its plain form. */
 static int
 take_string(const char *name, const json_t *object, const char *prefix, const char *key, char **out,
             bool is_path, struct cn_error *err)
@@ -268,7 +269,7 @@ cn_manifest_fini(struct cn_manifest *manifest)
 
 /* Which runtime is needed? The manifest's `runtime` is not reliable: torch-model-archiver writes
  * "python" by default. So a handler's suffix counts more, and a model without a handler is
- * TorchScript. */
+ * ONNX or TorchScript, by the suffix of its serialized file. */
 const char *
 cn_manifest_runtime(const struct cn_manifest *manifest)
 {

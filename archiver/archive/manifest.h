@@ -17,7 +17,7 @@ struct cn_manifest_file {
     char *path, *sha256; /* 64 hex digits */
 };
 
-/* Strings are the manifest's own; NULL where the archive has no such key. */
+/* The strings belong to this struct. NULL means that the manifest does not have the key. */
 struct cn_manifest {
     char *created_on, *runtime, *archiver_version;
     char *python; /* which versions of Python the handler needs: ">=3.9,<3.14" */
@@ -30,17 +30,18 @@ struct cn_manifest {
 /* "MAR-INF/MANIFEST.json" */
 #define CN_MANIFEST_PATH "MAR-INF/MANIFEST.json"
 
-/* `name` stands in messages. CN_E_INVALID_MODEL with the key and why: not JSON, a wrong type, an
- * unknown runtime, an empty name, a path that leads out of the archive. */
+/* Reads the manifest's text. `name` is the archive's name for error messages. Returns
+ * CN_E_INVALID_MODEL, and a message that names the key, if the text is not JSON, a value has a
+ * wrong type, the runtime is unknown, a name is empty, or a path leads out of the archive. */
 int cn_manifest_parse(const char *name, struct cn_str json, struct cn_manifest *out,
                       struct cn_error *err);
-/* Two-space indented JSON, keys in TorchServe's order. */
+/* Appends the manifest as JSON, indented by two spaces, with the keys in TorchServe's order. */
 void cn_manifest_print(const struct cn_manifest *manifest, struct cn_buf *out);
 void cn_manifest_fini(struct cn_manifest *manifest);
 
-/* The runtime that the model needs: "torch" for a serialized file without handler, "lua" for *.lua,
- * "c" for *.so (but "LSP" where the manifest says so); otherwise what the manifest says, or
- * "python". */
+/* Returns the runtime that the model needs. Without a handler it is "onnx" or "torch", by the
+ * suffix of the serialized file. A handler *.lua needs "lua". A handler *.so needs "c", unless the
+ * manifest says "LSP". Otherwise it is what the manifest says, or "python" if it says nothing. */
 const char *cn_manifest_runtime(const struct cn_manifest *manifest);
 
 #endif

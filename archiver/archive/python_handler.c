@@ -30,7 +30,8 @@ cn_python_handler_file(const char *handler, char *out, size_t cap)
     return n >= 0 && (size_t)n < cap;
 }
 
-/* Passes over one "3.11" or "3.11.*" and returns what follows; NULL: there is none. */
+/* Skips a version, "3.11" or "3.11.*", and returns what follows it. Returns NULL if the text does
+ * not begin with a version. */
 static const char *
 pass_version(const char *c)
 {

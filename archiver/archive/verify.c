@@ -2,10 +2,10 @@
  * or the archiver program.
  *
  * There are three checks. Files that the manifest names (handler, model, YAML) must be there. If
- * the manifest has digests, each listed file must have its own. And if `exact` is set, there must
- * be no file that is not listed: otherwise a file could be added to an archive, such as a Lua
- * module that shadows one of the model's, without a digest that fails. A folder in the model store
- * that somebody edits by hand is checked without `exact`. */
+ * the manifest lists digests, each listed file must match its digest. And if `exact` is set, there
+ * must be no file that is not listed. Otherwise somebody could add a file to an archive, for
+ * example a Lua module that is loaded in place of the model's own, and no digest would show it. A
+ * folder in the model store that somebody edits by hand is checked without `exact`. */
 #include "archiver/archive/verify.h"
 
 #include <dirent.h>
@@ -171,8 +171,9 @@ compare_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Looks for files that are not listed, in this folder and those below it. `known` is sorted. The
- * depth is bounded by what unpacking allows. `relative` "" is the root. */
+/* Looks for files that are not listed, in this folder and those below it. `known` is the sorted
+ * list of files that may be there. `relative` is this folder's path; "" is the model's folder
+ * itself. Unpacking bounds the depth of folders. */
 static int
 check_no_more(const char *name, const char *dir, const char *relative, const char **known,
               size_t n_known, struct cn_error *err)

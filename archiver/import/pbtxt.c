@@ -51,7 +51,7 @@ is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Skips spaces, newlines and comments. Returns the character that comes then; '\0' at the end. */
+/* Skips spaces, newlines and comments. Returns the next character, or '\0' at the end. */
 static char
 skip(struct parser *p)
 {
@@ -109,7 +109,7 @@ read_escape(struct parser *p)
     return cn_buf_append(&p->text, &byte, 1);
 }
 
-/* Pieces one behind the other are one string. */
+/* Reads a string. Quoted pieces that follow each other are joined into one string. */
 static int
 read_string(struct parser *p, struct cn_pbtxt *field)
 {
@@ -220,7 +220,7 @@ read_message(struct parser *p, struct cn_pbtxt *field)
     return rc;
 }
 
-/* One value. */
+/* Reads one value. */
 static int
 read_value(struct parser *p, struct cn_str name, struct cn_pbtxt **out)
 {
@@ -247,7 +247,8 @@ read_value(struct parser *p, struct cn_str name, struct cn_pbtxt **out)
     return fail(p, "expected a value: a string, a number, a word or a message");
 }
 
-/* [a, b]: a field each. `*tail`: where the next one is hung in. */
+/* Reads a list such as [a, b], and makes a field of each element. `*tail` is the pointer that the
+ * next field is stored in. */
 static int
 read_list(struct parser *p, struct cn_str name, struct cn_pbtxt ***tail)
 {
@@ -301,7 +302,8 @@ read_field(struct parser *p, struct cn_pbtxt ***tail)
     return 0;
 }
 
-/* `closer`: of the message; '\0': the document's end. */
+/* Reads fields until `closer`, the character that ends the message. '\0' means that the end of the
+ * document ends it. */
 static int
 parse_fields(struct parser *p, char closer, struct cn_pbtxt *message)
 {

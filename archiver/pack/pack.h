@@ -1,8 +1,9 @@
 /* archiver/pack/pack.h - makes a model archive. Call it in a program with one thread only: writing
  * a zip changes the environment variable TZ.
  *
- * The same input gives the same bytes: entries sorted by name, times fixed to 1980-01-01 UTC, mode
- * 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else 1980 too.
+ * The same input always gives the same bytes: entries are sorted by name, and each has the time
+ * 1980-01-01 UTC, the mode 0644 and the owner 0. createdOn comes from SOURCE_DATE_EPOCH; without
+ * that variable it is 1980, too.
  */
 #ifndef CN_ARCHIVER_PACK_PACK_H
 #define CN_ARCHIVER_PACK_PACK_H
@@ -20,7 +21,7 @@ enum cn_pack_format {
     CN_PACK_FOLDER     /* folder <name> */
 };
 
-/* The strings are borrowed. NULL: not given. */
+/* The strings are borrowed. NULL means that the value was not given. */
 struct cn_pack_spec {
     const char *model_name, *version; /* required */
     const char *handler;              /* required, except for TorchScript */
@@ -42,8 +43,9 @@ struct cn_pack_result {
 /* Is the serialized file a TorchScript or ONNX model that is to run by itself? */
 bool cn_pack_is_model(const struct cn_pack_spec *spec);
 
-/* Checks the model YAML too (warnings go to `warn`). CN_E_CONFIG, CN_E_BAD_REQUEST, CN_E_CONFLICT
- * (exists already, no force), CN_E_NOT_FOUND, CN_E_IO. On failure no archive is left. */
+/* Makes the archive, and checks the model's YAML before (warnings go to `warn`). Returns
+ * CN_E_CONFIG, CN_E_BAD_REQUEST, CN_E_CONFLICT (the archive exists and `force` is not set),
+ * CN_E_NOT_FOUND or CN_E_IO. After a failure no archive is left. */
 int cn_pack(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
             struct cn_pack_result *result, struct cn_error *err);
 

@@ -31,7 +31,8 @@
 
 typedef int (*sink_fn)(void *ctx, const char *bytes, size_t len, struct cn_error *err);
 
-/* Reads `file` whole into `sink`; an error when its size isn't what it was. */
+/* Passes the whole content of `file` to `sink`. Fails if its size has changed since it was
+ * hashed. */
 static int
 stream_file(const struct cn_pack_file *file, sink_fn sink, void *ctx, struct cn_error *err)
 {
@@ -199,7 +200,8 @@ create_in(const char *dir, const char *name, int *fd, struct cn_error *err)
     return rc;
 }
 
-/* Source and target may be one file where the model is packed over itself: it must not be cut. */
+/* Are source and target the same file, because a model is packed into its own folder? Then the file
+ * must not be opened for writing, which would empty it. */
 static bool
 is_same(const char *dir, const struct cn_pack_file *file)
 {

@@ -166,7 +166,8 @@ warn_at(const struct walk *walk, unsigned line, unsigned column, const char *fmt
     walk->warn(walk->ctx, text);
 }
 
-/* What the document has instead, for messages: "the word \"x\"", "a list", 5. */
+/* Describes for an error message what the document has in place of a valid value: "the word
+ * \"x\"", "a list", 5. */
 static const char *
 found(const struct cn_yaml *value, char out[CN_YAML_SHOWN_MAX + 32])
 {
@@ -429,8 +430,8 @@ default_of(const char *path)
     return rows[i].default_value;
 }
 
-/* These rules concern several settings, which come from different sources, so they are checked when
- * all have been applied. */
+/* Each of these rules concerns several settings, which may come from different sources. So the
+ * rules are checked when all sources have been applied. */
 int
 cn_model_config_check(const struct cn_model_config *config, struct cn_error *err)
 {
@@ -439,8 +440,8 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
                        "; raise it or leave it out",
                        config->max_workers, config->min_workers);
-    /* A default of state.maxBytes is not compared: a state that does not fit into the store is
-     * refused when it comes. */
+    /* If state.maxBytes has its default, it is not compared: the user has asked for nothing that
+     * contradicts the store's size. A state that does not fit is refused when it comes. */
     if (config->store_max_bytes < config->state_max_bytes &&
         config->state_max_bytes != default_of("state.maxBytes"))
         return cn_fail(err, CN_E_CONFIG,

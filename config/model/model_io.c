@@ -1,9 +1,9 @@
 /* config/model/model_io.c - reads a typed model's inputs and outputs from its YAML. Any thread.
  *
  * Each setting has several names: ours, and those of Triton's configuration in either spelling. A
- * list of names (input_keys and so on) says which, and the first one that is there counts. Names
- * and shapes are copied into the arena of the struct cn_model_io, so the document can be freed
- * afterwards.
+ * list such as input_keys holds the names of one setting, and the first of them that the YAML has
+ * counts. Names and shapes are copied into the arena of the struct cn_model_io, so the document can
+ * be freed afterwards.
  *
  * A struct cn_model_io is shared: the model version has a reference, and so has each request that
  * may still need it after the version is gone. It is never changed after parsing, so no lock is
@@ -43,7 +43,8 @@ cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const ch
     return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
-/* A number is accepted as a name, too, as it is written. */
+/* Reads the name of a tensor. YAML may take it for a number; then the name is the text as
+ * written. */
 int
 cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
                 const struct cn_yaml *name, const char *list, struct cn_str *out)
@@ -94,7 +95,7 @@ cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, in
     *rank = 0;
     if (!dims && is_protobufs(item))
         return 0;
-    /* One dimension is left for the batch. */
+    /* The YAML leaves out the batch dimension, so it may list one size less than a tensor has. */
     if (!dims || dims->kind != CN_YAML_LIST || dims->n_items > CN_TENSOR_RANK_MAX - 1)
         return cn_io_refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");
     for (uint32_t i = 0; i < dims->n_items; i++) {

@@ -1,5 +1,5 @@
-/* handlers/lua/lua_item.c - what a step, a batch and an open request do alike with an item: its
- * state before the call, and its state or its failure after the call. Worker's thread.
+/* handlers/lua/lua_item.c - what steps, batches and open requests have in common: how an item gets
+ * its state before a call, and what becomes of its state or failure after it. Worker's thread.
  *
  * A live state is a table in rt->states, and item->state is its reference there. A call gets the
  * table with its request. Afterwards the request's table takes that place, since the handler may
@@ -9,9 +9,10 @@
  */
 #include "handlers/lua/lua_priv.h"
 
-/* One table as the state of two sequences would mix them, and come apart in the store. The usual
- * mistake gives the same one to each that is new, so it is the newest one's. The state is at the
- * top. */
+/* Fails if init() returned the table that the newest sequence has as its state. Two sequences with
+ * one table would change each other's state until each is read from the store again. The usual
+ * mistake is an init() that returns the same table each time, so comparing with the newest one
+ * finds it. The state is at the top of the stack. */
 static void
 check_own_state(lua_State *L)
 {
@@ -89,7 +90,7 @@ cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
 {
     if (rc == LUA_OK && !rt->expired)
         return false;
-    if (rc == LUA_OK) /* the handler caught the error of the time limit and came to its end */
+    if (rc == LUA_OK) /* the handler caught the error that the time limit raised, and returned */
         lua_pushnil(rt->L);
     cn_lua_fail_reply(rt->L, rc, &item->reply);
     return true;

@@ -2,8 +2,9 @@
  *
  * There is one thread, and two loops in it. The worker's is the outer one: it waits for frames and,
  * once the handler uses asyncio, also for the descriptor of the asyncio loop's selector
- * (rt->base.event_fd). When that has events, when a timer of the asyncio loop is due or when
- * something in it can go on, it gets a turn between two batches, which waits for nothing.
+ * (rt->base.event_fd). The asyncio loop gets a turn between two batches when the selector has
+ * events, when one of the asyncio loop's timers is due, or when a task in it can go on. Such a turn
+ * runs what is ready and never waits.
  */
 #include <poll.h>
 
@@ -31,14 +32,15 @@ cn_py_loop_turn(struct py_rt *rt)
     PyObject *wait = PyObject_CallFunctionObjArgs(rt->turn, NULL);
     const long wait_ms = wait ? PyLong_AsLong(wait) : 0;
 
-    /* An exception is one like SystemExit, which also is the result of the task that raised it. */
+    /* Exceptions are dropped here. Only those like SystemExit leave the asyncio loop, and the task
+     * that raised one has it as its result. */
     Py_XDECREF(wait);
     PyErr_Clear();
     rt->loop_due = wait_ms == 0;
     if (!rt->base.wheel) /* the model is still loading */
         return;
-    /* A timer that is due at once, because it is polled, is set to now: the worker then does not
-     * sleep. */
+    /* If the asyncio loop has more to do at once (wait_ms is 0), the timer is set to now, so that
+     * the worker does not sleep before the next turn. */
     cn_timer_set(rt->base.wheel, &rt->loop_timer,
                  wait_ms < 0 ? CN_NEVER : cn_now_ms() + (uint64_t)wait_ms);
 }
