@@ -4,7 +4,7 @@
 
 #include "handlers/runtime.h"
 
-/* Finds a runtime by its name; NULL: there is none. It is cn_runtime_find or a test's own. */
+/* Returns the runtime of this name, or NULL. The function is cn_runtime_find, or a test's own. */
 typedef const struct cn_runtime_ops *(*cn_runtime_find_fn)(const char *name);
 
 /* Serves the stream socket `fd`, which it takes, until the server sends STOP or is gone. Returns
@@ -19,7 +19,8 @@ int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
  * when the disk is too full to check. */
 int cn_worker_check_store(const char *dir, bool mend);
 /* Accepts the loss of records in a damaged store, so that it can be used again. Returns 0,
- * CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when that failed, or 1 when the store cannot be opened. */
+ * CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when the loss could not be accepted, or 1 when the store
+ * cannot be opened. */
 int cn_worker_accept_store(const char *dir);
 
 #endif

@@ -1,11 +1,11 @@
-/* archiver/import/import.c - a model of a Triton repository becomes archives. Archiver only.
+/* archiver/import/import.c - makes archives of a model in a Triton repository. Archiver only.
  *
  *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
  *
  * Each version that the configuration's version_policy chooses is packed: its files, initial_state,
  * and the configuration as YAML. So one folder may become several archives, named after model and
- * version. The model itself is not converted: Triton's backends are not there, so a handler for Lua
- * or C must be in the folder or be given with --handler, unless the model is one that needs none.
+ * version. The model itself is not converted, and Triton's backends are not available. So a handler
+ * for Lua or C must be in the folder or be given with --handler, unless the model needs none.
  *
  * Settings that could not be carried over are reported one by one; the caller prints them. */
 #include "archiver/import/import.h"
@@ -72,7 +72,7 @@ read_config(struct import *import)
                           (struct cn_pbtxt **)&import->config, import->err);
 }
 
-/* A text field; NULL: it is not there, or empty. */
+/* Returns the text of a field, or NULL if it is not there or empty. */
 static const char *
 text_of(const struct cn_pbtxt *config, const char *name)
 {
@@ -96,7 +96,7 @@ on_lost(void *ctx, const char *path, unsigned line, const char *note)
     cn_free(text);
 }
 
-/* The YAML must be one that the server takes, tensors too. */
+/* Makes the YAML, and checks that the server would accept it, with its tensors. */
 static int
 make_yaml(struct import *import)
 {
@@ -167,7 +167,8 @@ is_listed(const struct cn_pbtxt *specific, uint64_t version)
     return false;
 }
 
-/* version_policy: all, specific { versions }, latest { num_versions }; without one the last. */
+/* Keeps the versions that version_policy chooses: all, specific { versions } or
+ * latest { num_versions }. Without a policy, only the last version is kept. */
 static void
 choose_versions(struct import *import)
 {
@@ -192,7 +193,8 @@ choose_versions(struct import *import)
 
 /* --- packing --- */
 
-/* The file of that name in the version's folder; NULL: there is none. To be freed. */
+/* Returns the path of the file in the version's folder, which the caller frees, or NULL if there is
+ * no such file. */
 static char *
 file_in(const char *folder, const char *name)
 {
@@ -204,8 +206,9 @@ file_in(const char *folder, const char *name)
     return NULL;
 }
 
-/* Which file is the handler: the one given; for a backend that is one of our runtimes the one that
- * the configuration names; else handler.lua or handler.so in the version's folder. To be freed. */
+/* Returns the path of the handler, which the caller frees. It is the one given with --handler. If
+ * there is none and the backend is one of our runtimes, it is the file that the configuration
+ * names. Otherwise it is handler.lua or handler.so in the version's folder. */
 static char *
 find_handler(const struct import *import, const char *folder)
 {
@@ -244,7 +247,8 @@ find_handler(const struct import *import, const char *folder)
     return path;
 }
 
-/* Links to what goes into the archive beside the handler and the YAML; the packer follows them. */
+/* Makes links to the files that go into the archive beside the handler and the YAML. The packer
+ * follows them. */
 static int
 stage(const struct import *import, const char *folder, const char *handler, const char *staging)
 {
@@ -301,8 +305,8 @@ write_yaml(const struct import *import, const char *path)
     return 0;
 }
 
-/* Several versions of one model: NAME-VERSION, so that one does not lie over the other.
- * cn_free(). */
+/* Returns the archive's name, which the caller frees with cn_free(). If there are several versions,
+ * it is NAME-VERSION, so that their archives do not overwrite each other. */
 static char *
 file_name(const struct import *import, const char *version, bool is_last)
 {
@@ -315,7 +319,7 @@ file_name(const struct import *import, const char *version, bool is_last)
     return cn_buf_take(&name, NULL);
 }
 
-/* `home`: a folder of our own, with room for the YAML and the links. */
+/* Packs a version. `home` is a folder of our own in which the YAML and the links are made. */
 static int
 pack_staged(struct import *import, const char *version, bool is_last, const char *handler,
             const char *home)

@@ -1,4 +1,5 @@
-/* archiver/import/import_yaml.h - a Triton model configuration as a model's YAML. Archiver only. */
+/* archiver/import/import_yaml.h - writes a Triton model configuration as a model's YAML. Archiver
+ * only. */
 #ifndef CN_ARCHIVER_IMPORT_IMPORT_YAML_H
 #define CN_ARCHIVER_IMPORT_IMPORT_YAML_H
 
@@ -8,8 +9,8 @@
 /* Called for each field that is not carried over: its path, its line, and what that means. */
 typedef void (*cn_import_lost_fn)(void *ctx, const char *path, unsigned line, const char *note);
 
-/* Appends the YAML. `config`: a whole document. CN_E_INVALID_MODEL with `name` and line where a
- * field is of another kind than it must be. */
+/* Appends the YAML. `config` is a whole document. Returns CN_E_INVALID_MODEL if a field does not
+ * have the kind of value that it must have; the message has `name` and the line. */
 int cn_import_yaml(const char *name, const struct cn_pbtxt *config, struct cn_buf *out,
                    cn_import_lost_fn lost, void *ctx, struct cn_error *err);
 

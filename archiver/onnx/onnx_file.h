@@ -1,8 +1,8 @@
 /* archiver/onnx/onnx_file.h - what an ONNX file declares: its inputs and outputs, and the files
  * that have its weights. Archiver only.
  *
- * The file is a protobuf message whose weights may take gigabytes, so it is walked through as it
- * lies, and only names and shapes are kept. The numbers of fields are those of onnx.proto.
+ * The file is a protobuf message whose weights may take gigabytes, so it is read where it is
+ * mapped, and only names and shapes are kept. The numbers of fields are those of onnx.proto.
  */
 #ifndef CN_ARCHIVER_ONNX_ONNX_FILE_H
 #define CN_ARCHIVER_ONNX_ONNX_FILE_H
@@ -39,12 +39,13 @@ struct cn_onnx_file {
     uint32_t n_weights;
 };
 
-/* `name` is used in messages. CN_E_INVALID_MODEL: the bytes are not an ONNX file. */
+/* Reads the file's declarations. `name` is used in error messages. Returns CN_E_INVALID_MODEL if
+ * the bytes are not an ONNX file. */
 int cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
                       struct cn_onnx_file *out, struct cn_error *err);
 
-/* Maps the file, since its weights, which nobody looks at, may take gigabytes. CN_E_NOT_FOUND;
- * CN_E_INVALID_MODEL: it is empty, or not a file. */
+/* Maps the file into memory. It is not read, because its weights, which are not needed here, may
+ * take gigabytes. Returns CN_E_NOT_FOUND, or CN_E_INVALID_MODEL if it is empty or not a file. */
 int cn_onnx_file_map(const char *path, struct cn_str *out, struct cn_error *err);
 void cn_onnx_file_unmap(struct cn_str bytes);
 

@@ -34,7 +34,7 @@
 #include "archiver/pack/pack_write.h"
 #include "core/memory/mem.h"
 
-/* 01/01/1980: an honest time would make every archive differ. */
+/* 1 January 1980; with the real time, no two archives would be the same. */
 #define DEFAULT_EPOCH 315532800
 
 static int
@@ -81,8 +81,8 @@ check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, s
     return cn_model_config_load(&config, spec->config_file, spec->config_file, warn, ctx, err);
 }
 
-/* Is it a TorchScript model that needs no handler? Then --handler is not required. Without
- * --runtime the suffix of the model's file decides. */
+/* Is it a TorchScript or ONNX model that needs no handler? Then --handler is not required. Without
+ * --runtime, the suffix of the model's file decides. */
 bool
 cn_pack_is_model(const struct cn_pack_spec *spec)
 {
@@ -185,14 +185,15 @@ make_manifest(const struct cn_pack_spec *spec, const struct cn_pack_files *files
             cn_strdup(files->items[i].name), cn_strdup(files->items[i].sha256)};
     cn_manifest_print(&manifest, out);
     cn_manifest_fini(&manifest);
-    /* What a server would refuse must not be packed: "dir/..:f" as a handler, say. */
+    /* A manifest that a server would refuse must not be packed, such as one with the handler
+     * "dir/..:f". */
     rc = cn_manifest_parse("the manifest", cn_buf_str(out), &again, err);
     if (rc == 0)
         cn_manifest_fini(&again);
     return rc;
 }
 
-/* Makes the export folder where it is missing, with a word about it. */
+/* Makes the export folder if it is missing, and warns that it did. */
 static int
 prepare_export_path(const char *path, cn_config_warn_fn warn, void *ctx, struct cn_error *err)
 {

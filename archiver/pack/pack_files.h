@@ -17,11 +17,12 @@ struct cn_pack_files {
     uint32_t n_items, cap;
 };
 
-/* What the spec names: its files, the handler unless it is a built-in one of TorchServe, the extra
- * files with their wildcards and folders. Each is hashed. On failure `out` needs no fini. */
+/* Collects and hashes the files that the spec names: the handler, unless it is one of TorchServe's
+ * built-in ones, the model's files, and the extra files with their wildcards and folders. On
+ * failure `out` needs no fini. */
 int cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
                           struct cn_pack_files *out, struct cn_error *err);
-/* All files of a model's folder but those in MAR-INF, sorted and hashed. */
+/* Collects, sorts and hashes all files of a model's folder except those in MAR-INF. */
 int cn_pack_files_list(const char *dir, struct cn_pack_files *out, struct cn_error *err);
 void cn_pack_files_fini(struct cn_pack_files *files);
 

@@ -1,15 +1,16 @@
 /* config/model/batching.c - reads the blocks sequence_batching and dynamic_batching of a model's
  * YAML. Any thread.
  *
- * The words, defaults and messages are those that users of Triton know, since such files are often
- * taken over as they are. Keys are found in snake_case and in camelCase, because protobuf writes
- * its JSON in the latter. A key that is not known is an error and not a warning: a misspelt setting
- * of a scheduler would silently change the order or the latency of requests.
+ * Names, defaults and messages are those that users of Triton know, since Triton's configurations
+ * are often used here unchanged. Keys are found in snake_case and in camelCase, because protobuf
+ * writes its JSON in the latter. A key that is not known is an error and not a warning: a misspelt
+ * setting of a scheduler would silently change the order or the latency of requests.
  *
  * Reading has two parts. cn_batching_parse reads the block into io->batching. cn_batching_apply
  * then changes options of the model that follow from it, but only those that the YAML does not set:
  * sequences are switched on, a START is required, the batch size becomes that of the tensors, and
- * the idle time of both is the same. */
+ * the two settings of the idle time (max_sequence_idle_microseconds and our own) become the
+ * same. */
 #include "config/model/batching_priv.h"
 
 #include <inttypes.h>
@@ -306,7 +307,8 @@ read_policy(const struct cn_batching_reader *parse, const struct cn_yaml *map,
     return rc;
 }
 
-/* Reads a map from levels to policies, whose keys are numbers. */
+/* Reads priority_queue_policy, a map whose keys are priority levels and whose values are
+ * policies. */
 static int
 read_level_policies(const struct cn_batching_reader *parse, const struct cn_yaml *map)
 {
@@ -378,8 +380,8 @@ read_dynamic(const struct cn_batching_reader *parse, const struct cn_yaml *block
 
 /* --- the document --- */
 
-/* The block under either of its names. `sequenceBatching: true` is the plain option and not a
- * block. */
+/* Returns the block, which has two names. `sequenceBatching: true` is not a block but the option of
+ * that name. */
 static const struct cn_yaml *
 get_block(const struct cn_yaml *root, const char *const keys[2])
 {
@@ -398,7 +400,7 @@ is_true(const struct cn_yaml *root, const char *key)
     return value && value->kind == CN_YAML_BOOL && value->boolean;
 }
 
-/* The largest batch that a handler gets, which preferred sizes must not exceed. */
+/* Returns the size of the largest batch that a handler gets. Preferred sizes must not exceed it. */
 static uint32_t
 rows_of(const struct cn_yaml *root, const struct cn_model_io *io)
 {
@@ -413,7 +415,7 @@ bool
 cn_batching_owns(const struct cn_yaml *value)
 {
     if (cn_str_eq(value->key, cn_str_from(sequence_keys[1])))
-        return value->kind == CN_YAML_MAP; /* otherwise it is the plain option */
+        return value->kind == CN_YAML_MAP; /* true or false: the option, not a block */
     return cn_str_eq(value->key, cn_str_from(sequence_keys[0])) ||
            cn_str_eq(value->key, cn_str_from(dynamic_keys[0])) ||
            cn_str_eq(value->key, cn_str_from(dynamic_keys[1]));

@@ -51,7 +51,7 @@ set_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *value,
     return 0;
 }
 
-/* Exactly one of the three forms must be there. */
+/* The two values are given in one of three forms; exactly one of them must be there. */
 static int
 read_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *item,
              struct cn_control *control)
@@ -69,7 +69,7 @@ read_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *item,
         const struct cn_yaml *value = cn_batching_get(item, forms[i].key);
 
         if (!value || (value->kind == CN_YAML_LIST && value->n_items == 0))
-            continue; /* a configuration as it is shown has empty lists for the other two */
+            continue; /* Triton shows a configuration with empty lists for the other two */
         if (control->type != CN_DATATYPE_NONE)
             return cn_batching_invalid(
                 parse, value,
@@ -187,8 +187,8 @@ read_control(const struct cn_batching_reader *parse, const struct cn_yaml *item,
                : read_boolean(parse, list->items[0], control);
 }
 
-/* Each of the four kinds appears at most once, so room for five lets read_control see the one that
- * is too many. */
+/* There are four kinds of controls, and each may appear once. There is room for five, so that
+ * read_control can report the one that is too many. */
 int
 cn_batching_read_controls(const struct cn_batching_reader *parse, const struct cn_yaml *block)
 {

@@ -1,6 +1,6 @@
-/* grpc/kserve/grpc_service.h - what inference.GRPCInferenceService says of server and models, for
- * the tables of grpc/grpc_methods.c; those of openinference have the same messages. On the call's
- * loop.
+/* grpc/kserve/grpc_service.h - the methods of inference.GRPCInferenceService that describe the
+ * server and its models, for the tables of grpc/grpc_methods.c. Methods of TorchServe's package
+ * openinference have the same messages. On the call's loop.
  */
 #ifndef CN_GRPC_KSERVE_GRPC_SERVICE_H
 #define CN_GRPC_KSERVE_GRPC_SERVICE_H
@@ -15,7 +15,7 @@ void cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_me
 void cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
-/* openinference: also of models without declared tensors. */
+/* ModelMetadata of openinference, which also answers for models without declared tensors. */
 void cn_rpc_open_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
 #endif

@@ -5,10 +5,11 @@
 #include "core/errors/panic.h"
 #include "handlers/python/py_priv.h"
 
-/* The worker's thread as the interpreter knows it, while that thread does not hold the lock. */
+/* The interpreter's state of the worker's thread, kept here while the thread does not hold the
+ * lock. */
 static PyThreadState *resting;
 static unsigned long worker_thread;
-static bool in_child; /* of a fork that the handler has made */
+static bool in_child; /* this process is a child that the handler has forked */
 
 void
 cn_py_forked(void)
@@ -20,7 +21,7 @@ void
 cn_py_leave(void)
 {
     cn_assert(!resting);
-    if (in_child) { /* it would answer for its parent, on the same socket */
+    if (in_child) { /* the child would answer in its parent's place, on the same socket */
         fputs("a child process that the handler has forked returned from the handler's call, and "
               "was ended: let it end with os._exit(), or start programs with subprocess\n",
               stderr);

@@ -1,12 +1,12 @@
-/* handlers/torchlib/torch_message.c - what libtorch says when something fails: its cause, and all
- * of it. Worker's thread. */
+/* handlers/torchlib/torch_message.c - finds the cause in a message of libtorch, and logs the
+ * message. Worker's thread. */
 #include "handlers/torchlib/torch_message.h"
 
 #include <string.h>
 
 #include "core/log/log.h"
 
-/* Where arguments do not fit a method, the cause stands above what the method declares:
+/* If arguments do not fit a method, the cause stands above the method's declaration:
  *   forward() Expected a value of type 'Tensor' for argument 'h' but instead found type
  *   'List[Tensor]'.
  *   Position: 2

@@ -1,4 +1,5 @@
-/* handlers/torchlib/torch_message.h - what libtorch says when something fails. Worker's thread. */
+/* handlers/torchlib/torch_message.h - the messages of libtorch when something fails. Worker's
+ * thread. */
 #ifndef CN_HANDLERS_TORCHLIB_TORCH_MESSAGE_H
 #define CN_HANDLERS_TORCHLIB_TORCH_MESSAGE_H
 
@@ -6,10 +7,12 @@
 
 #include "core/text/str.h"
 
-/* The cause in a message of TorchScript: its last line (`last`) or its first one. Borrowed. */
+/* Returns the cause in a message of TorchScript, which points into the message. If arguments do not
+ * fit a method, it is the line that says so; otherwise the last line (`last`) or the first one. */
 struct cn_str cn_torch_cause(const char *message, bool last);
 
-/* The whole message into the log, for whoever wrote the model; nothing where it is empty. */
+/* Logs the message, or its last 3000 bytes, for the author of the model. Logs nothing if it is
+ * empty. */
 void cn_torch_log(const char *event, const char *model, const char *version, const char *message);
 
 #endif

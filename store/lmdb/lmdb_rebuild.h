@@ -14,10 +14,10 @@ struct cn_lmdb_rebuilt {
     bool note_lost; /* one of the notes (enum cn_lmdb_note) is lost */
 };
 
-/* Opens a new store in the empty folder options->dir and writes to it each entry that cn_lmdb_visit
- * shows of the file `fd`. A key whose value is lost is kept, with a value of no bytes. On success a
- * write transaction is open in `out`, so that the caller can add to it and commit; on failure
- * nothing is open. */
+/* Opens a new store in the empty folder options->dir, and writes to it each entry that
+ * cn_lmdb_visit finds in the damaged file `fd`. A key whose value is lost is kept, with a value of
+ * no bytes. On success a write transaction is open in `out`, so that the caller can add to it and
+ * commit; on failure nothing is open. */
 int cn_lmdb_rebuild(const struct cn_lmdb_options *options, int fd,
                     const struct cn_lmdb_report *report, struct cn_store **out,
                     struct cn_lmdb_rebuilt *rebuilt, struct cn_error *err);
