@@ -17,7 +17,8 @@
 #include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
 
-/* A manifest of 10,000 files with long names is smaller; a larger one is taken for an attack. */
+/* A manifest of FILES_MAX files with names of usual length is smaller; a larger one is taken for an
+ * attack. */
 #define JSON_MAX (16u << 20)
 #define FILES_MAX 100000
 
