@@ -41,8 +41,8 @@ read_group(const struct cn_yaml *group, const char *name, uint32_t *sum, struct 
                                                    cn_str_eq(kind->text, CN_STR("KIND_AUTO")))))
         return cn_yaml_refuse(
             name, kind, "instance_group: kind",
-            "KIND_CPU or KIND_AUTO, since instances are processes (TorchScript models go "
-            "to a GPU by deviceType)",
+            "KIND_CPU or KIND_AUTO, since instances are processes (TorchScript and ONNX "
+            "models go to a GPU by deviceType)",
             err);
     if (count && (!cn_yaml_take_integer(count, &n) || n < 0 || n > WORKERS_MAX))
         return cn_yaml_refuse(name, count, "instance_group: count", "an integer from 0 to 1024",

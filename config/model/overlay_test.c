@@ -218,8 +218,8 @@ instances_are_workers(void **state)
     drop(&both);
     is_refused(NULL, "{instance_group: [{kind: KIND_GPU}]}",
                "config:1:26: instance_group: kind: expected KIND_CPU or KIND_AUTO, since instances "
-               "are processes (TorchScript models go to a GPU by deviceType), found a string "
-               "KIND_GPU");
+               "are processes (TorchScript and ONNX models go to a GPU by deviceType), found a "
+               "string KIND_GPU");
     is_refused(
         NULL, "{instance_group: [{count: 1000}, {count: 25}]}",
         "config:1:42: instance_group: count: expected at most 1024 instances in total, found "

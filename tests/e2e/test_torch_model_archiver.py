@@ -70,7 +70,8 @@ def test_a_lua_handler_may_be_an_extra_file(server, source):
            "model-config.yaml", "--extra-files", "counter.lua", out=s.store)
     s.start()
     refused = s.register_url("counter.mar")  # TorchServe's own handler, whose package is not here
-    assert refused.status == 500 and "'base_handler'" in refused.message
+    assert (refused.status == 500 and "'base_handler'" in refused.message  # or a build that runs no Python
+            or refused.status == 400 and "built without Python" in refused.message), refused
     assert s.register_url("counter.mar", handler="counter.lua").status == 200
     assert s.client().step("counter", "a", 5).text == "5"
 
