@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -430,7 +431,8 @@ def test_a_class_with_batch_gets_all_rows_at_once(server):
     assert [a.status for a in answers] == [200, 500, 200, 200] and "only me" in answers[1].text
     assert [a.status for a in round_("x", "all", "x", "x")] == [500] * 4
     answers = round_("x", "short", "x", "x")
-    assert all("got 4 requests and returned 1 replies" in a.text for a in answers)
+    # how many were made before it gave up depends on the order in which the four arrived
+    assert all(re.search(r"got 4 requests and returned [0-3] replies", a.text) for a in answers), answers
     assert [a.text for a in round_("x", "x", "x", "x")] == ["12", "8", "12", "12"]
 
 
