@@ -4,11 +4,13 @@ import gzip
 import itertools
 import json
 import struct
+import time
 import zlib
 
 import triton_wire as wire
 from triton_models import DTYPES
 
+COUNTED_S = 0.5  # how long a request that a server has answered may stay uncounted
 FOUR = [1, 2, 3, 4]
 NOWHERE = ("nothing", "add.", ".add", "ADD", "add%20", "%61dd", "many.versions.1")
 
@@ -118,16 +120,28 @@ def counts(answer):
 
 
 def counted():
-    """What a request adds to a model's statistics."""
+    """What a request adds to a model's statistics. Triton counts a request after it has answered it,
+    so the counts are read until two readings agree and, after the request, until they have moved."""
+    def now(side, model):
+        text = wire.call(side, "GET", f"/v2/models/{model}/stats")["body.model_stats"]
+        one = json.loads(text)[0]
+        return {"inferences": one["inference_count"], "executions": one["execution_count"],
+                **{key: value["count"] for key, value in one["inference_stats"].items()}}
+
+    def settled(side, model, moved_from=None):
+        until = time.monotonic() + COUNTED_S
+        last = now(side, model)
+        while True:
+            time.sleep(0.02)
+            one = now(side, model)
+            if one == last and (one != moved_from or time.monotonic() > until):
+                return one
+            last = one
+
     def difference(side, model, ask):
-        def now():
-            text = wire.call(side, "GET", f"/v2/models/{model}/stats")["body.model_stats"]
-            one = json.loads(text)[0]
-            return {"inferences": one["inference_count"], "executions": one["execution_count"],
-                    **{key: value["count"] for key, value in one["inference_stats"].items()}}
-        before = now()
+        before = settled(side, model)
         ask(side)
-        after = now()
+        after = settled(side, model, before)
         return {key: after[key] - before[key] for key in before}
 
     asks = {"add": infer("add", wants(A, B)), "badd": infer("badd", wants(tensor("A", "INT32", [3, 4], FOUR * 3),
