@@ -125,10 +125,13 @@ cn_model_config_page(FILE *out)
 #undef CN_KEY_SECTION
 #undef CN_KEY
 #undef CN_KEY_LIST
-    fputs("\n## TorchServe's keys without effect\n\nThese keys are accepted. The server logs "
-          "a warning if the value is not TorchServe's default.\n\n| key | TorchServe's default | "
-          "what happens here |\n|---|---|---|\n",
-          out);
+    fputs(
+        "\n## TorchServe's keys without effect\n\nThese keys are accepted. They have no effect, or "
+        "only "
+        "the one that the last column names. If the value is not TorchServe's default, the server "
+        "logs a warning.\n\n| key | TorchServe's default | "
+        "what happens here |\n|---|---|---|\n",
+        out);
     for (size_t i = 0; i < sizeof(without_effect) / sizeof(without_effect[0]); i++)
         fprintf(out, "| `%s` | %s%s%s | %s |\n", without_effect[i].key,
                 without_effect[i].harmless[0] ? "`" : "", without_effect[i].harmless,
