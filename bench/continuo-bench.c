@@ -1,12 +1,13 @@
-/* bench/continuo-bench.c - load for a counter model that verifies every answer.
+/* bench/continuo-bench.c - sends load to a counter model and verifies every answer.
  *
- * N sequences over C keep-alive connections, one request in flight on each.
- * Closed loop: a connection sends its next step when the last is answered.
- * Fixed rate (--rate): step i is due at i/rate whatever the server does, and
- * its latency counts from then, so that a stall is not hidden.
- * Step k of a sequence posts a known digit; the answer must be the sum of all
- * digits so far, which also proves that no step was lost, doubled or reordered.
- * One thread. Prints one JSON line; exit 1 when anything was wrong.
+ * It steps N sequences over C keep-alive connections, with one request in flight on each. By
+ * default a connection sends its next step when the last one is answered (a closed loop). With
+ * --rate, step i is due at the time i/rate, whatever the server does, and its latency counts from
+ * then, so that a stall is not hidden.
+ *
+ * Each step posts a digit that follows from the sequence and the step. The answer must be the sum
+ * of all digits so far, which also proves that no step was lost, doubled or reordered. The program
+ * has one thread. It prints one line of JSON, and exits with 1 when anything was wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,13 +29,13 @@
 #include "bench/options.h"
 #include "core/text/number.h"
 
-#define DRAIN_US 10000000u /* for the answers that are still out at the end */
+#define DRAIN_US 10000000u /* how long to wait at the end for answers that are missing */
 #define ERRORS_SHOWN 5
 
 struct sequence {
     uint64_t sum;
     uint32_t step;
-    uint32_t retry; /* part of its id */
+    uint32_t retry; /* counts how often it began anew; part of its id */
 };
 
 struct bench {
@@ -48,7 +49,7 @@ struct bench {
     bool stopping, ending;
     uint32_t in_flight;
     uint64_t started_us, measured_us, stop_us, arrivals, next_stall_check_us;
-    uint64_t chance; /* of a xorshift generator */
+    uint64_t chance; /* the state of a xorshift generator */
     uint64_t steps, errors, mismatches, stalled, opened, ended;
 };
 
@@ -94,7 +95,7 @@ digit_of_step(uint32_t sequence, uint32_t step)
 static void
 reconnect(struct bench *b, struct connection *c)
 {
-    /* By edges: a socket that was read empty is not looked at once more by the next wait. */
+    /* Edge-triggered, so the next wait does not look again at a socket that was read empty. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = c};
 
     connection_close(c);
@@ -106,8 +107,8 @@ reconnect(struct bench *b, struct connection *c)
     }
 }
 
-/* The step may or may not have been done: the sequence cannot be verified any further, so it starts
- * anew under another id. */
+/* Gives up a sequence whose last step may or may not have been done. It cannot be verified any
+ * further, so it starts anew under another id. */
 static void
 abandon(struct bench *b, struct connection *c)
 {
@@ -129,8 +130,10 @@ next_random(struct bench *b)
     return b->chance;
 }
 
-/* Sequences belong to connections by turns, so one connection alone orders each of them. Returns
- * false when the connection has nothing (more) to do. One by chance was chosen a step ahead. */
+/* Chooses the sequence of the connection's next step. Sequence i belongs to connection i modulo the
+ * number of connections, so the steps of a sequence are always sent over one connection. A random
+ * sequence (--random) is chosen one step ahead, so that fetch_ahead() can load its memory. Returns
+ * false when the connection has nothing left to do. */
 static bool
 pick_sequence(struct bench *b, struct connection *c, uint32_t *out)
 {
@@ -148,8 +151,9 @@ pick_sequence(struct bench *b, struct connection *c, uint32_t *out)
     return true;
 }
 
-/* Among a million sequences a step's own is in no cache: asked for as soon as its turn can come, so
- * that what is measured is the server's waiting for memory and not this program's. */
+/* Prefetches the memory of the sequences whose turn comes next. Among a million sequences it is in
+ * none of the processor's caches, and the bench should measure how long the server waits for
+ * memory, not how long this program does. */
 static void
 fetch_ahead(const struct bench *b, const struct connection *c)
 {
@@ -157,7 +161,7 @@ fetch_ahead(const struct bench *b, const struct connection *c)
     __builtin_prefetch(&b->sequences[c->ahead], 1);
 }
 
-/* False: there is nothing to start. */
+/* Sends the connection's next step. Returns false if there is none. */
 static bool
 start_step(struct bench *b, struct connection *c, uint64_t due_us)
 {
@@ -273,7 +277,7 @@ on_readable(struct bench *b, struct connection *c)
     start_next(b, c);
 }
 
-/* Fixed rate: hands every arrival that is due to its connection. Returns us until the next one. */
+/* For --rate: gives every step that is due to its connection. Returns the us until the next one. */
 static uint64_t
 run_schedule(struct bench *b, uint64_t now)
 {
@@ -304,7 +308,8 @@ check_stalls(struct bench *b, uint64_t now)
     }
 }
 
-/* Turns the loop until `until_us`, or until nothing is in flight when `until_quiet`. */
+/* Runs the event loop until the time `until_us`. With `until_quiet` it returns as soon as nothing
+ * is in flight. */
 static void
 run_loop(struct bench *b, uint64_t until_us, bool until_quiet)
 {
@@ -334,7 +339,7 @@ run_loop(struct bench *b, uint64_t until_us, bool until_quiet)
     }
 }
 
-/* Each sequence gets its last step, 0, which the counter answers with the total and ends it. */
+/* Sends the digit 0 to each sequence. The counter answers with the total and ends the sequence. */
 static void
 end_sequences(struct bench *b)
 {
@@ -414,7 +419,8 @@ resolve(struct bench *b)
     freeaddrinfo(found);
 }
 
-/* What earlier runs made of the sequences; no file: nothing yet. */
+/* Reads the sums and steps that earlier runs have reached (--sums). If there is no such file yet,
+ * all sequences are new. */
 static void
 read_sums(struct bench *b)
 {
@@ -424,8 +430,10 @@ read_sums(struct bench *b)
         return;
     if (fread(b->sequences, sizeof(*b->sequences), b->opt.sequences, file) != b->opt.sequences ||
         fgetc(file) != EOF) {
-        fprintf(stderr, "continuo-bench: --sums: %s is not of %u sequences\n", b->opt.sums_file,
-                b->opt.sequences);
+        fprintf(stderr,
+                "continuo-bench: --sums: %s does not hold %u sequences; use the --sequences of the "
+                "run that wrote it\n",
+                b->opt.sums_file, b->opt.sequences);
         exit(2);
     }
     fclose(file);
@@ -480,9 +488,8 @@ connect_all(struct bench *b)
     }
 }
 
-/* On a machine that it shares with the server: an answer wakes it, but doesn't take the core from
- * the server that goes on to the next answer, as a client on a machine of its own wouldn't either.
- */
+/* Lets the server keep its core when an answer wakes this program, because both share a machine. A
+ * client on another machine would not take the server's core either. */
 static void
 be_no_bother(void)
 {

@@ -1,8 +1,9 @@
-"""A GRU of 256 units served as TorchScript, beside TorchServe and a bare Python loop, in alternated rounds; what of
-a worker's time is not the model's; and how fast forked workers come up and what they take.
+"""Measures a GRU of 256 units that is served as TorchScript. `compare` runs it in turns with TorchServe and with a bare
+Python loop, `share` shows how much of a worker's time is spent outside the model, and `workers` shows how fast forked
+workers start and how much memory they need.
 
 TorchServe has a Python handler with an LRU of states, as its stateful examples do. The same handler is also called
-in a loop as TorchServe's worker calls it, with as many rows as there are connections, without anything around it.
+in a loop, as TorchServe's worker calls it, with as many rows as there are connections and without a server.
 
 Run it with a Python that has PyTorch (docs/torch.md) and, for `compare`, TorchServe 0.12 and its archiver; Java 17.
 Prints tables in Markdown. One thread."""
@@ -62,7 +63,8 @@ state:
 
 # --- TorchServe's way: a Python handler that keeps states in an LRU ---
 
-# An idle sequence keeps one of its places, so those of a round must be gone before the next one.
+# In TorchServe an idle sequence keeps one of the 64 places (maxNumSequence), so the sequences of a round must have
+# expired before the next round.
 THEIR_IDLE_MS = 500
 THEIR_YAML = f"""minWorkers: 1
 maxWorkers: 1
@@ -127,7 +129,7 @@ def bench(url, model, *args):
 
 
 def handler_loop(script, rows, seconds):
-    """What TorchServe's worker does for a batch, without its sockets: the handler's share alone."""
+    """Steps per second of the handler alone: does for each batch what TorchServe's worker does, without its sockets."""
     space = {}
     exec(compile(HANDLER, "handler.py", "exec"), space)  # pylint: disable=exec-used
     handler = space["Handler"]()
@@ -144,7 +146,7 @@ def handler_loop(script, rows, seconds):
 
 @torch.inference_mode()
 def bare_loop(script, rows, seconds):
-    """The model alone, `rows` sequences at once whose states stay one tensor: what no server can reach."""
+    """Steps per second of the model alone. All states stay in one tensor, so no server can be faster."""
     model = torch.jit.load(script).eval()
     x, h = torch.full((rows, 1), 53, dtype=torch.uint8), torch.zeros(rows, UNITS)
     for _ in range(20):
@@ -176,14 +178,14 @@ def compare(script, rounds, seconds):
             table[connections] = [statistics.median(column) for column in zip(*samples)]
             table[connections].append(statistics.median(one[0] / one[1] for one in samples))
     print("| connections | here, steps/s | TorchServe, steps/s | here / TorchServe | p99 here / TorchServe, ms "
-          "| its handler in a loop | bare loop, 1 row | bare loop, as many rows | here / the bare loop of them |")
+          "| its handler in a loop | bare loop, 1 row | bare loop, as many rows | here / bare loop, as many rows |")
     print("|---" * 9 + "|")
     for connections, (here, there, p99, their_p99, handler, one, many, ratio) in table.items():
         print(f"| {connections} | {here:,.0f} | {there:,.0f} | {ratio:.1f} | {p99:.1f} / {their_p99:.1f} "
               f"| {handler:,.0f} | {one:,.0f} | {many:,.0f} | {here / many:.2f} |")
 
 
-# --- what of a worker's time is not the model's ---
+# --- how much of a worker's time is spent outside the model ---
 
 
 def metric(s, name):
@@ -193,8 +195,8 @@ def metric(s, name):
 
 
 def spent(s):
-    """The model's runs, their CPU time and that of the worker without waiting, in us; all told in one moment."""
-    time.sleep(2.2)  # told once a second
+    """The number of the model's runs, their CPU time, and the worker's CPU time without waiting, in us."""
+    time.sleep(2.2)  # the worker reports them once a second
     return metric(s, "TorchRuns"), metric(s, "TorchRunTime"), metric(s, "continuo_worker_busy_seconds_total") * 1e6
 
 
@@ -203,7 +205,7 @@ def share(script, seconds):
     print("|---" * 6 + "|")
     for durability in ("none", "process"):
         for rows in (8, 32):
-            # Twice as many connections as rows: the next batch waits when one is done, and is full.
+            # There are twice as many connections as rows, so the next batch is full and waiting when one is done.
             with served.Served({"gru": (script, yaml(rows, durability, delay=20))}) as s:
                 load = ["--connections", 2 * rows, "--duration", seconds, "--warmup", 0, "--any-answer"]
                 s.bench("gru", *load[:2], "--duration", 0.5, *load[4:])

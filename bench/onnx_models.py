@@ -1,9 +1,10 @@
-"""What a served ONNX model takes of the CPU at batches of 16, beside a bare loop of onnxruntime in Python: the loop runs
-16 rows at once and passes the states back as they come, without sequences, requests or a disk.
+"""Compares the CPU time of a served ONNX model, in batches of 16, with a bare loop around onnxruntime in Python.
+The loop runs 16 rows at once and passes the state tensors back as it gets them. It has no sequences, requests or disk.
 
     .venv/bin/python bench/onnx_models.py [--rounds 3] [--seconds 5]
 
-The worker's CPU time is compared, in which each state is gathered, scattered and committed; the server's own is apart.
+The worker's CPU time, which is compared, includes gathering, scattering and committing each state. The server's own CPU
+time is in a column of its own.
 Needs the packages that scripts/setup.sh --onnx installs. Prints a table in Markdown. One thread."""
 
 import argparse
@@ -35,7 +36,7 @@ def example(name):
 
 
 def from_a_byte(model, name, width):
-    """The input `name` made of one byte, which is what the load tool sends."""
+    """Makes the graph compute its input `name` from one byte, because the load tool sends one byte."""
     graph = model.graph
     graph.input.remove(next(value for value in graph.input if value.name == name))
     graph.input.insert(0, helper.make_tensor_value_info("byte", TensorProto.UINT8, ["batch", 1]))
@@ -64,7 +65,7 @@ def models():
 
 
 def bare_loop(model, states, constants, seconds):
-    """CPU time of a row, in us."""
+    """Returns the CPU time for one row, in us."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -92,7 +93,7 @@ def cpu_us(pid):
 
 
 def served_row(s, name, seconds):
-    """CPU time of a row in the worker and in the server, in us, and the rows of a run."""
+    """Returns the CPU time for one row in the worker and in the server, in us."""
     pids = s.worker_pid(name), s.process.pid
     before = [cpu_us(pid) for pid in pids]
     run = s.bench(name, "--connections", 3 * ROWS, "--duration", seconds, "--warmup", 0, "--any-answer")

@@ -414,7 +414,7 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
     if (worker->stopping && cn_list_empty(&worker->pending)) {
         if (!worker->stats_due)
             return 0;
-        rc = stats_send(worker, err); /* what was counted since the last ones */
+        rc = stats_send(worker, err); /* counts since the last STATS */
         return rc != 0 ? rc : 1;
     }
     if (!worker->stopping) {
@@ -502,7 +502,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
     if (rc == 0 && !worker.channel.eof)
         while ((rc = cn_worker_turn(&worker, INT_MAX, &err)) > 0)
             ;
-    if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* a model that cannot be forked: no failure */
+    if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* it cannot be forked: not an error */
         cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
                worker.load.model_name ? worker.load.model_name : "-",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));

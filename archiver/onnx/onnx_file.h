@@ -14,8 +14,8 @@
 #include "core/memory/arena.h"
 #include "core/text/str.h"
 
-#define CN_ONNX_VALUES_MAX 512 /* inputs, and outputs */
-#define CN_ONNX_FILES_MAX 64   /* of weights */
+#define CN_ONNX_VALUES_MAX 512 /* inputs; and as many outputs */
+#define CN_ONNX_FILES_MAX 64   /* files of weights */
 #define CN_ONNX_RANK_MAX 8
 
 /* A dimension: a size, a name that stands for any size, or neither. */
@@ -26,14 +26,14 @@ struct cn_onnx_dim {
 
 struct cn_onnx_value {
     struct cn_str name;
-    const char *type; /* "FP32"; NULL: no tensor, or of a type that the server does not have */
+    const char *type; /* "FP32"; NULL: not a tensor, or its type is unknown to the server */
     uint32_t rank;
     struct cn_onnx_dim dims[CN_ONNX_RANK_MAX];
 };
 
 /* Strings are borrowed from the bytes. */
 struct cn_onnx_file {
-    struct cn_onnx_value *inputs, *outputs; /* inputs without those that have a first value */
+    struct cn_onnx_value *inputs, *outputs; /* without inputs that the file gives a value */
     uint32_t n_inputs, n_outputs;
     struct cn_str weights[CN_ONNX_FILES_MAX]; /* paths, relative to the file */
     uint32_t n_weights;

@@ -31,7 +31,7 @@ struct collector {
     cn_config_warn_fn warn;
     void *ctx;
     struct cn_error *err;
-    bool listing; /* of a model's folder: MAR-INF is passed over, nothing else is */
+    bool listing; /* lists a model's folder: only MAR-INF is left out */
 };
 
 /* Is it a handler that TorchServe's worker brings along, so that there is nothing to copy? */
@@ -105,8 +105,8 @@ is_left_out(const char *folder)
            strcmp(folder, "__pycache__") == 0;
 }
 
-/* The content of folder `path` under `prefix` ("" or "a/b"). Links are followed, as people expect
- * of a copy; a loop of them ends at the depth limit. */
+/* Adds the content of folder `path` under `prefix` ("" or "a/b"). Links are followed, as people
+ * expect when they copy a folder; a loop of links ends at the depth limit. */
 static int
 add_folder(struct collector *c, const char *path, const char *prefix, unsigned depth)
 {
@@ -144,7 +144,7 @@ add_folder(struct collector *c, const char *path, const char *prefix, unsigned d
     return rc;
 }
 
-/* An entry of --extra-files: a folder with all that is in it, or a file. */
+/* Adds an entry of --extra-files: a file, or everything in a folder. */
 static int
 add_extra(struct collector *c, const char *path)
 {
@@ -236,7 +236,7 @@ same_file(const char *a, const char *b)
            sa.st_ino == sb.st_ino;
 }
 
-/* Sorts; a file that was named twice stays once; two files with one name are an error. */
+/* Sorts the files. Keeps a file that was named twice once. Two files with one name are an error. */
 static int
 sort_files(struct collector *c)
 {
@@ -292,7 +292,7 @@ has_file(const struct cn_pack_files *files, const char *name)
     return false;
 }
 
-/* A file of weights that an ONNX file names; its name is that in the archive. */
+/* Adds a file of weights that an ONNX file names, under the name that the ONNX file gives it. */
 static int
 add_weights(struct collector *c, const char *model, struct cn_str location)
 {
@@ -317,7 +317,7 @@ add_weights(struct collector *c, const char *model, struct cn_str location)
     return rc;
 }
 
-/* Weights that an ONNX file keeps in other files (external data). */
+/* Adds the files in which an ONNX file keeps its weights (external data). */
 static int
 add_onnx_weights(struct collector *c, const char *model)
 {

@@ -1,7 +1,7 @@
 /* management/workers/spawn.h - starts a worker process and watches how it ends. Queue's loop.
  *
- * The process gets three things besides its words: one end of a socket pair
- * (descriptor 3), the state folder's lock (4), and a pipe for stdout and stderr.
+ * The process gets three things besides its arguments: one end of a socket pair (descriptor 3), the
+ * state folder's lock (4), and a pipe for stdout and stderr.
  */
 #ifndef CN_MANAGEMENT_WORKERS_SPAWN_H
 #define CN_MANAGEMENT_WORKERS_SPAWN_H
@@ -38,7 +38,8 @@ struct cn_spawn_ends {
 /* Opens both ends for a process that does not exist yet: `ours` has no pid and pid_fd. 0, or
  * CN_E_UNAVAILABLE, and then nothing is left open. */
 int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err);
-/* The process exists and is a child of ours that was not reaped: sets pid and pid_fd. */
+/* Sets pid and pid_fd for a process that exists already. It must be a child of ours, and nobody may
+ * have reaped it yet. */
 int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);
 /* Closes what is open. */
 void cn_spawn_close(struct cn_spawned *ours);
@@ -55,7 +56,7 @@ struct cn_exit {
     bool by_signal;
     int number; /* signal or exit status */
 };
-/* True: the process has ended, and it is reaped. It does not wait. */
+/* Reaps the process if it has ended, and returns true then. Does not wait. */
 bool cn_spawn_reap(int pid_fd, struct cn_exit *out);
 /* Waits for the end and reaps. Only where the wait is known to be short: after a kill. */
 void cn_spawn_wait(int pid_fd);

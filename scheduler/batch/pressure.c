@@ -34,7 +34,8 @@ cn_model_queue_set_pressure(struct cn_model_queue *queue, void (*on_wait)(void *
     queue->pressure.spread_us = spread_ms * UINT64_C(1000);
 }
 
-/* How long the job has waited since it could run, and since the last worker came. */
+/* Returns how long the job has waited, counted from when it could run or from when the last worker
+ * came, whichever is later. */
 uint64_t
 cn_pressure_waited_us(const struct cn_model_queue *queue, uint64_t ready_us)
 {

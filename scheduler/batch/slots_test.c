@@ -1,12 +1,12 @@
-/* scheduler/batch/slots_test.c - sequences that need a slot: candidates, the backlog, its
- * clocks. */
+/* scheduler/batch/slots_test.c - tests sequences that need a slot: how many a worker may have, who
+ * waits in the backlog, and which clocks run. */
 #include "config/model/batching.h"
 #include "scheduler/batch/policy.h"
 #include "scheduler/test_support.h"
 
 static struct cn_model_io *io;
 
-/* `block` is what the YAML says in sequence_batching. */
+/* `block` is the content of sequence_batching in the YAML. */
 static struct rig *
 rig_with(const char *block)
 {
@@ -46,7 +46,7 @@ rig_done(struct rig *rig)
     cn_model_io_unref(io);
 }
 
-/* Answers one row as the worker would: by the row's own id in this list of what lives. */
+/* Answers one row as a worker does in which only the sequences of this list live. */
 static void
 say_unknown(struct rig *rig, struct fake *fake)
 {
@@ -60,7 +60,8 @@ say_unknown(struct rig *rig, struct fake *fake)
     fake_read(fake);
 }
 
-/* A worker has no more sequences than candidates; the next one comes when one has ended. */
+/* A worker has at most as many sequences as candidates. The next one gets a slot when one has
+ * ended. */
 static void
 the_backlog_is_first_come_first_served(void **state)
 {
@@ -85,7 +86,8 @@ the_backlog_is_first_come_first_served(void **state)
     assert_int_equal(d.error, CN_E_DRAINING);
 }
 
-/* A step that can't open its sequence is looked up without a slot, and told. */
+/* A step that cannot open its sequence is looked up without a slot, and its client is told that
+ * there is no such sequence. */
 static void
 unknown_sequences_need_no_slot(void **state)
 {
@@ -114,7 +116,8 @@ unknown_sequences_need_no_slot(void **state)
     rig_done(rig);
 }
 
-/* One that lives after all waits for a slot like others, and is then sent whole. */
+/* If the look-up finds the sequence alive, its step waits for a slot like others, and then the
+ * whole row is sent. */
 static void
 known_by_the_store_waits_for_a_slot(void **state)
 {
@@ -140,8 +143,8 @@ known_by_the_store_waits_for_a_slot(void **state)
     rig_done(rig);
 }
 
-/* A question whether a sequence lives runs no handler, so a worker that streams for it is broken.
- * The step goes to another one. */
+/* The question whether a sequence lives runs no handler. So a worker that answers it with a piece
+ * of a stream is broken, and the step goes to another worker. */
 static void
 a_question_has_no_stream(void **state)
 {
@@ -168,7 +171,7 @@ a_question_has_no_stream(void **state)
     rig_done(rig);
 }
 
-/* The least patient client of a sequence speaks for all of it, in the backlog only. */
+/* The shortest timeout of a sequence's steps counts for all its steps, but only in the backlog. */
 static void
 timeouts_count_in_the_backlog(void **state)
 {
@@ -200,8 +203,8 @@ timeouts_count_in_the_backlog(void **state)
     rig_done(rig);
 }
 
-/* A sequence whose worker is gone is served before those that never had a slot, and keeps a slot
- * though it has nothing to do. */
+/* A sequence whose worker is gone gets a slot before those that never had one, and a slot is kept
+ * for it even while it has no step. */
 static void
 slots_are_kept_over_a_death(void **state)
 {
@@ -231,7 +234,7 @@ slots_are_kept_over_a_death(void **state)
     rig_done(rig);
 }
 
-/* The idle clock runs from a step's arrival, whatever the worker takes for it. */
+/* Idle time counts from the arrival of a step, however long the worker needs for the step. */
 static void
 idle_counts_from_arrival(void **state)
 {
@@ -262,7 +265,7 @@ idle_counts_from_arrival(void **state)
     rig_done(rig);
 }
 
-/* Waiting for a slot is not being idle: the clock begins when there is one. */
+/* Time in the backlog is not idle time: the idle clock begins when the sequence gets a slot. */
 static void
 the_backlog_is_not_idle(void **state)
 {
@@ -297,7 +300,8 @@ the_backlog_is_not_idle(void **state)
 
 /* --- formed batches --- */
 
-/* The rows that came in the last batches, as "a,-,c": ids, "-" for padding, "|" between batches. */
+/* Returns the rows of the last batches as "a,-,c": ids, with "-" for padding and "|" between
+ * batches. */
 static const char *
 rows_seen(struct fake *fake, unsigned from)
 {
@@ -339,7 +343,8 @@ answer_batch(struct rig *rig, struct fake *fake)
     settle(rig);
 }
 
-/* A slot is a row; what has no work below one that has some is padding. One batch at a time. */
+/* Each slot is a row. If a slot without work is below one with work, its row is padding. A worker
+ * has one batch at a time. */
 static void
 slots_are_rows(void **state)
 {
@@ -374,7 +379,7 @@ slots_are_rows(void **state)
     rig_done(rig);
 }
 
-/* A dead worker's rows go again one by one, without padding, and no slot is lost. */
+/* The rows of a dead worker are sent again one by one, without padding, and no slot is lost. */
 static void
 a_formed_batch_survives_its_worker(void **state)
 {
@@ -406,7 +411,7 @@ a_formed_batch_survives_its_worker(void **state)
     rig_done(rig);
 }
 
-/* A sequence that waited for a batch at a worker that is gone is not behind those that never had a
+/* A sequence that waited for a batch of a worker that died is served before those that never had a
  * slot. */
 static void
 who_waited_at_a_dead_worker_goes_first(void **state)
@@ -457,7 +462,7 @@ descriptions_need_no_slot(void **state)
     rig_done(rig);
 }
 
-/* Preferred sizes first, then a full batch, then whoever has waited for long enough. */
+/* Preferred sizes come first, then a full batch, then rows that have waited for long enough. */
 static void
 batches_are_filled_by_rules(void **state)
 {
@@ -487,8 +492,8 @@ batches_are_filled_by_rules(void **state)
     }
 }
 
-/* Rows that can't be one batch are not sent as one; where they all can, the worker takes what
- * comes. */
+/* Rows whose shapes differ are not sent as one batch. If all shapes fit, the worker forms the batch
+ * from whatever has arrived. */
 static void
 oldest_keeps_shapes_apart(void **state)
 {
@@ -529,7 +534,7 @@ oldest_keeps_shapes_apart(void **state)
     }
 }
 
-/* Direct: without a minimum_slot_utilization nothing waits, whatever the delay. */
+/* With `direct` and without minimum_slot_utilization nothing waits, however long the delay is. */
 static void
 a_delay_needs_a_share_of_slots(void **state)
 {
@@ -545,7 +550,8 @@ a_delay_needs_a_share_of_slots(void **state)
     rig_done(rig);
 }
 
-/* By level, then as they came; who has waited for too long is refused, or goes last. */
+/* Requests are served by priority level, then in the order of their arrival. One that has waited
+ * for too long is refused, or goes last. */
 static void
 levels_have_their_order(void **state)
 {
@@ -578,7 +584,7 @@ levels_have_their_order(void **state)
     rig_done(rig);
 }
 
-/* The record of sequence "a" is written. */
+/* Begins an operation that writes the record of sequence "a". */
 struct write {
     struct cn_sequence_query order;
     bool done;
@@ -603,7 +609,7 @@ write_begin(struct rig *rig, struct write *write)
     settle(rig);
 }
 
-/* The worker has done it. */
+/* The worker has written the record. */
 static void
 write_end(struct rig *rig, struct fake *worker, const struct write *write)
 {
@@ -622,8 +628,8 @@ write_end(struct rig *rig, struct fake *worker, const struct write *write)
     assert_true(write->done);
 }
 
-/* The total clock runs out while a worker writes the record and steps wait for that: what was
- * written is what they meet, with clocks of its own. */
+/* The total clock runs out while a worker writes the record and steps wait for the writing. The
+ * steps then find the record that was written, which has new clocks. */
 static void
 a_write_outlives_the_clock(void **state)
 {
@@ -649,8 +655,9 @@ a_write_outlives_the_clock(void **state)
     rig_done(rig);
 }
 
-/* A step that came while its sequence was being closed has gone again, and the idle clock that it
- * began ends before the worker has closed: that goes on as it was, and the next step opens anew. */
+/* A step comes while its sequence is being closed, and its client leaves again. The idle clock that
+ * the step began ends before the worker has closed the sequence. Closing continues as if the step
+ * had not come, and the next step opens the sequence anew. */
 static void
 a_step_that_left_does_not_close_twice(void **state)
 {
@@ -683,7 +690,7 @@ a_step_that_left_does_not_close_twice(void **state)
     rig_done(rig);
 }
 
-/* The same while its record is written. */
+/* The idle clock of such a step may also end while the sequence's record is written. */
 static void
 a_step_that_left_does_not_close_what_is_written(void **state)
 {

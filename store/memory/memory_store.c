@@ -6,8 +6,9 @@
  * its own writes without a second look-up.
  *
  * Entries are also in a list, which gives a scan its order. A new version of an entry takes the
- * place of the old one there, so a scan meets each key once, also if entries are changed while it
- * goes on. */
+ * place of the old one there, so a scan meets each key once, even if entries change during the
+ * scan.
+ */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -121,7 +122,7 @@ mem_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct
     return 0;
 }
 
-/* An entry with room for key and value: a spare one if its size suits. */
+/* Returns an entry with room for key and value. Takes a spare one if it has about that size. */
 static struct mem_entry *
 entry_take(struct mem_store *mem, size_t bytes)
 {
@@ -154,8 +155,8 @@ entry_give(struct mem_store *mem, struct mem_entry *entry)
     mem->n_spare++;
 }
 
-/* Puts `added` in the place of `removed` in the list; either may be NULL. A scan that goes on then
- * meets a changed entry once, not again and again at the end. */
+/* Puts `added` in the place of `removed` in the list; either may be NULL. So a scan that continues
+ * later meets a changed entry once, and not again and again at the end. */
 static void
 mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
@@ -186,7 +187,8 @@ mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *remov
     mem_relink(mem, added, removed);
 }
 
-/* Restores the table to what it was before `added` was put there; `removed` NULL: nothing. */
+/* Restores the table to what it was before `added` took the place of `removed`. `removed` is NULL
+ * if there was no such entry. */
 static void
 mem_put_back(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
@@ -211,9 +213,9 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
     memcpy(entry->bytes, key.ptr, key.len);
     if (value.len)
         memcpy(entry->bytes + key.len, value.ptr, value.len);
-    old =
-        /* tried first, because a look before it would be a second search */
-        cn_table_put(mem->table, entry);
+    /* The table is changed before the limit is checked, because a look-up first would be a second
+     * search. */
+    old = cn_table_put(mem->table, entry);
     if (entry_bytes(entry) > entry_bytes(old) &&
         mem->used_bytes - entry_bytes(old) + entry_bytes(entry) > mem->max_bytes) {
         mem_put_back(mem, entry, old);

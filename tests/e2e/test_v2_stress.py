@@ -1,6 +1,6 @@
-"""Random sequences, right and wrong ones, from 8 threads against both strategies: every value exact.
+"""Eight threads send random sequences, correct and wrong ones, under both strategies. Every value is checked.
 
-CONTINUO_STRESS_SECONDS makes it long, CONTINUO_STRESS_SEED repeats a run; -s shows what was done."""
+CONTINUO_STRESS_SECONDS makes the run longer, CONTINUO_STRESS_SEED repeats a run, and -s shows what was done."""
 
 import collections
 import http.client
@@ -81,13 +81,13 @@ class Actor:
         self.step(self.new_id(), 0, start=True, end=True)
 
     def id_again(self):
-        """Anew under the id of one that has just ended."""
+        """Begins a sequence under the id of one that has just ended."""
         sequence = self.whole()
         total = self.steps(sequence, self.step(sequence, 0, start=True))
         self.step(sequence, total, end=True)
 
     def start_again(self):
-        """START on the live id, without END."""
+        """Sends START on a live id, without an END before it."""
         sequence = self.new_id()
         self.steps(sequence, self.step(sequence, 0, start=True))
         total = self.steps(sequence, self.step(sequence, 0, start=True))
@@ -117,7 +117,7 @@ class Actor:
         self.step(sequence, total, end=True)
 
     def impatient(self):
-        """In the backlog its time may end: then there is no sequence; with a slot it doesn't count."""
+        """A START whose time runs out in the backlog opens no sequence. Once it has a slot, the time has no effect."""
         sequence = self.new_id()
         value = self.value()
         reply = self.ask(value, sequence, start=True, timeout=self._random.randrange(1000, 30_000))
@@ -143,7 +143,7 @@ class Actor:
         self.did["vanished, done"] += reply.total == total + value
 
     def streamed(self):
-        """All steps at once on a gRPC stream: none is refused as busy, all are done in their order."""
+        """Sends all steps at once on a gRPC stream. None is refused because another one runs, and all run in order."""
         sequence = self.new_id()
         length = self._random.randrange(2, 12)
         starts = {0} | ({self._random.randrange(1, length)} if self._random.random() < 0.3 else set())
@@ -169,7 +169,7 @@ class Actor:
             self.errors[NO_START] += 1
 
     def abandoned(self):
-        """No END: its slot is free once it was idle for too long."""
+        """Never sends END. The slot becomes free when the sequence has been idle for too long."""
         sequence = self.new_id()
         self.steps(sequence, self.step(sequence, 0, start=True))
 
@@ -220,6 +220,6 @@ def test_sequences_of_all_kinds(server, strategy):
     print(f"\n{strategy} seed={SEED} seconds={SECONDS:g} deaths={deaths} did={dict(did)} refused={dict(errors)}")
     assert not failures, f"CONTINUO_STRESS_SEED={SEED}: {failures[0]}"
     assert did["requests"] > THREADS
-    s.clock.advance(int(IDLE_S * 1000))  # for the abandoned ones that are still there
+    s.clock.advance(int(IDLE_S * 1000))  # abandoned sequences that are still live end now
     expect(lambda: s.describe("recorder")["liveSequences"] == 0, "all sequences have ended")
     assert s.outstanding("recorder") == 0
