@@ -1,4 +1,4 @@
-/* What handlers measure: the rules for names, and the bounds. */
+/* handlers/samples_test.c - tests what handlers measure: the rules for names, and the bounds. */
 #include "handlers/samples.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ add_dim(const char *name, struct cn_str value)
     return cn_samples_add(&samples, &sample, &err);
 }
 
-/* The caller's memory is the handler's: a Lua string is gone after the call. */
+/* The sample belongs to the handler: a Lua string, for example, is gone after the call. */
 static void
 samples_are_copied_in_the_order_of_their_dimensions(void **state)
 {
@@ -66,10 +66,11 @@ samples_are_copied_in_the_order_of_their_dimensions(void **state)
     assert_true(cn_str_eq(samples.list[0].unit, CN_STR("Count")));
     assert_true(cn_str_eq(samples.list[0].dims[0].name, CN_STR("room")));
     assert_true(cn_str_eq(samples.list[0].dims[1].value, CN_STR("left")));
-    assert_true(cn_str_eq(dims[0].name, CN_STR("side"))); /* the caller's order is as it was */
+    assert_true(cn_str_eq(dims[0].name, CN_STR("side"))); /* the caller's array keeps its order */
 }
 
-/* What would break the page, or pass for the server's own, is refused by name. */
+/* A name that would break the page, or that belongs to the server, is refused, and the message has
+ * the name. */
 static void
 bad_names_and_values_are_refused_with_the_reason(void **state)
 {
@@ -110,7 +111,7 @@ bad_dimensions_are_refused_with_the_reason(void **state)
     assert_int_equal(add_dim("a", (struct cn_str){wide, sizeof(wide) - 1}), 0);
 }
 
-/* A loop in a handler must not become a frame that the server can't take. */
+/* A loop in a handler must not make a frame that is too large for the server. */
 static void
 a_call_has_its_fill(void **state)
 {

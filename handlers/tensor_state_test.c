@@ -1,5 +1,5 @@
-/* handlers/tensor_state_test.c - declared state laid over a runtime: what it is given, what is
- * taken. */
+/* handlers/tensor_state_test.c - tests declared state tensors over a runtime: what the runtime
+ * gets, and what is taken from its answers. */
 #include "handlers/tensor_state.h"
 
 #include <setjmp.h>
@@ -28,17 +28,17 @@ static struct cn_state_spec spec = {.input = CN_STR(IN),
 static const struct cn_state_specs specs = {.n = 1, .items = &spec};
 static const struct cn_load load = {.state_max_bytes = 1000, .stateful = 1, .state = &specs};
 
-/* A runtime whose "handler" does what the test says and notes what it saw. */
+/* A runtime whose "handler" does what the test tells it, and notes what it saw. */
 static struct fake {
     struct cn_runtime base;
     struct cn_arena arena;
     uint32_t n;          /* items of the last run */
-    int32_t found[4];    /* their state */
-    uint32_t n_parts[4]; /* of their rows */
-    int32_t puts[4];     /* what each answers as its state; -1: it doesn't */
+    int32_t found[4];    /* the state that each item had */
+    uint32_t n_parts[4]; /* number of parts in each item's row */
+    int32_t puts[4];     /* the state that each item answers with; -1: none */
     bool goes_on, fails, reorders;
     unsigned dropped, closed;
-    int token; /* its resume */
+    int token; /* used as the handler's `resume` */
 } fake;
 
 static void
@@ -92,7 +92,7 @@ fake_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
             items[i]->resume = &fake.token;
         }
     }
-    if (fake.reorders) { /* as the runtimes do, whose open requests go to the front */
+    if (fake.reorders) { /* as runtimes do that sort open requests to the front */
         struct cn_item *first = items[0];
 
         items[0] = items[n - 1];
@@ -136,7 +136,7 @@ static const struct cn_runtime_ops fake_ops = {.name = "fake",
                                                .state_schema = fake_schema,
                                                .on_close = fake_on_close};
 
-/* A row with these parts; `begin` below 0: none that begins a state. */
+/* A step with these parts. With `begin` below 0, no part begins a state. */
 struct step {
     struct cn_part parts[2];
     struct cn_row row;
@@ -187,7 +187,7 @@ run_one(struct step *step)
     run(&step, 1);
 }
 
-/* Names of the tensors in a packed set: "OUT MORE". */
+/* Returns the names of the tensors in a packed set: "OUT MORE". */
 static const char *
 names(const struct cn_buf *body)
 {
@@ -228,8 +228,8 @@ teardown(void **state)
     return 0;
 }
 
-/* What one step puts out the next one finds; it is cut out of the answer, and what is around it
- * stays. */
+/* The state that a step returns is what the next step finds. It is cut out of the answer, and the
+ * other tensors stay. */
 static void
 a_state_goes_round(void **state)
 {
@@ -240,7 +240,7 @@ a_state_goes_round(void **state)
     fake.puts[0] = 5;
     run_one(&step);
     assert_int_equal(fake.found[0], 0);
-    assert_int_equal(fake.n_parts[0], 1); /* the client's own S_IN is not among them */
+    assert_int_equal(fake.n_parts[0], 1); /* the client's own S_IN is not passed on */
     assert_string_equal(names(&step.item.reply.body), "OUT MORE");
     fake.puts[0] = -1;
     run_one(&step);
@@ -255,7 +255,7 @@ a_state_goes_round(void **state)
     step_fini(&step);
 }
 
-/* A runtime that sorts its batch gives nobody the state or the request of another. */
+/* If a runtime sorts its batch, no item gets the state or the request of another one. */
 static void
 the_order_of_a_batch_may_change(void **state)
 {
@@ -275,7 +275,7 @@ the_order_of_a_batch_may_change(void **state)
     step_fini(&b);
 }
 
-/* Kept from the first step on, whether the handler says anything of it or not. */
+/* A state is kept from the first step on, even if the handler does not return it. */
 static void
 the_caller_begins_it(void **state)
 {
@@ -292,7 +292,7 @@ the_caller_begins_it(void **state)
     step_fini(&step);
 }
 
-/* A beginning of another shape fails its own row; the rest of the batch runs. */
+/* If the first value of a state has another shape, only its own row fails. */
 static void
 a_wrong_beginning_fails_alone(void **state)
 {
@@ -314,7 +314,7 @@ a_wrong_beginning_fails_alone(void **state)
     step_fini(&bad);
 }
 
-/* A row of no sequence begins anew each time. */
+/* A row without a sequence always begins with the first values. */
 static void
 rows_without_sequence_keep_nothing(void **state)
 {
@@ -332,7 +332,7 @@ rows_without_sequence_keep_nothing(void **state)
     step_fini(&step);
 }
 
-/* A failed step leaves the state alone. */
+/* A step that fails does not change the state. */
 static void
 a_failure_changes_nothing(void **state)
 {
@@ -352,8 +352,8 @@ a_failure_changes_nothing(void **state)
     step_fini(&step);
 }
 
-/* State in a piece counts from that piece on, and pieces don't show it. The runtime finds its own
- * resume again, and is informed of a stream that is given up. */
+/* A state in a piece counts from that piece on, and is cut out of the piece. The runtime below
+ * finds its own `resume` again, and learns of a stream that is given up. */
 static void
 streams(void **state)
 {
@@ -384,7 +384,7 @@ streams(void **state)
     step_fini(&step);
 }
 
-/* A stored state is decoded, and refused if it does not fit the declaration. */
+/* A stored state is decoded. It is refused if it does not fit the declaration. */
 static void
 states_are_bytes(void **state)
 {

@@ -1,7 +1,6 @@
-/* handlers/c/c_item.c - what every function that a C handler calls on an item begins with: is it an
- * item, may it still be answered, and how does it fail; and the states that items carry. Worker's
- * thread.
- */
+/* handlers/c/c_item.c - the checks with which every function of a C handler's item begins (is the
+ * handle an item, and may it still be answered), how an item fails, and the states that items
+ * carry. Worker's thread. */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "handlers/c/c_priv.h"

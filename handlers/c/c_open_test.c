@@ -1,4 +1,5 @@
-/* C handlers that answer items after run() has returned: from other calls and from timers. */
+/* handlers/c/c_open_test.c - tests C handlers that answer items after run() has returned: from the
+ * calls for other items, and from timers. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -87,7 +88,8 @@ run(struct cn_runtime *rt, struct fake *fake, const char *body)
     return look(fake);
 }
 
-/* The worker's next turn for an open item: at another place, the pieces gone. */
+/* Runs the worker's next turn for an open item, which then lies at another address and whose pieces
+ * have been sent. */
 static const char *
 turn(struct cn_runtime *rt, struct fake *fake, enum cn_stop_reason stop)
 {
@@ -120,7 +122,8 @@ say(struct cn_runtime *rt, const char *body, const char *gives)
     finish(rt, &other);
 }
 
-/* What other items' calls say to it leaves in order, bytes and tensors. */
+/* Pieces that calls for other items send to an open item leave in their order, bytes as well as
+ * tensors. */
 static void
 another_call_answers(void **state)
 {
@@ -154,7 +157,7 @@ another_call_answers(void **state)
     rt->ops->close(rt);
 }
 
-/* Each way of ending it; an error takes the place of what waited. */
+/* There are several ways to end an open item. An error replaces the pieces that were waiting. */
 static void
 ends(void **state)
 {
@@ -179,7 +182,8 @@ ends(void **state)
     }
 }
 
-/* In the very batch that leaves it open; and with no response at all. */
+/* An item may be answered in the same batch in which it was deferred, or end without any response.
+ */
 static void
 the_same_batch_answers(void **state)
 {
@@ -200,8 +204,8 @@ the_same_batch_answers(void **state)
     rt->ops->close(rt);
 }
 
-/* The handler hears why, and may still answer; else the worker gives it up, and it hears that
- * once. */
+/* The handler learns once why the item must end, and may still answer it. If it does not, the
+ * worker gives the item up. */
 static void
 stop_is_heard(void **state)
 {
@@ -225,7 +229,7 @@ stop_is_heard(void **state)
     rt->ops->close(rt);
 }
 
-/* A batch that failed keeps none of its items. */
+/* If a batch fails, none of its items stays deferred. */
 static void
 a_failed_batch_keeps_nothing(void **state)
 {
@@ -246,7 +250,8 @@ a_failed_batch_keeps_nothing(void **state)
     rt->ops->close(rt);
 }
 
-/* In the order of their times; those that are left when the model goes are forgotten. */
+/* Timers fire in the order of their times. Those that remain when the model is closed never fire.
+ */
 static void
 timers_answer(void **state)
 {
@@ -268,7 +273,7 @@ timers_answer(void **state)
     cn_timer_wheel_advance(wheel, cn_now_ms());
 }
 
-/* What an item keeps from call to call is one, whichever handle asks for it. */
+/* What an item keeps between calls is the same memory, whichever handle asks for it. */
 static void
 a_deferred_item_keeps_its_stream(void **state)
 {

@@ -37,7 +37,7 @@ struct c_item {
     struct cn_arena arena;
 };
 
-/* What an item keeps between two calls. */
+/* What an item keeps between two calls of the handler. */
 struct c_stream {
     uint32_t magic;
     size_t bytes;
@@ -51,15 +51,15 @@ struct c_open {
     struct cn_open_item base;
     continuo_stop_fn stop;
     void *arg;
-    bool told; /* that it is to end */
+    bool told; /* the handler has been told that the item must end */
 };
 
 /* A sequence's state as the worker holds it. */
 struct c_state {
     uint32_t magic;
-    size_t bytes; /* of the flat state; 0: none yet */
+    size_t bytes; /* size of the flat state; 0: it was not asked for yet */
     void *flat;   /* cn_alloc'ed */
-    void *object; /* the handler's own, where it has create() */
+    void *object; /* the handler's object, if the handler has create() */
 };
 
 struct c_writer {
@@ -71,7 +71,7 @@ struct c_runtime {
     struct cn_runtime base; /* first */
     uint32_t magic;
     void *library;
-    struct continuo_handler handler; /* a copy; members that the library's lacks are zero */
+    struct continuo_handler handler; /* a copy; members that the library does not know are zero */
     struct c_model model;
     char *name, *version, *dir, *file;
     unsigned worker_index;
@@ -91,16 +91,18 @@ struct c_runtime {
 
 extern const struct continuo_api cn_c_api;
 
-/* c_item.c: the item behind what a handler holds; panics if it is not one. */
+/* c_item.c: returns the item behind a handle. Panics if the handle is not one. */
 struct c_item *cn_c_item(struct continuo_item *item);
 bool cn_c_has_failed(const struct c_item *item);
-/* Begins an answer. -1 if the item has failed, or is answered already, which makes it fail. */
+/* Begins an answer. Returns -1 if the item has failed, or if it was answered already; the second
+ * makes it fail. */
 int cn_c_open_answer(struct c_item *item);
 /* Fails the item because the handler made a mistake. */
 void cn_c_fail(struct c_item *item, const char *message);
-/* Fails the item with the HTTP status that the handler gave; 0: the handler failed. */
+/* Fails the item with the HTTP status that the handler gave. Status 0 means that the handler
+ * failed. */
 void cn_c_refuse(struct c_item *item, long long status, const char *message);
-/* An empty state of a sequence; cn_c_state_destroy it. */
+/* Makes an empty state for a sequence. Free it with cn_c_state_destroy(). */
 struct c_state *cn_c_state_create(void);
 void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
 
@@ -123,9 +125,10 @@ int cn_c_config_bool(struct continuo_model *model, const char *path, int fallbac
 int cn_c_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
                 const char *unit, double value, const struct continuo_dimension *dimensions,
                 size_t n);
-/* printf into `out`, cut to its size; returns out. */
+/* Like printf, but writes into `out` and cuts the text to its size. Returns out. */
 const char *cn_c_format(char *out, size_t bytes, const char *fmt, va_list args);
-/* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
+/* Returns the value at the path "a.b.c" below `root`, or NULL if there is none. "" is the root
+ * itself. */
 json_t *cn_c_json_at(json_t *root, const char *path);
 
 /* c_open.c: items that are answered later, what items keep between calls, and timers. */
@@ -135,7 +138,7 @@ struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn 
 int cn_c_finish(struct continuo_item *handle);
 int cn_c_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg);
 void cn_c_drop_timers(struct c_runtime *rt);
-/* Frees it. If the handler has not ended it, its stop function is called. */
+/* Frees the deferred item. Calls its stop function first if the handler has not ended it. */
 void cn_c_open_destroy(struct c_open *open);
 /* Call it at the beginning of a run: calls the stop function if the item must end. */
 void cn_c_run_open(struct c_open *open, const struct cn_item *item);

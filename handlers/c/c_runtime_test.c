@@ -1,4 +1,5 @@
-/* The C runtime through its ops, with small handlers built from handlers/c/testdata. */
+/* handlers/c/c_runtime_test.c - tests the C runtime through its functions, with small handlers from
+ * handlers/c/testdata. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 static char dir[4096];
 static struct cn_load load;
 
-/* The handlers lie in handlers/ beside this program. */
+/* The handlers are in the folder handlers/ beside this program. */
 static int
 setup(void **state)
 {
@@ -48,7 +49,8 @@ must_open(const char *file)
     return rt;
 }
 
-/* State goes on from step to step and over a move to another worker; what fails is not kept. */
+/* A state continues from step to step, and in another worker. A step that fails does not change it.
+ */
 static void
 flat_state_goes_on(void **state)
 {
@@ -61,14 +63,14 @@ flat_state_goes_on(void **state)
     assert_string_equal(fake_step(rt, &fake, "{\"input\":{\"n\":-3}}"), "2/2");
     assert_int_equal(fake_move(rt, &fake, &err), 0);
     assert_string_equal(fake_step(rt, &fake, "1"), "3/3");
-    assert_string_equal(fake_step(rt, &fake, "x"), "bad_request/400 x is no integer");
+    assert_string_equal(fake_step(rt, &fake, "x"), "bad_request/400 x is not an integer");
     assert_null(fake.item.state);
     assert_string_equal(rt->ops->describe(rt), "C, ABI 1.0");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
 
-/* All that the header offers to read and to set arrives. */
+/* Everything that the header offers to read and to set works. */
 static void
 api_shows_request_and_model(void **state)
 {
@@ -95,7 +97,8 @@ api_shows_request_and_model(void **state)
     rt->ops->close(rt);
 }
 
-/* What the handler measured waits for the worker; what it may not measure is -1 and no more. */
+/* What a handler measures is kept for the worker. For a sample that is not allowed the function
+ * returns -1, and nothing else happens. */
 static void
 metrics_wait_for_the_worker(void **state)
 {
@@ -129,7 +132,8 @@ run_three(struct cn_runtime *rt, struct fake *fakes, const char *const bodies[3]
     }
 }
 
-/* What the handler leaves open fails; a nonzero return fails all but what was refused. */
+/* An item that the handler leaves open fails. If run() returns nonzero, all items fail, except
+ * those that the handler has refused. */
 static void
 batch_failures_are_the_items_own(void **state)
 {
@@ -141,11 +145,11 @@ batch_failures_are_the_items_own(void **state)
     assert_string_equal(fakes[0].text, "1/1");
     assert_string_equal(fakes[1].text, "handler_failed/0 Prediction failed: test_flat.so: handler "
                                        "answered 2 of 3 items");
-    assert_string_equal(fakes[2].text, "bad_request/400 x is no integer");
+    assert_string_equal(fakes[2].text, "bad_request/400 x is not an integer");
     run_three(rt, fakes, (const char *const[]){"1", "x", "fail"});
     assert_string_equal(fakes[0].text,
                         "handler_failed/0 Prediction failed: test_flat.so: run returned 7");
-    assert_string_equal(fakes[1].text, "bad_request/400 x is no integer");
+    assert_string_equal(fakes[1].text, "bad_request/400 x is not an integer");
     assert_null(fakes[0].item.state);
     run_three(rt, fakes, (const char *const[]){"2", "big", "twice"});
     assert_string_equal(fakes[0].text, "2/1");
@@ -157,7 +161,8 @@ batch_failures_are_the_items_own(void **state)
     rt->ops->close(rt);
 }
 
-/* An older flat state goes through migrate; one of another size is refused with the fix. */
+/* A flat state of an older schema goes through migrate. One of another size is refused, and the
+ * message says what to do. */
 static void
 older_states_are_migrated(void **state)
 {
@@ -175,7 +180,7 @@ older_states_are_migrated(void **state)
     assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 1, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message, "test_flat.so: migrate cannot read a state of schema 1");
-    /* close() would read 16 bytes of the 3. */
+    /* The state has 3 bytes, and close() would read 16. */
     assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 2, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message, "test_flat.so: a stored state of schema 2 has 3 bytes, but "
@@ -187,7 +192,7 @@ older_states_are_migrated(void **state)
     rt->ops->close(rt);
 }
 
-/* What is asked for in vain is told with its value. */
+/* If a handler reads a value that is not there or has another type, the message has the value. */
 static void
 mistakes_are_told_by_their_value(void **state)
 {
@@ -204,7 +209,7 @@ mistakes_are_told_by_their_value(void **state)
     rt->ops->close(rt);
 }
 
-/* A state with pointers is saved and restored, and close sees it. */
+/* A state with pointers is saved and restored, and close() gets it. */
 static void
 objects_are_saved_and_restored(void **state)
 {
@@ -231,7 +236,7 @@ objects_are_saved_and_restored(void **state)
     rt->ops->close(rt);
 }
 
-/* A state over its limit fails the step, whichever kind it is. */
+/* A state over its limit fails the step, whether it is flat or an object. */
 static void
 size_is_bounded(void **state)
 {
@@ -253,7 +258,7 @@ size_is_bounded(void **state)
     load.state_max_bytes = 10000;
 }
 
-/* What cannot run says so at registration. */
+/* A library that cannot run is refused when the model is registered. */
 static void
 load_errors_name_the_fix(void **state)
 {
@@ -284,7 +289,8 @@ load_errors_name_the_fix(void **state)
     assert_string_equal(err.message, "test_flat.so: refused by handler.refuse");
 }
 
-/* It touches no sequence, even where the handler asks for a state; without describe there is {}. */
+/* describe() touches no sequence, even if the handler asks for a state. A handler without it
+ * describes itself as {}. */
 static void
 a_handler_describes_itself(void **state)
 {
@@ -300,7 +306,7 @@ a_handler_describes_itself(void **state)
     rt->ops->close(rt);
 }
 
-/* Names are what archives and configurations say. */
+/* The names are those that archives and configurations use. */
 static void
 runtimes_are_found_by_name(void **state)
 {
@@ -311,8 +317,8 @@ runtimes_are_found_by_name(void **state)
     assert_null(cn_runtime_find(NULL));
 }
 
-/* An item that says more comes again, elsewhere, with what it kept; its head is in the first
- * piece. */
+/* An item that calls continuo_more() comes again at another address with what it kept. The head of
+ * its answer is in the first piece. */
 static void
 item_goes_on(void **state)
 {
@@ -387,7 +393,7 @@ run_tensors(struct cn_runtime *rt, struct fake *fake, const struct cn_tensor *te
     cn_arena_fini(&arena);
 }
 
-/* Wherever a tensor's bytes lie in the frame, the handler may read them as an array. */
+/* The handler may read a tensor as an array, wherever its bytes lie in the frame. */
 static void
 tensors_are_aligned_for_the_handler(void **state)
 {
@@ -424,7 +430,7 @@ tensors_are_aligned_for_the_handler(void **state)
     rt->ops->close(rt);
 }
 
-/* A malformed tensor fails its item, and the message says which. */
+/* A malformed tensor fails its item, and the message names the tensor. */
 static void
 wrong_tensors_fail_the_item(void **state)
 {

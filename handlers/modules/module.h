@@ -1,5 +1,5 @@
-/* handlers/modules/module.h - what the files of this folder and the kinds of modules share.
- * Worker's thread. */
+/* handlers/modules/module.h - declares what the files of this folder and the kinds of modules
+ * share. Worker's thread. */
 #ifndef CN_HANDLERS_MODULES_MODULE_H
 #define CN_HANDLERS_MODULES_MODULE_H
 
@@ -19,21 +19,22 @@
 #define MODULE_RUNTIME_MAGIC 0x54525431u
 #define MODULE_STATE_MAGIC 0x54535431u
 
-/* A tensor of one row: without batch dimension. What each step reads comes first, in one line of
- * the processor's cache, where a run of the model leaves nothing of ours. */
+/* A tensor of one row, without a batch dimension. The members that each step reads come first, in
+ * one cache line, because a run of the model pushes our data out of the processor's caches. */
 struct module_tensor {
     char *data; /* cn_try_alloc'ed */
     size_t bytes, cap;
     uint32_t rank;
-    bool none; /* it is None, and has no data; of a state that may be */
+    bool none; /* it holds None and no data */
     int64_t dims[CN_TENSOR_RANK_MAX];
 };
 
-/* An output of a request: of all its rows, in the arena, as are its dimensions. */
+/* An output of a request, with all rows of the request. It lies in the arena, like its dimensions.
+ */
 struct module_output {
-    char *data; /* NULL: no run has made it yet */
+    char *data; /* NULL: no run has filled it yet */
     size_t bytes;
-    const int64_t *dims; /* of one row */
+    const int64_t *dims; /* dimensions of one row */
     uint32_t rank;
 };
 
@@ -43,7 +44,8 @@ struct module_state {
     struct module_tensor tensors[]; /* in the order of the declaration */
 };
 
-/* Rows of one tensor, one behind the other along its batch axis; grows and stays. */
+/* The rows of one tensor, one behind the other along its batch axis. Its memory grows when it must
+ * and is kept for later batches. */
 struct module_batch {
     char *data;
     size_t cap;
@@ -55,19 +57,18 @@ struct module_item {
     uint32_t n_rows;
     bool failed;
     const struct cn_tensor
-        *inputs;       /* shared by requests that say the same; the data is not theirs, */
-    const char **data; /* but this, borrowed from the request */
+        *inputs;       /* shared by requests with the same names, types and shapes; the data */
+    const char **data; /* of this request is here, borrowed from it */
     struct module_output *outputs;
 };
 
 struct module_row {
-    uint32_t item, index; /* which row of it */
+    uint32_t item, index; /* index: which row of the item */
     bool taken;
-    const char
-        *no_number; /* nanPolicy refuses it: the output or state that has a NaN; in the arena */
+    const char *no_number; /* nanPolicy refuses the row: the output or state with a NaN */
 };
 
-/* What a bucket's runs took: the method's own time, of those that were timed. */
+/* Counts the runs of a bucket, and adds up the method's own time of those that were timed. */
 struct module_spent {
     uint64_t runs, timed, ns;
 };
@@ -80,21 +81,22 @@ struct module_runtime {
     struct ctt_model *model;
     struct cn_module_config config;
     struct cn_module_plan plan;
-    struct cn_buf *init_files; /* of states that begin as a file */
+    struct cn_buf *init_files; /* contents of the files with first values of states */
     char device[16];           /* "cpu", "cuda:0" */
     char *describe;
     char *error; /* CTT_ERROR_BYTES, for the library's messages */
     bool fixed;  /* no -1 in dims */
-    bool alike;  /* all rows fit together: fixed, and no state is None or a number of the module */
+    bool alike;  /* any rows fit together: fixed, and no state holds None or a number */
     struct module_probe_result probe;
 
-    struct module_spent *spent;   /* by the plan's buckets, since the last report */
-    struct module_batch *batches; /* of attributes; an argument's lies in the library */
-    struct cn_str *types;         /* by input: as the last row of this batch has it, borrowed */
+    struct module_spent *spent; /* by the plan's buckets; counted since the last report */
+    struct module_batch
+        *batches;         /* for attributes; an argument is joined in the library's memory */
+    struct cn_str *types; /* by input: the type in the last row of this batch, borrowed */
     struct ctt_value *arguments;
-    struct ctt_tensor *results, *kept; /* kept: of attributes */
+    struct ctt_tensor *results, *kept; /* kept: what was read from attributes */
 
-    /* Of the batch that runs. */
+    /* These members belong to the batch that runs. */
     struct cn_arena arena;
     struct module_item *items;
     struct module_row *rows;
@@ -104,31 +106,35 @@ struct module_runtime {
 /* module_state.c */
 struct module_state *cn_module_state_create(const struct module_runtime *rt);
 void cn_module_state_destroy(struct module_state *state);
-/* Room for so many bytes; what is in it stays. CN_E_OUT_OF_MEMORY. */
+/* Makes room for this many bytes, and keeps what the tensor holds. Returns 0 or CN_E_OUT_OF_MEMORY.
+ */
 int cn_module_tensor_reserve(struct module_tensor *tensor, size_t bytes, struct cn_error *err);
-/* The state that a sequence begins with. `row` may bring it; NULL: a trial. */
+/* Makes the state with which a sequence begins. `row` may have the first values; it is NULL when
+ * the model is tried at load. */
 int cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
                           struct module_state **out, struct cn_error *err);
 
 /* module_batch.c */
 /* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
- * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
+ * no state and no output has changed. If it returns CN_E_HANDLER_FAILED, rt->error has the whole
+ * message. */
 int cn_module_batch_run(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
                         uint32_t bucket, struct cn_error *err);
 
-/* module_run.c: may the two be in one run? By what they have now. */
+/* module_run.c: returns true if the present inputs and states of two rows allow them in one run. */
 bool cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
                           const struct module_row *b);
 
 /* module_warmup.c */
-/* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it
- * says -1. */
+/* Makes a zeroed tensor of one row for the declaration, in `arena`. `open` is the size where the
+ * declaration says -1. */
 int cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
                        struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
-/* Tries each bucket with zeros, which shows what does not fit, and measures it. */
+/* Tries each bucket with zeros, which shows what does not fit the model, and measures the time. */
 int cn_module_warm_up(struct module_runtime *rt, struct cn_error *err);
 
-/* Writes rt->error to the log; its event is KIND_`what`, such as torch_load_failed. */
+/* Writes rt->error to the log. The event is the kind's name and `what`, such as torch_load_failed.
+ */
 static inline void
 cn_module_log_error(const struct module_runtime *rt, const char *what)
 {
@@ -138,7 +144,7 @@ cn_module_log_error(const struct module_runtime *rt, const char *what)
     cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
 }
 
-/* Says how far loading is, to whom it may concern. */
+/* Reports how far loading has come, if somebody has asked for it. */
 static inline void
 cn_module_progress(const struct module_runtime *rt, const char *what, uint32_t done, uint32_t total)
 {
@@ -152,7 +158,7 @@ module_rt(struct cn_runtime *rt)
     return (struct module_runtime *)rt;
 }
 
-/* The same of a pointer that comes from outside. */
+/* Like module_of(), for a pointer that comes from outside this folder. */
 static inline struct module_runtime *
 cn_module_checked(struct cn_runtime *rt)
 {

@@ -1,9 +1,9 @@
-/* handlers/modules/module_batch.c - rows of one shape become one run of the model: gather, run,
- * check, scatter.
+/* handlers/modules/module_batch.c - runs rows of one shape as one batch: gathers them, runs the
+ * model, checks the results, and scatters them. Worker's thread.
  *
- * What is missing to a full bucket is filled with copies of the first row: zeros could be values
- * that the model does not expect. States and outputs change only once all results are checked.
- * Worker's thread.
+ * If there are fewer rows than the bucket has, copies of the first row fill it up. Zeros would not
+ * do, because the model may not expect such values. States and outputs change only after all
+ * results have been checked.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,10 +13,11 @@
 #include "handlers/modules/module_values.h"
 #include "handlers/torchlib/torch_message.h"
 
-/* One run of so many is timed: to read a thread's CPU clock twice takes 2 us. */
+/* One run in eight is timed, because reading a thread's CPU clock twice takes 2 us. */
 #define TIMED_EACH 8
 
-/* A tensor of many rows: `outer` pieces of `inner` bytes a row, rows side by side in each piece. */
+/* How the rows of a tensor lie in memory: each row has `outer` pieces of `inner` bytes, and in each
+ * piece the rows lie side by side. */
 struct layout {
     size_t outer, inner;
 };
@@ -35,7 +36,7 @@ layout_of(enum cn_datatype type, uint32_t rank, const int64_t *dims, uint32_t ax
     return layout;
 }
 
-/* The dimensions with that of the batch put in at `axis`; `n` 0: there is none. */
+/* Returns the dimensions with the batch dimension inserted at `axis`. With `n` 0 there is none. */
 static uint32_t
 put_axis(uint32_t rank, const int64_t *dims, uint32_t axis, uint32_t n, int64_t *out)
 {
@@ -97,8 +98,8 @@ library_failed(const struct module_runtime *rt, struct cn_error *err)
                    CN_STR_ARG(cause));
 }
 
-/* Where the rows are joined: an argument right where the library wants it. `out` has type and
- * shape. */
+/* Makes room for the joined rows. For an argument that is memory of the library, so that nothing is
+ * copied again. `out` has type and shape. */
 static int
 room_for(struct module_runtime *rt, uint32_t argument, struct module_batch *batch, size_t bytes,
          struct ctt_tensor *out, struct cn_error *err)
@@ -114,7 +115,7 @@ room_for(struct module_runtime *rt, uint32_t argument, struct module_batch *batc
     return rc;
 }
 
-/* `batch`: NULL for an argument. */
+/* Joins the rows of one tensor. `batch` is NULL for an argument. */
 static int
 gather(struct module_runtime *rt, uint32_t argument, struct module_batch *batch,
        const uint32_t *rows, uint32_t k, uint32_t bucket, int32_t input, int32_t state,
@@ -161,7 +162,8 @@ gather(struct module_runtime *rt, uint32_t argument, struct module_batch *batch,
 
 /* --- run --- */
 
-/* One for all rows of the run, which agree on it (module_run.c). */
+/* Sets the number that is one for all rows of the run. module_run.c puts only rows together that
+ * agree on it. */
 static void
 read_number(const struct module_runtime *rt, const struct module_row *row,
             const struct cn_module_attribute *attribute, struct ctt_value *out)
@@ -208,7 +210,7 @@ set_attributes(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint
     return 0;
 }
 
-/* What the runs of this bucket took; NULL: it is none of the plan's. */
+/* Returns the counters of this bucket, or NULL if the plan does not have it. */
 static struct module_spent *
 spent_of(struct module_runtime *rt, uint32_t bucket)
 {
@@ -328,7 +330,7 @@ check_state(struct module_runtime *rt, const struct ctt_tensor *got, int32_t sta
                         spec->batch_axis, bucket, err);
 }
 
-/* A number of the module: what read_number() reads. */
+/* Checks a number that the module keeps, as read_number() reads it. */
 static int
 check_number(struct module_runtime *rt, const struct ctt_tensor *got, int32_t state,
              struct cn_error *err)
@@ -375,7 +377,7 @@ check_results(struct module_runtime *rt, uint32_t bucket, struct cn_error *err)
 
 /* --- scatter --- */
 
-/* The rows of a result beside each other again: one row's dimensions. */
+/* Reverses the joining for the dimensions of a result: returns those of one row. */
 static uint32_t
 row_dims(const struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
          int64_t *out)
@@ -397,7 +399,8 @@ copy_row(const struct ctt_tensor *from, struct layout layout, uint32_t bucket, u
         memcpy(to + o * layout.inner, data + (o * bucket + i) * layout.inner, layout.inner);
 }
 
-/* With `write` false only makes room, which is all that can fail. */
+/* Copies a row's part of a result. With `write` false it only makes room, which is the only step
+ * that can fail. */
 static int
 scatter_state(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state,
               const uint32_t *rows, uint32_t k, uint32_t bucket, bool write, struct cn_error *err)
@@ -431,7 +434,7 @@ scatter_state(struct module_runtime *rt, const struct ctt_tensor *from, int32_t 
     return rc;
 }
 
-/* A number of the module, for each row: its dimensions are those of the declaration. */
+/* Gives each row the number that the module keeps. Its dimensions are those of the declaration. */
 static void
 scatter_number(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state,
                const uint32_t *rows, uint32_t k)
@@ -453,7 +456,8 @@ keep_dims(struct module_runtime *rt, const int64_t *dims, uint32_t rank)
     return kept;
 }
 
-/* The outputs of an item lie in one piece, whichever runs its rows were in. */
+/* Writes the rows of a result into the outputs of their items. An output of an item is one piece of
+ * memory, even if its rows were in several runs. */
 static int
 scatter_output(struct module_runtime *rt, const struct ctt_tensor *from, int32_t output,
                const uint32_t *rows, uint32_t k, uint32_t bucket, bool write, struct cn_error *err)
@@ -463,7 +467,7 @@ scatter_output(struct module_runtime *rt, const struct ctt_tensor *from, int32_t
     uint32_t rank = row_dims(rt, from, 0, dims);
     struct layout layout = layout_of(spec->type, rank, dims, 0);
 
-    const int64_t *kept = NULL; /* the same dimensions, for all requests of this run */
+    const int64_t *kept = NULL; /* the dimensions are the same for all requests of this run */
 
     for (uint32_t i = 0; i < k; i++) {
         const struct module_row *row = row_at(rt, rows, i);
@@ -521,7 +525,7 @@ scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bu
 
 /* --- nanPolicy: refuse --- */
 
-/* Marks the rows whose part of this result is no number. */
+/* Marks the rows whose part of this result contains a NaN or an infinity. */
 static void
 mark_tensor(struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
             const char *what, struct cn_str name, const uint32_t *rows, uint32_t k, uint32_t bucket)

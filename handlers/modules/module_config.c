@@ -1,4 +1,5 @@
-/* handlers/modules/module_config.c - what the YAML of a module says of it. Worker's thread. */
+/* handlers/modules/module_config.c - reads a module's settings from the model's YAML. Worker's
+ * thread. */
 #include "handlers/modules/module_config.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 
 struct parse {
     struct cn_module_config *config;
-    const char *name; /* of the document */
+    const char *name; /* name of the document */
     struct cn_error *err;
 };
 
@@ -238,7 +239,7 @@ default_arguments(struct cn_module_config *config)
                 (struct cn_module_slot){-1, -1, (int32_t)i, {0}};
 }
 
-/* A state that the client sees, too, is one result. */
+/* If clients see a state, too, the state and the output are one result. */
 static void
 default_results(struct cn_module_config *config)
 {
@@ -350,7 +351,7 @@ read_ranges(const struct parse *parse, const struct cn_yaml *map)
     return 0;
 }
 
-/* probe: true, false, or how to. */
+/* Reads `probe`: true, false, or a map that says how to probe. */
 static int
 read_probe(const struct parse *parse, const struct cn_yaml *settings)
 {
@@ -459,7 +460,7 @@ check_tensors(const struct parse *parse)
     return rc;
 }
 
-/* Every output and state must come from somewhere, and every input go somewhere. */
+/* Checks that every output and state has a source, and that every input is used. */
 static int
 check_complete(const struct parse *parse)
 {
@@ -560,7 +561,7 @@ read_all(const struct parse *parse, const struct cn_yaml *settings, uint32_t bat
     return rc ? rc : check_complete(parse);
 }
 
-/* TorchServe's keys, which stand beside `settings`. */
+/* Reads TorchServe's keys, which stand beside the map `settings`. */
 static int
 read_devices(const struct parse *parse, const struct cn_yaml *root)
 {

@@ -15,14 +15,13 @@
  *     threads: 1
  *     fusion: false
  *     warmup: 16                  # what -1 in dims is, when the model is tried at load
- *     probe: false                # do not try whether rows depend on each other (module_probe.h),
- *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # or how to try it
- *     strictBatching: true        # refuse a model whose rows do, instead of running each alone
- *     seed: 42                    # of libtorch's random numbers; default: another one for each
- *                                 # worker
+ *     probe: false                # do not check whether rows depend on each other
+ *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # or: how to
+ *     strictBatching: true        # refuse a model whose rows depend on each other
+ *     seed: 42                    # for libtorch's random numbers; default: another in each worker
  *     nanPolicy: refuse           # a row fails if its results have NaN or infinity; default: pass
- *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
- *   deviceIds: [0, 1]             # the devices that workers share out; default: the first one
+ *   deviceType: gpu               # TorchServe's key, beside `torch`: cpu or gpu
+ *   deviceIds: [0, 1]             # the workers use these devices in turn; default: all
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
@@ -38,10 +37,10 @@
 #include "handlers/modules/module_plan.h"
 #include "handlers/torchlib/torch_abi.h"
 
-#define CN_MODULE_VALUES_MAX 256 /* arguments, results, attributes, settings */
+#define CN_MODULE_VALUES_MAX 256 /* in arguments, results, attributes and settings, each */
 #define CN_MODULE_DEVICES_MAX 64
 
-/* What random values of an input lie in. */
+/* The range of random values for an input. */
 struct cn_module_range {
     bool given;
     double low, high;
@@ -49,20 +48,21 @@ struct cn_module_range {
 
 /* One argument or result. */
 struct cn_module_slot {
-    int32_t input, output, state; /* index into the declarations; -1: not that */
-    struct ctt_value number;      /* an argument that is none of them */
+    int32_t input, output, state; /* index into the declarations; -1: none of them */
+    struct ctt_value number;      /* the argument's value, if it is not a tensor */
 };
 
-/* An attribute of the module: of a state, or a number. */
+/* An attribute of the module that holds a state, or that is set to a number. */
 struct cn_module_attribute {
     const char *name;
-    int32_t state; /* -1: a number */
-    bool batch;    /* the number is the rows of the batch */
+    int32_t state; /* index of its state; -1: it is set to a number */
+    bool batch;    /* set it to the number of rows in the batch */
     struct ctt_value number;
-    enum ctt_kind kind; /* of a state: what the module holds there; of a number: see `number` */
+    enum ctt_kind kind; /* what the module holds there if it is a state; else see `number` */
 };
 
-/* A state that the module holds as one number for all rows, which can't differ within a run. */
+/* Returns true for a state that the module holds as one number for all rows. All rows of a run must
+ * have the same value. */
 static inline bool
 cn_module_is_number(const struct cn_module_attribute *attribute)
 {
@@ -72,27 +72,29 @@ cn_module_is_number(const struct cn_module_attribute *attribute)
 
 struct cn_module_config {
     const struct cn_module_kind *kind;
-    void *own;              /* what the kind's read() has kept; in the arena */
+    void *own;              /* memory of the kind's read(); in the arena */
     struct cn_model_io *io; /* owned */
     const char *submodule, *method;
     uint32_t n_arguments, n_results, n_attributes;
     struct cn_module_slot *arguments, *results;
     struct cn_module_attribute *attributes;
-    uint32_t n_buckets, buckets[CN_MODULE_BUCKETS_MAX]; /* rising */
+    uint32_t n_buckets, buckets[CN_MODULE_BUCKETS_MAX]; /* ascending */
     uint32_t threads, warmup;
     bool deterministic, fusion, gpu;
-    uint32_t n_devices, devices[CN_MODULE_DEVICES_MAX]; /* of `gpu`; none: all that there are */
+    uint32_t n_devices,
+        devices[CN_MODULE_DEVICES_MAX]; /* devices of `gpu`; none: all devices of the machine */
     bool probe, strict_batching, refuse_nan;
     uint64_t probe_seed;
-    double tolerance;               /* below 0: what the types' rounding gives */
-    struct cn_module_range *ranges; /* by input */
+    double tolerance;               /* negative: what rounding in these types can cause */
+    struct cn_module_range *ranges; /* one for each input */
     bool has_seed;
     uint64_t seed;
-    struct cn_arena arena; /* holds the above */
+    struct cn_arena arena; /* holds everything above */
 };
 
-/* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED
- * where the model declares no tensors. On failure nothing is left. */
+/* Reads the settings from the model's YAML, or from the YAML in `dir`. Returns CN_E_CONFIG with a
+ * message that begins name:line:column, or CN_E_LOAD_FAILED if the model declares no tensors. On
+ * failure nothing has to be freed. */
 int cn_module_config_parse(struct cn_module_config *config, const struct cn_module_kind *kind,
                            const struct cn_yaml_doc *doc, uint32_t batch_size,
                            struct cn_error *err);

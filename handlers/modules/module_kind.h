@@ -1,8 +1,8 @@
-/* handlers/modules/module_kind.h - what differs between the libraries that run modules. Worker's
- * thread.
+/* handlers/modules/module_kind.h - describes in what the libraries that run modules differ.
+ * Worker's thread.
  *
- * A runtime such as "torch" or "onnx" is a kind and the functions of module_runtime.h, which are
- * the same for all kinds. The kind's library is called through the table of functions in
+ * A runtime such as "torch" or "onnx" is a kind together with the functions of module_runtime.h,
+ * which are the same for all kinds. The kind's library is called through the table of functions in
  * handlers/torchlib/torch_abi.h.
  */
 #ifndef CN_HANDLERS_MODULES_MODULE_KIND_H
@@ -19,12 +19,13 @@ struct cn_module_kind {
     const char *runtime;     /* the runtime's name, and the key of the YAML that has its settings */
     const char *format;      /* "TorchScript" */
     const char *model;       /* "a TorchScript model" */
-    const char *called;      /* what an input is given to: "a TorchScript method" */
-    const char *method;      /* what runs where the YAML does not say: "forward" */
+    const char *called;      /* what gets the inputs: "a TorchScript method" */
+    const char *method;      /* the method that runs if the YAML names none: "forward" */
     const char *library;     /* "libtorch" */
-    const char *metric;      /* how the names of its metrics begin: "Torch" */
-    const char *const *keys; /* the settings that it knows; the last one is NULL */
-    /* A module is a function: what differs between two runs of the same row was drawn at random. */
+    const char *metric;      /* the first part of its metrics' names: "Torch" */
+    const char *const *keys; /* names of the settings that it has; the last one is NULL */
+    /* The module keeps nothing between runs. So if two runs of a row differ, it draws random
+     * numbers. */
     bool keeps_nothing;
     bool (*takes)(enum cn_datatype type);
     /* Reads the settings that no other kind has. May be NULL. */

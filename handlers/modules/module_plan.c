@@ -1,4 +1,4 @@
-/* handlers/modules/module_plan.c - into which batches a number of rows is best cut. Worker's
+/* handlers/modules/module_plan.c - finds the cheapest batches for a number of rows. Worker's
  * thread. */
 #include "handlers/modules/module_plan.h"
 

@@ -1,4 +1,4 @@
-/* handlers/modules/module_plan_test.c - rows are cut into the batches that cost least. */
+/* handlers/modules/module_plan_test.c - tests that rows are split into the cheapest batches. */
 #include "handlers/modules/module_plan.h"
 
 #include <setjmp.h>
@@ -14,7 +14,8 @@ rows_next(const struct cn_module_plan *plan, uint32_t left)
     return plan->rows[cn_module_plan_next(plan, left)];
 }
 
-/* silero-vad as measured: two rows at once cost four times one row, eight little more than two. */
+/* These are silero-vad's times: two rows at once cost four times one row, and eight rows little
+ * more than two. */
 static void
 two_rows_run_one_by_one_where_that_is_cheaper(void **state)
 {
@@ -25,11 +26,13 @@ two_rows_run_one_by_one_where_that_is_cheaper(void **state)
     cn_module_plan_make(&plan, 64);
     assert_int_equal(rows_next(&plan, 1), 1);
     assert_int_equal(rows_next(&plan, 2), 1);
-    assert_int_equal(rows_next(&plan, 4), 1);   /* 2292 against 2458 */
-    assert_int_equal(rows_next(&plan, 5), 8);   /* 2865 against 2458: padded */
-    assert_int_equal(rows_next(&plan, 13), 32); /* 2458 + 2458 against 3618 */
+    assert_int_equal(rows_next(&plan, 4), 1); /* 4 runs of 1 take 2292, one of 8 takes 2458 */
+    assert_int_equal(rows_next(&plan, 5),
+                     8); /* 5 runs of 1 take 2865, a padded run of 8 takes 2458 */
+    assert_int_equal(rows_next(&plan, 13),
+                     32); /* two runs of 8 take 4916, a padded run of 32 takes 3618 */
     assert_int_equal(rows_next(&plan, 64), 32);
-    assert_int_equal(rows_next(&plan, 1000), 32); /* more than was asked for */
+    assert_int_equal(rows_next(&plan, 1000), 32); /* more rows than the plan was made for */
     assert_float_equal(plan.best_us[2], 1146, 0.5);
     assert_float_equal(plan.best_us[33], 4191, 0.5);
     cn_module_plan_fini(&plan);

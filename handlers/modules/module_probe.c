@@ -1,5 +1,5 @@
-/* handlers/modules/module_probe.c - random rows, alone and together (module_probe.h). Worker's
- * thread. */
+/* handlers/modules/module_probe.c - runs random rows alone and together (see module_probe.h).
+ * Worker's thread. */
 #include "handlers/modules/module_probe.h"
 
 #include <inttypes.h>
@@ -12,7 +12,8 @@
 #include "handlers/modules/module_probe_priv.h"
 #include "handlers/modules/module_values.h"
 
-/* CUDA's convolutions and products may round to 10 bits (TF32) in one size and not in another. */
+/* On a GPU, CUDA's convolutions and products may round to 10 bits (TF32) for one batch size and not
+ * for another. */
 #define GPU_TOLERANCE 16
 
 const char *
@@ -23,7 +24,8 @@ cn_module_probe_word(enum module_probe_end end)
     return words[end];
 }
 
-/* What rounding may do: the coarsest type decides, since a model computes in it. */
+/* Returns the difference that rounding may cause. The coarsest type among the tensors decides,
+ * because the model computes in it. */
 static double
 tolerance_of(const struct module_runtime *rt)
 {
@@ -32,7 +34,7 @@ tolerance_of(const struct module_runtime *rt)
 
     if (rt->config.tolerance >= 0)
         return rt->config.tolerance;
-    if (rt->config.deterministic) /* one bucket: the same bits are promised */
+    if (rt->config.deterministic) /* there is one bucket, so the bits must be the same */
         return 0;
     for (uint32_t i = 0; i < io->n_inputs; i++)
         most = fmax(most, cn_module_tolerance(io->inputs[i].type));
@@ -51,7 +53,7 @@ in_time(struct probe *probe)
     return cn_now_us() < probe->until_us;
 }
 
-/* The row's own sequence, some steps old. */
+/* Gives the row a sequence of its own that has had some steps. */
 static int
 age(struct probe *probe, uint32_t row, struct cn_error *err)
 {
@@ -84,7 +86,8 @@ run_each_alone(struct probe *probe, struct cn_error *err)
     return rc;
 }
 
-/* Random rows that the model takes: some want no negative numbers. */
+/* Makes random rows that the model accepts. If it does not accept negative numbers, makes others
+ * without them. */
 static int
 begin(struct probe *probe, struct cn_error *err)
 {
@@ -100,7 +103,8 @@ begin(struct probe *probe, struct cn_error *err)
     return rc;
 }
 
-/* The same once more, from the last row to the first: has a run left something behind? */
+/* Runs the same rows once more, from the last to the first, to see whether a run has left something
+ * behind in the module. */
 static int
 run_again(struct probe *probe, struct cn_error *err)
 {
@@ -112,7 +116,7 @@ run_again(struct probe *probe, struct cn_error *err)
     return rc;
 }
 
-/* Does another seed give another answer? */
+/* Runs the rows with another seed, to see whether the results change. */
 static int
 is_random(struct probe *probe, bool *out, struct cn_error *err)
 {
@@ -129,7 +133,7 @@ is_random(struct probe *probe, bool *out, struct cn_error *err)
     return rc;
 }
 
-/* Finds the rows that may be in one run with the first one, by what they were before their step. */
+/* Finds the rows that may be in one run with the first one, by their states before the step. */
 static void
 find_alike(struct probe *probe)
 {
@@ -168,7 +172,7 @@ run_buckets(struct probe *probe, struct cn_error *err)
     for (uint32_t b = 0; rc == 0 && b < plan->n; b++) {
         if (plan->rows[b] < 2)
             continue;
-        for (int turn = 0; rc == 0 && turn < 4; turn++) { /* two orders, twice */
+        for (int turn = 0; rc == 0 && turn < 4; turn++) { /* two orders, each twice */
             if (!in_time(probe)) {
                 probe->found->end = MODULE_PROBE_SHORT;
                 return 0;
@@ -221,7 +225,7 @@ refuse_memory(struct module_runtime *rt, struct cn_error *err)
                    rt->config.kind->runtime);
 }
 
-/* One row a run from here on. */
+/* From now on each row is run alone. */
 static int
 set_apart(struct module_runtime *rt, struct cn_error *err)
 {
@@ -273,7 +277,7 @@ judge(struct probe *probe, struct cn_error *err)
     bool random = false;
     int rc;
 
-    /* The first call only remembers. */
+    /* The first call only remembers the values. */
     if (rt->api->changed(rt->model, found->changed, sizeof(found->changed), rt->error,
                          CTT_ERROR_BYTES))
         found->changed[0] = '\0';
@@ -318,7 +322,7 @@ cn_module_probe(struct module_runtime *rt, struct cn_error *err)
     found->end = MODULE_PROBE_OFF;
     if (!rt->config.probe)
         return 0;
-    if (rt->plan.cost_us[0] <= 0) { /* sizes of -1, and none that we know it takes */
+    if (rt->plan.cost_us[0] <= 0) { /* dims have -1, and no size is known that the model accepts */
         found->end = MODULE_PROBE_SKIPPED;
         snprintf(found->reason, sizeof(found->reason),
                  "the model takes no input of the size %s.warmup", rt->config.kind->runtime);

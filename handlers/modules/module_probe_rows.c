@@ -1,5 +1,5 @@
-/* handlers/modules/module_probe_rows.c - the rows of a probe: random inputs, runs, and what came
- * of them. Worker's thread. */
+/* handlers/modules/module_probe_rows.c - makes the random rows of a probe, runs them, and keeps and
+ * compares their results. Worker's thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +20,8 @@ next_random(struct probe *probe) /* 0 to 1; splitmix64 */
     return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Floats from -1 to 1, integers from 0 to 3, unless the YAML says where they lie. Each row has
- * another magnitude, which shows what is scaled over all of them. */
+/* Fills a tensor with floats from -1 to 1 or integers from 0 to 3, unless the YAML gives a range.
+ * Each row has another magnitude, so that scaling over all rows changes the results. */
 static void
 fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t elements)
 {
@@ -47,7 +47,7 @@ fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t ele
     }
 }
 
-/* Makes room for the inputs of a row once, and fills it anew each time. */
+/* Fills the inputs of a row with new random values. Makes room for them at the first call. */
 int
 cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
 {
@@ -156,7 +156,7 @@ keep(const struct module_tensor *from, struct module_tensor *to, struct cn_error
     return 0;
 }
 
-/* The result `i` of a row that has run: an output, or behind them a state. Borrowed. */
+/* Returns result `i` of a row that has run. Results are the outputs, then the states. Borrowed. */
 static struct module_tensor
 result_of(const struct probe *probe, uint32_t row, uint32_t i)
 {
@@ -213,7 +213,8 @@ distance(enum cn_datatype type, const struct module_tensor *a, const struct modu
     return cn_module_distance(type, a->data, b->data, a->bytes / cn_datatype_bytes(type));
 }
 
-/* Compares what the row gave now with what it gave alone; remembers the largest distance. */
+/* Compares the present results of the row with those that it gave alone. Remembers the largest
+ * difference. */
 void
 cn_probe_compare(struct probe *probe, uint32_t row)
 {
@@ -251,7 +252,7 @@ cn_probe_make(struct probe *probe, struct module_runtime *rt)
 {
     const struct cn_model_io *io = rt->config.io;
 
-    /* A model whose runs take long gets fewer rows: a row takes six runs, about. */
+    /* A model whose runs take long gets fewer rows. Each row needs about six runs. */
     probe->n = PROBE_ROWS_MAX;
     while (probe->n > PROBE_ROWS_MIN && rt->plan.cost_us[0] * 6 * probe->n > PROBE_MAX_US)
         probe->n--;

@@ -1,5 +1,5 @@
-/* handlers/modules/module_run.c - a batch of requests: their tensors are checked, their rows
- * sorted by shape and run, and each request is answered. Worker's thread. */
+/* handlers/modules/module_run.c - runs a batch of requests: checks their tensors, sorts their rows
+ * by shape, runs them, and answers each request. Worker's thread. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -39,8 +39,9 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
     return rc;
 }
 
-/* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`:
- * the inputs of the last row that was fine, whose types rt->types has. */
+/* Returns true if the row has the same tensors as the row before; then only the data must be
+ * checked. Rows of a batch mostly have the same names, types and shapes. `before` has the inputs of
+ * the last row that passed the checks, whose types are in rt->types. */
 static bool
 same_inputs(struct module_runtime *rt, const struct cn_row *row, const struct cn_tensor *before,
             const char **data)
@@ -78,7 +79,7 @@ take_inputs(struct module_runtime *rt, struct module_item *item, struct cn_error
     return 0;
 }
 
-/* Rows of a request: its first dimension, which all inputs must share. */
+/* Returns the number of a request's rows: its first dimension, which all inputs must share. */
 static int
 count_rows(const struct module_runtime *rt, struct module_item *item, struct cn_error *err)
 {
@@ -103,7 +104,8 @@ count_rows(const struct module_runtime *rt, struct module_item *item, struct cn_
     return 0;
 }
 
-/* `before`: the inputs of the last row that was fine, or NULL. */
+/* Checks the inputs of a request. `before` has the inputs of the last row that passed the checks,
+ * or is NULL. */
 static int
 take_item(struct module_runtime *rt, struct module_item *item, const struct cn_tensor *before,
           struct cn_error *err)
@@ -120,7 +122,7 @@ take_item(struct module_runtime *rt, struct module_item *item, const struct cn_t
         rc = count_rows(rt, item, err);
     if (rc == 0 && rt->load->stateful && !theirs->state) {
         if ((rc = cn_module_state_begin(rt, theirs->row, &state, err)) == 0)
-            theirs->state = state; /* the worker's from here on, whatever comes of the step */
+            theirs->state = state; /* the worker owns it from now on, even if the step fails */
     }
     return rc;
 }
@@ -152,7 +154,7 @@ add_rows(struct module_runtime *rt, uint32_t item, uint32_t n)
 
 /* --- batches --- */
 
-/* Two states of one declaration: of the same dimensions, and both there. */
+/* Returns true if two states of one declaration have the same dimensions, or are both None. */
 static bool
 same_dims(const struct module_tensor *a, const struct module_tensor *b)
 {
@@ -161,7 +163,8 @@ same_dims(const struct module_tensor *a, const struct module_tensor *b)
             (a->rank == b->rank && memcmp(a->dims, b->dims, sizeof(a->dims[0]) * a->rank) == 0));
 }
 
-/* A number that the module keeps is one for the whole run, so rows must agree on it. */
+/* Returns true if two rows agree on the number that the module keeps, because a run has only one.
+ */
 static bool
 same_numbers(const struct module_runtime *rt, const struct module_state *a,
              const struct module_state *b)
@@ -210,7 +213,7 @@ fail_rows(struct module_runtime *rt, const uint32_t *rows, uint32_t n, const str
         fail_item(&rt->items[rt->rows[rows[i]].item], err);
 }
 
-/* Rows whose results nanPolicy refuses; what they were is unchanged. */
+/* Fails the rows whose results nanPolicy refuses. Their states stay as they were. */
 static void
 fail_without_numbers(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
 {
@@ -228,7 +231,8 @@ fail_without_numbers(struct module_runtime *rt, const uint32_t *rows, uint32_t n
     }
 }
 
-/* When a run fails its rows run one by one, so that a row's fault is nobody else's. */
+/* If a run fails, its rows are run one by one, so that only the rows that cause the failure fail.
+ */
 static void
 run_cut(struct module_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bucket)
 {
@@ -248,7 +252,7 @@ run_cut(struct module_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bu
         run_cut(rt, &rows[i], 1, bucket);
 }
 
-/* Rows of one shape, in as many runs as cost least. */
+/* Runs rows of one shape, in the runs that cost least together. */
 static void
 run_group(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
 {
@@ -292,12 +296,12 @@ answer(struct module_runtime *rt, struct module_item *item)
     const bool batched = io->max_batch_size > 0;
     struct cn_error err;
 
-    cn_buf_reset(&reply->content_type); /* no word of a handler: nothing to check */
+    cn_buf_reset(&reply->content_type); /* the handler has set nothing, so nothing needs a check */
     cn_buf_append_str(&reply->content_type, CN_STR(CN_TENSORS_TYPE));
     cn_write_u32(&reply->body, io->n_outputs);
     for (uint32_t i = 0; i < io->n_outputs; i++) {
         const struct module_output *from = &item->outputs[i];
-        struct cn_tensor tensor; /* its other dimensions are not looked at */
+        struct cn_tensor tensor; /* its other dimensions are not read */
 
         tensor.name = io->outputs[i].name;
         tensor.type = io->outputs[i].type;
@@ -333,7 +337,7 @@ cn_module_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
                                             .outputs = outputs + (size_t)i * n_outputs};
         if (take_item(rt, &rt->items[i], before, &err)) {
             fail_item(&rt->items[i], &err);
-            before = NULL; /* rt->types may be of this row */
+            before = NULL; /* rt->types may be those of this row */
             continue;
         }
         before = rt->items[i].inputs;

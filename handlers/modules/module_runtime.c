@@ -1,5 +1,5 @@
-/* handlers/modules/module_runtime.c - loads a model, measures it and tells of it. Its batches are
- * module_run.c's. Worker's thread. */
+/* handlers/modules/module_runtime.c - loads a model, measures it and describes it. module_run.c
+ * runs its batches. Worker's thread. */
 #include "handlers/modules/module_runtime.h"
 
 #include <inttypes.h>
@@ -65,7 +65,7 @@ make_room(struct module_runtime *rt)
         rt->alike = rt->alike && !cn_module_is_number(&config->attributes[i]);
 }
 
-/* --- what it measures: metrics of the model, by bucket */
+/* --- metrics of the model, by bucket --- */
 
 static void
 sample(struct module_runtime *rt, enum cn_sample_type type, const char *name, const char *unit,
@@ -73,7 +73,7 @@ sample(struct module_runtime *rt, enum cn_sample_type type, const char *name, co
 {
     char rows[16], full[32];
     struct cn_header dim = {CN_STR("Rows"), {rows, 0}};
-    struct cn_error ignored; /* a model may have switched metrics off */
+    struct cn_error ignored; /* the model may have switched metrics off */
 
     snprintf(full, sizeof(full), "%s%s", rt->config.kind->metric, name);
     dim.value.len = (size_t)snprintf(rows, sizeof(rows), "%" PRIu32, rt->plan.rows[bucket]);
@@ -82,7 +82,8 @@ sample(struct module_runtime *rt, enum cn_sample_type type, const char *name, co
                    &ignored);
 }
 
-/* Once a second: samples of each batch were several microseconds of it. */
+/* Called once a second, because samples of each batch would cost several microseconds of its time.
+ */
 void
 cn_module_report(struct cn_runtime *base)
 {
@@ -95,7 +96,7 @@ cn_module_report(struct cn_runtime *base)
         if (spent->runs == 0)
             continue;
         sample(rt, CN_SAMPLE_COUNTER, "Runs", "Count", b, runs);
-        /* The first one is always among those that were timed. */
+        /* The first run is always one of those that are timed. */
         sample(rt, CN_SAMPLE_COUNTER, "RunTime", "Microseconds", b,
                (double)spent->ns / 1000 * runs / (double)spent->timed);
         rt->spent[b] = (struct module_spent){0};
@@ -131,7 +132,7 @@ open_all(struct module_runtime *rt, const struct cn_module_kind *kind, struct cn
                                                                       : rt->cap_items);
     if ((rc = cn_module_probe(rt, err)) != 0)
         return rc;
-    memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* trials are no work */
+    memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* runs of the warm-up do not count */
     for (uint32_t b = 0; b < plan->n; b++)
         if (plan->cost_us[b] > 0)
             sample(rt, CN_SAMPLE_GAUGE, "BucketTime", "Microseconds", b, plan->cost_us[b]);
@@ -214,7 +215,7 @@ cn_module_state_schema(struct cn_runtime *rt)
     return 1;
 }
 
-/* --- what it tells of itself --- */
+/* --- the model's description --- */
 
 static json_t *
 show_probe(const struct module_probe_result *probe)
@@ -277,7 +278,7 @@ void
 cn_module_drop(struct cn_runtime *rt, void *resume)
 {
     (void)rt;
-    cn_assert(resume == NULL); /* no item ever says `more` */
+    cn_assert(resume == NULL); /* an item of a module never sets `more` */
 }
 
 void

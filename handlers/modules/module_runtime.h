@@ -1,10 +1,10 @@
-/* handlers/modules/module_runtime.h - runtimes without a handler: models whose library takes and
- * gives named tensors, and whose state the worker keeps.
+/* handlers/modules/module_runtime.h - runs models without a handler: their library takes and
+ * returns named tensors, and the worker keeps their state. Worker's thread.
  *
  * The model's YAML says which tensors go in and come out (handlers/modules/module_config.h). The
- * rows of a batch are gathered into tensors of a fixed number of rows, run, and scattered. What
- * differs between libraries is a struct cn_module_kind; each kind makes its struct cn_runtime_ops
- * of the functions here. Worker's thread.
+ * rows of a batch are gathered into tensors with a fixed number of rows, the model runs, and its
+ * results are scattered to the rows. A struct cn_module_kind describes in what libraries differ.
+ * Each kind makes its struct cn_runtime_ops from the functions here.
  */
 #ifndef CN_HANDLERS_MODULES_MODULE_RUNTIME_H
 #define CN_HANDLERS_MODULES_MODULE_RUNTIME_H
@@ -12,11 +12,11 @@
 #include "handlers/modules/module_kind.h"
 #include "handlers/runtime.h"
 
-/* What a kind's open() is. */
+/* A kind's open() calls this function. */
 int cn_module_open(const struct cn_runtime_ops *ops, const struct cn_module_kind *kind,
                    const struct cn_load *load, struct cn_runtime **out, struct cn_error *err);
 
-/* The same for each kind: members of struct cn_runtime_ops. */
+/* These functions are the same for each kind. They are members of struct cn_runtime_ops. */
 void cn_module_close(struct cn_runtime *rt);
 const char *cn_module_describe(struct cn_runtime *rt);
 uint32_t cn_module_state_schema(struct cn_runtime *rt);
@@ -32,7 +32,7 @@ void cn_module_on_close(struct cn_runtime *rt, struct cn_str sequence_id, void *
                         enum cn_close_reason reason);
 void cn_module_report(struct cn_runtime *rt);
 
-/* These members of a kind's struct cn_runtime_ops. */
+/* Sets these members in a kind's struct cn_runtime_ops. */
 #define CN_MODULE_OPS                                                                              \
     .close = cn_module_close, .describe = cn_module_describe,                                      \
     .state_schema = cn_module_state_schema, .run = cn_module_run, .drop = cn_module_drop,          \

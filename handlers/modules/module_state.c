@@ -1,5 +1,5 @@
-/* handlers/modules/module_state.c - the state tensors of one sequence in memory, and as the
- * bytes that are stored. Worker's thread. */
+/* handlers/modules/module_state.c - holds the state tensors of one sequence in memory, and turns
+ * them into the bytes that are stored and back. Worker's thread. */
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -61,7 +61,7 @@ take_tensor(struct module_tensor *out, const struct cn_tensor *tensor, struct cn
     return 0;
 }
 
-/* The tensor that the caller sent to begin with; false: none. */
+/* Finds the tensor that the client has sent as the first value. Returns false if there is none. */
 static bool
 find_given(const struct cn_row *row, struct cn_str name, struct cn_tensor *out)
 {
@@ -108,7 +108,7 @@ cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
     return 0;
 }
 
-/* Names the tensor that takes the most, and the key that would let it. */
+/* Fails with a message that names the largest tensor and the key with the limit. */
 static int
 too_large(const struct module_runtime *rt, const struct module_state *state, size_t max,
           struct cn_error *err)

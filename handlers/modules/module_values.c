@@ -1,4 +1,5 @@
-/* handlers/modules/module_values.c - elements of tensors as numbers. Any thread. */
+/* handlers/modules/module_values.c - reads and writes elements of tensors as numbers. Any thread.
+ */
 #include "handlers/modules/module_values.h"
 
 #include <math.h>
@@ -24,18 +25,18 @@ half_value(uint16_t bits)
     return bits & 0x8000 ? -value : value;
 }
 
-/* Cut off, not rounded: random inputs need no more. */
+/* Cuts the bits off instead of rounding, which is good enough for random inputs. */
 static uint16_t
 half_bits(double value)
 {
     const uint16_t sign = value < 0 ? 0x8000 : 0;
     int exponent;
-    double fraction = frexp(fabs(value), &exponent); /* 0.5 to 1 */
+    double fraction = frexp(fabs(value), &exponent); /* it is 0.5 to 1 */
 
-    if (value == 0 || exponent < -13) /* what is below the normal numbers becomes 0 */
+    if (value == 0 || exponent < -13) /* values below the normal numbers become 0 */
         return sign;
     if (exponent > 16)
-        return sign | 0x7bff; /* the largest one */
+        return sign | 0x7bff; /* the largest value */
     return (uint16_t)(sign | (unsigned)(exponent + 14) << 10 |
                       ((unsigned)(fraction * 2048) & 1023));
 }
@@ -191,7 +192,7 @@ cn_module_distance(enum cn_datatype type, const char *a, const char *b, size_t n
         magnitude = fmax(magnitude, fmax(isfinite(x) ? x : 0, isfinite(y) ? y : 0));
     }
     if (!cn_module_is_float(type))
-        return apart; /* 64 bits that only a double's rounding makes alike are alike enough */
+        return apart; /* large 64-bit integers are compared as doubles, exactly enough */
     return magnitude > 0 ? apart / magnitude : apart;
 }
 

@@ -1,5 +1,5 @@
-/* handlers/modules/module_values.h - elements of tensors as numbers: what the probe of a model
- * and nanPolicy look at. Any thread. */
+/* handlers/modules/module_values.h - reads and writes elements of tensors as numbers, for the probe
+ * of a model and for nanPolicy. Any thread. */
 #ifndef CN_HANDLERS_MODULES_MODULE_VALUES_H
 #define CN_HANDLERS_MODULES_MODULE_VALUES_H
 
@@ -11,21 +11,22 @@
 
 bool cn_module_is_float(enum cn_datatype type);
 
-/* The element `i` of packed elements, any alignment. Not for BYTES. */
+/* Returns element `i` of packed elements, which need not be aligned. Not for BYTES. */
 double cn_module_value(enum cn_datatype type, const char *data, size_t i);
-/* Rounds to what the type can hold; a BOOL is true from 0.5 on. */
+/* Writes element `i`, rounded to what the type can hold. A BOOL is true from 0.5 on. */
 void cn_module_value_put(enum cn_datatype type, char *data, size_t i, double value);
 
-/* By how much results of a model may differ that sums in another order, as a share of the largest
- * magnitude of the tensor: about a thousand roundings of the type. 0 for integers. */
+/* Returns by how much results of a model may differ if it adds in another order, as a share of the
+ * largest magnitude of the tensor: about a thousand rounding errors of the type. Returns 0 for
+ * integers. */
 double cn_module_tolerance(enum cn_datatype type);
 
-/* How far two tensors of `n` elements are apart: the largest difference, divided by the largest
- * magnitude in them; 0 where they are equal, infinite where one has a NaN that the other has not.
- * Integers that differ at all are 1 apart or more. */
+/* Returns how far two tensors of `n` elements differ: the largest difference, divided by the
+ * largest magnitude in them. Equal tensors give 0. If one has a NaN where the other has none, the
+ * result is infinity. Integers that differ give at least 1. */
 double cn_module_distance(enum cn_datatype type, const char *a, const char *b, size_t n);
 
-/* Is there a NaN or an infinity? */
+/* Returns true if there is a NaN or an infinity. */
 bool cn_module_has_no_number(enum cn_datatype type, const char *data, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* handlers/modules/module_values_test.c - numbers in and out of each type, and how far two
- * tensors are apart. */
+/* handlers/modules/module_values_test.c - tests reading and writing numbers of each type, and how
+ * tensors are compared. */
 #include "handlers/modules/module_values.h"
 
 #include <math.h>

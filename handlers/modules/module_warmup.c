@@ -1,9 +1,9 @@
 /* handlers/modules/module_warmup.c - runs a model with zeros before its first request. Worker's
  * thread.
  *
- * The first calls of a module are slow (TorchScript profiles), so they are made here. Each bucket's
- * time is measured for handlers/modules/module_plan.h. What the YAML says wrongly shows here, and
- * so when a model is registered.
+ * The first calls of a module are slow (TorchScript profiles them), so they are made here. Each
+ * bucket's time is measured for handlers/modules/module_plan.h. If a declaration in the YAML does
+ * not fit the model, the run fails here, and so does the registration.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "handlers/modules/module.h"
 
 #define WARM_CALLS 3
-/* Of those that are measured the fastest counts. */
+/* The fastest of these calls counts. */
 #define MEASURED_CALLS 5
 #define MEASURE_MAX_US 200000
 
@@ -40,7 +40,7 @@ cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open
     return 0;
 }
 
-/* One call of `rows` rows, each the same request. */
+/* Makes one call with `rows` rows, all of them the same request. */
 static int
 run_once(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
          const uint32_t *indices, uint32_t rows, struct cn_error *err)
@@ -61,8 +61,9 @@ run_once(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor
     return cn_module_batch_run(rt, indices, 1, rows, err);
 }
 
-/* The time of a run with what is around it: the thread's own, so that the machine's other work is
- * not counted; that of several threads, or of a GPU, is the clock's. */
+/* Returns the time for measuring a run with the work around it. It is the thread's CPU time, so
+ * that other work of the machine does not count. With several threads, or on a GPU, it is real
+ * time. */
 static uint64_t
 spent_us(const struct module_runtime *rt)
 {
@@ -78,7 +79,7 @@ static int
 measure(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
         uint32_t rows, double *cost_us, struct cn_error *err)
 {
-    const uint32_t indices[1] = {0}; /* the rest of the bucket is copies of it */
+    const uint32_t indices[1] = {0}; /* the rest of the bucket is filled with copies of this row */
     uint64_t begun_us = cn_now_us(), best_us = UINT64_MAX;
     int rc = 0;
 
@@ -129,7 +130,7 @@ cn_module_warm_up(struct module_runtime *rt, struct cn_error *err)
     cn_arena_fini(&rt->arena);
     if (rc == 0 || rt->fixed)
         return rc;
-    /* A size of our choice where the YAML says -1 may be none that the model takes. */
+    /* The model may refuse the size that we have chosen for -1. */
     cn_log(CN_LOG_WARN, "event=%s_warmup_failed model=%s version=%s warmup=%" PRIu32 " reason=%s",
            rt->config.kind->runtime, rt->load->model_name, rt->load->model_version,
            rt->config.warmup,

@@ -1,11 +1,12 @@
-/* handlers/onnx/onnx_check.c - does what the YAML declares fit the graph? Worker's thread. */
+/* handlers/onnx/onnx_check.c - checks whether the declarations in the YAML fit the graph. Worker's
+ * thread. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "core/memory/mem.h"
 #include "handlers/onnx/onnx_model.h"
 
-/* What the YAML says of one tensor. */
+/* A tensor as the YAML declares it. */
 struct declared {
     const char *what; /* "input" */
     struct cn_str name;
@@ -54,7 +55,7 @@ find(const struct ctt_model *model, const struct declared *declared, bool input,
     return rc;
 }
 
-/* The YAML's dimensions with that of the batch; `n`: its size. */
+/* Returns the dimensions of the YAML with the batch dimension, whose size is `n`. */
 static uint32_t
 with_batch(const struct ctt_model *model, const struct declared *declared, int64_t n, int64_t *out)
 {
@@ -69,7 +70,7 @@ with_batch(const struct ctt_model *model, const struct declared *declared, int64
     return rank;
 }
 
-/* A batch size that the graph does not leave open must be the only bucket. */
+/* Checks the buckets of a graph whose batch size is fixed: that size must be the only bucket. */
 static int
 check_buckets(const struct ctt_model *model, const struct declared *declared, int64_t size,
               struct cn_error *err)
@@ -96,7 +97,7 @@ check(const struct ctt_model *model, const struct declared *declared,
     bool fits = graph->tensor && graph->type == declared->type;
     int rc;
 
-    /* A graph may declare no shape at all, which looks like that of a scalar. */
+    /* A graph may leave out a tensor's shape, which looks like the shape of a scalar. */
     fits = fits && (graph->rank == rank || graph->rank == 0);
     for (uint32_t i = 0; fits && i < graph->rank; i++)
         if (!is_batched(model) || i != declared->axis)
@@ -179,7 +180,7 @@ check_results(struct ctt_model *model, struct cn_error *err)
     return rc;
 }
 
-/* Numbers of `set`: their tensor has the graph's shape, with 1 where that is open. */
+/* Makes the tensors of `set`. They have the graph's shape, with 1 for each open dimension. */
 static int
 check_numbers(struct ctt_model *model, struct cn_error *err)
 {
@@ -202,7 +203,7 @@ check_numbers(struct ctt_model *model, struct cn_error *err)
     return 0;
 }
 
-/* Every input of the graph must come from somewhere. */
+/* Checks that every input of the graph has a source. */
 static int
 check_filled(const struct ctt_model *model, struct cn_error *err)
 {

@@ -16,7 +16,7 @@ const char *const cn_onnx_keys[] = {
 struct read {
     struct cn_module_config *config;
     struct cn_onnx_settings *settings;
-    const char *name; /* of the document */
+    const char *name; /* name of the document */
     struct cn_error *err;
 };
 
@@ -60,7 +60,7 @@ read_entries(const struct read *read, const struct cn_yaml *map, const char *key
     return 0;
 }
 
-/* `NAME`, or {NAME: {option: value}}. */
+/* Reads a provider: NAME, or {NAME: {option: value}}. */
 static int
 read_provider(const struct read *read, const struct cn_yaml *value)
 {
@@ -76,7 +76,7 @@ read_provider(const struct read *read, const struct cn_yaml *value)
     return 0;
 }
 
-/* deviceType: gpu names the provider and the device where the YAML does not. */
+/* If the YAML names no provider, deviceType: gpu sets the provider and the device. */
 static void
 default_providers(const struct read *read)
 {
@@ -137,7 +137,7 @@ read_threads(const struct read *read, const struct cn_yaml *value)
     return 0;
 }
 
-/* ONNX has no None that a state could begin with. */
+/* Refuses a state that begins as None, because ONNX has no None. */
 static int
 check_states(const struct read *read)
 {

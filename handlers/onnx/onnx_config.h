@@ -5,7 +5,7 @@
  *     library: /opt/onnxruntime/lib/libonnxruntime.so # or a folder; default: python3's package
  *     providers: [CUDAExecutionProvider, CPUExecutionProvider] # default: CPUExecutionProvider
  *     providers: [{XNNPACKExecutionProvider: {intra_op_num_threads: 2}}] # with options
- *     set: {sr: 16000}             # numbers for graph inputs that are no inputs and no states
+ *     set: {sr: 16000}             # numbers for graph inputs that clients do not send
  *     threads: 1                   # that one operator may use
  *     interOpThreads: 1            # operators at a time
  *     graphOptimization: all       # none, basic, extended or all
@@ -21,7 +21,7 @@
 #define CN_ONNX_PROVIDERS_MAX 8
 #define CN_ONNX_ENTRIES_MAX 64
 
-/* Names and values that onnxruntime gets as they are written. */
+/* Names and values that onnxruntime gets unchanged. */
 struct cn_onnx_entries {
     uint32_t n;
     const char **keys, **values;
@@ -33,7 +33,7 @@ struct cn_onnx_provider {
 };
 
 struct cn_onnx_settings {
-    const char *library; /* "": not said */
+    const char *library; /* "": the YAML names none */
     uint32_t n_providers;
     struct cn_onnx_provider providers[CN_ONNX_PROVIDERS_MAX];
     struct cn_onnx_entries options;
@@ -49,11 +49,12 @@ cn_onnx_settings(const struct cn_module_config *config)
     return config->own;
 }
 
-/* The kind's read(). */
+/* Reads these settings; it is the kind's read(). */
 int cn_onnx_config_read(struct cn_module_config *config, const struct cn_yaml_doc *doc,
                         const struct cn_yaml *settings, struct cn_error *err);
 
-/* Does the model run on the CPU alone, with the worker's thread alone? Then it can be forked. */
+/* Returns true if the model runs only on the CPU and only in the worker's thread. Then the process
+ * can be forked. */
 bool cn_onnx_is_plain(const struct cn_module_config *config);
 
 #endif

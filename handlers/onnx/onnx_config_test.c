@@ -1,4 +1,5 @@
-/* handlers/onnx/onnx_config_test.c - the settings under `onnx`, without the library. */
+/* handlers/onnx/onnx_config_test.c - tests reading the settings under `onnx`, without the library.
+ */
 #include "handlers/onnx/onnx_config.h"
 
 #include <setjmp.h>

@@ -15,14 +15,14 @@
     "install it with pip install onnxruntime, or name the library with onnx.library in the "       \
     "model's YAML or with --onnxruntime"
 
-/* Prints the folder of the package without importing it, which would take a second. */
+/* Prints the folder of the package without importing the package, which would take a second. */
 #define ASK_PYTHON                                                                                 \
     "python3 -c 'import importlib.util as u; s = u.find_spec(\"onnxruntime\"); "                   \
     "print(s.submodule_search_locations[0] if s else \"\")' 2>/dev/null"
 
 static struct ort opened;
 
-/* The package's folder; "" where there is no python3 or no package. */
+/* Writes the package's folder to `out`, or "" if there is no python3 or no package. */
 static void
 ask_python(char *out, size_t n)
 {
@@ -37,7 +37,7 @@ ask_python(char *out, size_t n)
     pclose(answer);
 }
 
-/* The library in a folder: in it, or where the package has it, under capi/. */
+/* Finds the library in a folder: in the folder itself, or under capi/, where the package has it. */
 static bool
 find_in(const char *folder, char *out, size_t n)
 {
@@ -122,10 +122,10 @@ cn_onnx_library_open(const char *path, const struct ort **out, struct cn_error *
         return 0;
     if ((rc = find_library(path, file, sizeof(file), err)) != 0)
         return rc;
-    /* Newer packages send data of use to their maker, from a thread of its own, which could not be
-     * forked, too. Whoever wants that sets the variable to 0. */
+    /* Newer packages send usage data to their maker, from a thread of their own. A process with
+     * that thread could not be forked. If you want the data to be sent, set the variable to 0. */
     setenv("ORT_DISABLE_TELEMETRY", "1", 0);
-    /* Local: its symbols are nobody else's business. */
+    /* RTLD_LOCAL, because nobody else should see the library's symbols. */
     library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", file, dlerror());

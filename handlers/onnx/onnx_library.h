@@ -6,9 +6,10 @@
 #include "core/errors/error.h"
 #include "handlers/onnx/ort_abi.h"
 
-/* `path`: the library or a folder that has it; "": that of the package onnxruntime of `python3` in
- * PATH. It stays open. CN_E_LOAD_FAILED with one sentence on how to get it, also where its version
- * is one that we do not know how to call. */
+/* Opens the library. `path` names its file or a folder that has it; with "" the library of the
+ * package onnxruntime of the `python3` in PATH is used. The library stays open. Returns
+ * CN_E_LOAD_FAILED, with a sentence that says how to get the library, if there is none or if it has
+ * a version that we do not know how to call. */
 int cn_onnx_library_open(const char *path, const struct ort **out, struct cn_error *err);
 
 #endif

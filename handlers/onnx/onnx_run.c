@@ -1,4 +1,4 @@
-/* handlers/onnx/onnx_run.c - runs of an ONNX model: the table of functions that handlers/modules
+/* handlers/onnx/onnx_run.c - runs an ONNX model: the table of functions that handlers/modules
  * calls. Worker's thread. */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "handlers/modules/module_values.h"
 #include "handlers/onnx/onnx_model.h"
 
-/* --- tensors that are bound --- */
+/* --- bound tensors --- */
 
 static size_t
 bytes_of(enum cn_datatype type, uint32_t rank, const int64_t *dims)
@@ -20,7 +20,8 @@ bytes_of(enum cn_datatype type, uint32_t rank, const int64_t *dims)
     return bytes;
 }
 
-/* Room for so many bytes. What was in it is lost, and the value of it, too, where it moves. */
+/* Makes room for this many bytes. The tensor's content is lost, and if the memory moves, its value
+ * is lost, too. */
 static int
 reserve(struct ctt_model *model, struct onnx_bound *tensor, size_t bytes, char *error, size_t n)
 {
@@ -41,7 +42,8 @@ reserve(struct ctt_model *model, struct onnx_bound *tensor, size_t bytes, char *
     return 0;
 }
 
-/* The tensor's value has these dimensions; most runs have those of the run before. */
+/* Makes sure that the tensor's value has these dimensions. Most runs have those of the run before.
+ */
 static struct ort_status *
 shape(struct ctt_model *model, struct onnx_bound *tensor, uint32_t rank, const int64_t *dims)
 {
@@ -85,7 +87,7 @@ onnx_room(struct ctt_model *model, uint32_t i, struct ctt_tensor *tensor, char *
     return 0;
 }
 
-/* A number of `set`, before each run: most are what they were. */
+/* Writes a number of `set` before a run. Most numbers have not changed since the run before. */
 static int
 onnx_set_attribute(struct ctt_model *model, const char *name, const struct ctt_value *value,
                    char *error, size_t n)
@@ -96,7 +98,7 @@ onnx_set_attribute(struct ctt_model *model, const char *name, const struct ctt_v
     struct ort_status *status;
 
     while (strcmp(to->graph->name, name) != 0)
-        to++; /* onnx_check.c has found each of them */
+        to++; /* onnx_check.c has made sure that each of them exists */
     for (uint32_t i = 0; i < to->graph->rank; i++)
         dims[i] = 1;
     if (reserve(model, to, cn_datatype_bytes(to->type), error, n))
@@ -121,7 +123,7 @@ cn_onnx_forget_given(struct ctt_model *model)
     model->n_given = 0;
 }
 
-/* The rows of the run; 0: its tensors have no batch dimension. */
+/* Returns the number of rows of the run, or 0 if its tensors have no batch dimension. */
 static int64_t
 rows_of(const struct ctt_model *model, const struct ctt_value *arguments)
 {
@@ -134,8 +136,8 @@ rows_of(const struct ctt_model *model, const struct ctt_value *arguments)
         .tensor.dims[slot->input >= 0 ? 0 : config->io->state.items[slot->state].batch_axis];
 }
 
-/* Binds an output to a buffer of ours where its shape is known, or leaves its memory to
- * onnxruntime. */
+/* Binds an output to a buffer of ours if its shape is known. Otherwise onnxruntime allocates its
+ * memory. */
 static struct ort_status *
 bind_output(struct ctt_model *model, struct onnx_output *out, int64_t rows, bool guess)
 {
@@ -176,8 +178,8 @@ bind_all(struct ctt_model *model, int64_t rows, bool guess)
     return status;
 }
 
-/* The thread's own time, so that the machine's other work is not counted; that of several threads,
- * or of a GPU, is the clock's. */
+/* Returns the CPU time of this thread, so that other work of the machine does not count. With
+ * several threads, or on a GPU, it is real time. */
 static uint64_t
 now_ns(const struct ctt_model *model)
 {
@@ -189,7 +191,7 @@ now_ns(const struct ctt_model *model)
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
 }
 
-/* A tensor that onnxruntime has made. */
+/* Reads a tensor that onnxruntime has made. */
 static struct ort_status *
 take_given(struct ctt_model *model, struct ort_value *value, struct ctt_tensor *out)
 {
@@ -212,7 +214,7 @@ take_given(struct ctt_model *model, struct ort_value *value, struct ctt_tensor *
     return status ? status : ort->GetTensorMutableData(value, &out->data);
 }
 
-/* An output whose shape was as declared is written into our buffer from the next run on. */
+/* If an output had the declared shape, it is written into our buffer from the next run on. */
 static bool
 is_as_declared(const struct onnx_output *out, const struct ctt_tensor *tensor, int64_t rows)
 {
@@ -245,7 +247,7 @@ take_results(struct ctt_model *model, struct ctt_tensor *results, int64_t rows)
         if (!model->given)
             status = model->ort->GetBoundOutputValues(model->binding, model->allocator,
                                                       &model->given, &model->n_given);
-        if (!status) /* in the order in which they were bound first, which is ours */
+        if (!status) /* the outputs come in the order of their first binding, which is ours */
             status = take_given(model, model->given[i], &results[i]);
         if (!status)
             out->trusted = is_as_declared(out, &results[i], rows);
@@ -262,7 +264,7 @@ onnx_run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_
     struct ort_status *status = NULL;
     uint64_t begun = 0;
 
-    (void)max_results; /* as many as the YAML declares */
+    (void)max_results; /* there are as many results as the YAML declares */
     cn_onnx_forget_given(model);
     for (uint32_t i = 0; !status && i < n_arguments; i++)
         status = shape(model, &model->arguments[i], (uint32_t)arguments[i].tensor.rank,
@@ -278,7 +280,8 @@ onnx_run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_
             *method_ns = now_ns(model) - begun;
         if (!status || turn == 1)
             break;
-        /* Perhaps an output has another shape than in earlier runs: onnxruntime may choose it. */
+        /* The run may have failed because an output has another shape than before, which
+         * onnxruntime may choose. */
         model->ort->ReleaseStatus(status);
         status = NULL;
     }
@@ -288,7 +291,7 @@ onnx_run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_
     return status ? cn_onnx_failed(model->ort, status, error, n) : 0;
 }
 
-/* --- the rest of the table --- */
+/* --- the other functions of the table --- */
 
 static const char *
 onnx_schema(struct ctt_model *model)
@@ -296,14 +299,14 @@ onnx_schema(struct ctt_model *model)
     return model->schema;
 }
 
-/* A graph has no random numbers that we could begin. */
+/* Does nothing: the random numbers of a graph cannot be seeded. */
 static void
 onnx_seed(uint64_t seed)
 {
     (void)seed;
 }
 
-/* A graph keeps nothing between its runs. */
+/* Reports no change: a graph keeps nothing between its runs. */
 static int
 onnx_changed(struct ctt_model *model, char *names, size_t names_n, char *error, size_t n)
 {

@@ -16,7 +16,8 @@ takes(enum cn_datatype type)
     return type != CN_DATATYPE_BYTES;
 }
 
-/* Workers take the devices in turns that the YAML names; the first one where it names none. */
+/* Returns the worker's device. Workers use the devices that the YAML names in turn, or the first
+ * device if it names none. */
 static uint32_t
 choose_device(struct module_runtime *rt)
 {
@@ -76,11 +77,11 @@ static int
 onnx_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
           struct cn_error *err)
 {
-    (void)config_json; /* the YAML itself says in which line a mistake is */
+    (void)config_json; /* the YAML itself is read, for line numbers in messages */
     return cn_module_open(&cn_onnx_runtime_ops, &cn_onnx_kind, load, out, err);
 }
 
-/* Threads of onnxruntime don't live on in a child. */
+/* Checks that onnxruntime has no threads, because threads do not survive a fork. */
 static int
 onnx_check_zygote(const struct cn_load *load, struct cn_error *err)
 {

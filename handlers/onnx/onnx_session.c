@@ -8,7 +8,7 @@
 #include "core/memory/mem.h"
 #include "handlers/onnx/onnx_model.h"
 
-/* onnxruntime's numbers of element types, by ours. */
+/* onnxruntime's numbers of element types, indexed by our types. */
 static const int numbers[] = {
     [CN_DATATYPE_BOOL] = 9,    [CN_DATATYPE_UINT8] = 2,   [CN_DATATYPE_UINT16] = 4,
     [CN_DATATYPE_UINT32] = 12, [CN_DATATYPE_UINT64] = 13, [CN_DATATYPE_INT8] = 3,
@@ -31,8 +31,9 @@ cn_onnx_type(int number)
     return (enum cn_datatype)0;
 }
 
-/* Some messages begin with the path of the file and the place in onnxruntime's sources:
- *   Load model from PATH failed:FILE.h:46 void some::function(int, bool) What is wrong. */
+/* Returns the message without its beginning. Some messages begin with the path of the file and the
+ * place in onnxruntime's sources: Load model from PATH failed:FILE.h:46 void some::function(int,
+ * bool) What is wrong. */
 static const char *
 without_place(const char *text)
 {
@@ -92,8 +93,8 @@ log_line(void *ctx, int level, const char *category, const char *name, const cha
            cn_log_quote(message, len < 1500 ? len : 1500, quoted, sizeof(quoted)));
 }
 
-/* One for the process, for as long as it lives. Errors come as statuses, too, so only worse than
- * warnings are written. */
+/* Makes the process's only environment, which is never freed. The library reports errors as
+ * statuses, too, so its log shows only what is worse than a warning. */
 static struct ort_status *
 environment(const struct ort *ort, struct ort_env **out)
 {
@@ -131,8 +132,8 @@ has_provider(struct ctt_model *model, const char *wanted, struct cn_error *err)
     return rc;
 }
 
-/* CUDA has functions of its own. The device's number is the first option; what the YAML says of it
- * comes later and counts. */
+/* Adds the CUDA provider, which has functions of its own. The device's number comes first, so that
+ * an option of the YAML overrides it. */
 static struct ort_status *
 add_cuda(const struct ort *ort, struct ort_options *options, const struct cn_onnx_entries *entries,
          uint32_t device)
@@ -168,7 +169,7 @@ add_provider(struct ctt_model *model, struct ort_options *options,
     char *ending;
     int rc = has_provider(model, provider->name, err);
 
-    if (rc || strcmp(provider->name, "CPUExecutionProvider") == 0) /* it is always the last one */
+    if (rc || strcmp(provider->name, "CPUExecutionProvider") == 0) /* this one is always last */
         return rc;
     model->copies = true;
     if (strcmp(provider->name, "CUDAExecutionProvider") == 0) {
@@ -198,7 +199,8 @@ fill_options(struct ctt_model *model, struct ort_options *options, uint32_t devi
         status = ort->SetSessionExecutionMode(options, ORT_PARALLEL);
     if (!status)
         status = ort->SetSessionGraphOptimizationLevel(options, settings->optimization);
-    /* Threads that look for work before they sleep would take it from other workers. */
+    /* A thread that looks for work before it sleeps would take processor time from other workers.
+     */
     if (!status)
         status = ort->AddSessionConfigEntry(options, "session.intra_op.allow_spinning", "0");
     for (uint32_t i = 0; !status && i < settings->options.n; i++)
@@ -251,7 +253,7 @@ read_value(struct ctt_model *model, bool input, size_t i, struct onnx_value *out
                        : ort->SessionGetOutputTypeInfo(model->session, i, &type);
     if (!status)
         status = ort->CastTypeInfoToTensorInfo(type, &shape);
-    if (!status && shape) /* borrowed from `type`; NULL: a sequence, a map ... */
+    if (!status && shape) /* `shape` is borrowed from `type`; NULL: a sequence, a map ... */
         status = read_shape(ort, shape, out);
     if (type)
         ort->ReleaseTypeInfo(type);

@@ -1,12 +1,13 @@
-/* handlers/onnx/ort_abi.h - what we call of onnxruntime's C interface.
+/* handlers/onnx/ort_abi.h - declares the functions of onnxruntime's C interface that we call.
  *
  * The pip package onnxruntime has the library, libonnxruntime.so, but no header, and no package
- * index has one. The library exports OrtGetApiBase(), which gives a table of functions by version.
- * Only what is used here is declared, with names of our own for the library's types, which are
- * pointers to things that only it knows. Functions that return a status return NULL when all went
- * well; what they give through `out` belongs to the caller, and a Release function frees it.
+ * index has one. The library exports OrtGetApiBase(), which gives a table of functions for each
+ * version of the interface. Only what we use is declared here. The library's types are pointers to
+ * structs whose members only the library knows; they have names of our own. A function that returns
+ * a status returns NULL on success. What it returns through `out` belongs to the caller, who frees
+ * it with a Release function.
  *
- * Known: onnxruntime 1.12 and newer, of major version 1.
+ * This fits onnxruntime 1.12 and all later versions 1.
  */
 #ifndef CN_HANDLERS_ONNX_ORT_ABI_H
 #define CN_HANDLERS_ONNX_ORT_ABI_H
@@ -14,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of the table that has all of ort_functions.def: that of onnxruntime 1.12. */
+/* The first version of the table that has all functions of ort_functions.def: that of onnxruntime
+ * 1.12. */
 #define ORT_TABLE_VERSION 12
 #define ORT_MAJOR 1
 #define ORT_MINOR_MIN 12
@@ -31,7 +33,7 @@ struct ort_value;
 struct ort_binding; /* the inputs and outputs of runs */
 struct ort_cuda;
 
-/* What the functions call enum values. */
+/* Values of enums in the functions' arguments. */
 enum { ORT_LOG_WARNING = 2, ORT_LOG_ERROR = 3 };
 enum { ORT_SEQUENTIAL = 0, ORT_PARALLEL = 1 };
 enum {
@@ -52,9 +54,9 @@ struct ort {
 #undef ORT_FUNCTION
 };
 
-/* What OrtGetApiBase() returns a pointer to. */
+/* OrtGetApiBase() returns a pointer to this. */
 struct ort_base {
-    const void *const *(*table)(uint32_t version); /* NULL: the library does not know it */
+    const void *const *(*table)(uint32_t version); /* NULL: the library does not have it */
     const char *(*version)(void);
 };
 

@@ -32,8 +32,8 @@ cn_py_loop_turn(struct py_rt *rt)
     PyObject *wait = PyObject_CallFunctionObjArgs(rt->turn, NULL);
     const long wait_ms = wait ? PyLong_AsLong(wait) : 0;
 
-    /* Exceptions are dropped here. Only those like SystemExit leave the asyncio loop, and the task
-     * that raised one has it as its result. */
+    /* The exception is dropped. Only exceptions like SystemExit leave the asyncio loop, and the
+     * task that raised one has it as its result. */
     Py_XDECREF(wait);
     PyErr_Clear();
     rt->loop_due = wait_ms == 0;

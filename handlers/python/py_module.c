@@ -1,6 +1,6 @@
-/* handlers/python/py_module.c - the module continuo._worker: its one door is serve(), which is the
- * worker. Worker's thread, except where a function says otherwise.
- */
+/* handlers/python/py_module.c - the module continuo._worker. Its function serve() is the worker;
+ * the others are for the Python part of the package. Worker's thread, except where a function says
+ * otherwise. */
 #include <fcntl.h>
 #include <string.h>
 
@@ -95,7 +95,8 @@ take_dims(PyObject *list, struct cn_header dims[CN_SAMPLE_DIMS_MAX], uint32_t *n
     return 0;
 }
 
-/* measure(kind, name, value, [(dimension, value), ...], unit) -> False when the call is full */
+/* measure(kind, name, value, [(dimension, value), ...], unit) returns False when this call has
+ * recorded as many samples as it may. */
 static PyObject *
 module_measure(PyObject *self, PyObject *args)
 {
@@ -129,7 +130,8 @@ module_measure(PyObject *self, PyObject *args)
     return PyBool_FromLong(rc == 0);
 }
 
-/* loop_begin(fd): the asyncio loop exists; its selector has this descriptor. */
+/* loop_begin(fd): tells the worker that the asyncio loop exists, and the descriptor of its
+ * selector. */
 static PyObject *
 module_loop_begin(PyObject *self, PyObject *args)
 {
@@ -143,7 +145,7 @@ module_loop_begin(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* state_to_bytes(state, pickle=False, max_bytes=0) and back, for tests. */
+/* state_to_bytes(state, pickle=False, max_bytes=0) and its reverse, for tests. */
 static PyObject *
 module_state_to_bytes(PyObject *self, PyObject *args)
 {

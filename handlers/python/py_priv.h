@@ -36,14 +36,14 @@ struct py_rt {
 #undef PY_FIELD
     /* Functions of continuo._runtime. */
     PyObject *request;        /* the class Request */
-    PyObject *render;         /* a reply that is no text and no bytes */
-    PyObject *open_stream;    /* what a step returned, as a stream; or None */
-    PyObject *report;         /* an exception, for the client and the log */
-    PyObject *turn;           /* one turn of the asyncio loop */
-    const void *newest;       /* the state of the newest sequence: only its address counts */
-    const struct cn_row *row; /* of the step that runs, for the log; NULL between steps */
+    PyObject *render;         /* renders a reply that is neither text nor bytes */
+    PyObject *open_stream;    /* makes a stream of what a step returned; None if it is not one */
+    PyObject *report;         /* describes an exception, for the client and the log */
+    PyObject *turn;           /* runs one turn of the asyncio loop */
+    const void *newest;       /* the newest sequence's state; only its address is used */
+    const struct cn_row *row; /* row of the step that runs, for the log; NULL between steps */
     bool looping;             /* the asyncio loop exists */
-    bool loop_due;            /* one of its timers is due, or something can go on at once */
+    bool loop_due;            /* one of its timers is due, or a task can go on at once */
     struct cn_timer loop_timer;
     char describe_text[64];
 };
@@ -66,16 +66,17 @@ struct py_row {
     enum cn_stop_reason stop;
     bool fresh;
     PyObject *body;  /* NULL: not asked for yet */
-    PyObject *later; /* list of pieces that were sent between two calls; NULL: none */
+    PyObject *later; /* pieces that were sent between two calls; NULL: none */
 };
-/* Makes the type; -1 with an exception set. */
+/* Makes the type. Returns 0, or -1 with an exception set. */
 int cn_py_row_init(void);
 struct py_row *cn_py_row_new(struct py_rt *rt, struct cn_item *item);
-/* The item runs again. Moves what was sent meanwhile into its reply; -1 with an exception set. */
+/* Called when the item runs again. Moves what was sent meanwhile into its reply. Returns 0, or -1
+ * with an exception set. */
 int cn_py_row_resume(struct py_row *row, struct cn_item *item);
-/* The call is over, and the item is gone until the next one. */
+/* Called when the call is over: the item no longer exists until the next one. */
 void cn_py_row_rest(struct py_row *row);
-/* The request is over: its bytes belong to others from now on. */
+/* Called when the request is over: its bytes belong to others from now on. */
 void cn_py_row_end(struct py_row *row);
 
 /* py_reply.c: fill a reply from what a handler gave. 0, or -1 with an exception set. */
@@ -86,7 +87,8 @@ int cn_py_raise(const struct cn_error *err);
 
 /* py_error.c: turns the exception that is set into a failed reply, and logs it. */
 void cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply);
-/* The same into `err`, with `code` if the handler has failed. Returns the code. */
+/* Like cn_py_fail_reply(), but puts the error into `err`, with `code` if the handler has failed.
+ * Returns the code. */
 int cn_py_fail_error(struct py_rt *rt, int code, struct cn_error *err);
 
 /* py_step.c: runs a batch. */
@@ -94,18 +96,19 @@ void cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n);
 /* Ends a stream that is given up. */
 void cn_py_drop(struct py_rt *rt, void *resume);
 
-/* py_loop.c: turns of the asyncio loop. One turn runs what can run, and waits for nothing. */
+/* py_loop.c: runs one turn of the asyncio loop: everything that can run now. Waits for nothing. */
 void cn_py_loop_turn(struct py_rt *rt);
 /* Called between batches, without the lock. */
 void cn_py_loop_poll(struct cn_runtime *rt);
 /* The loop was made, and its events can be waited for with this descriptor. */
 void cn_py_loop_begin(struct py_rt *rt, int fd);
 
-/* py_state_write.c, py_state_read.c: a state to bytes and back. Encode appends to `out`; 0, or -1
- * with an exception set. max_bytes 0: no limit; a larger state raises OverflowError. */
+/* py_state_write.c and py_state_read.c turn a state into bytes and back. Encode appends to `out`.
+ * Returns 0, or -1 with an exception set. With max_bytes 0 there is no limit; otherwise a larger
+ * state raises OverflowError. */
 int cn_py_state_write(PyObject *state, bool pickle, size_t max_bytes, struct cn_buf *out);
 PyObject *cn_py_state_read(struct cn_str bytes, bool pickle);
-/* Gets the functions of continuo._state; -1 with an exception set. */
+/* Gets the functions of continuo._state. Returns 0, or -1 with an exception set. */
 int cn_py_state_write_init(PyObject *module);
 int cn_py_state_read_init(PyObject *module);
 

@@ -1,7 +1,7 @@
-/* handlers/python/py_reply.c - makes a reply of what a Python handler gives back. Worker's thread.
+/* handlers/python/py_reply.c - makes a reply from what a Python handler returns. Worker's thread.
  *
- * A str or bytes is the body as it is, and is taken here. Everything else goes through
- * continuo._runtime.render, which returns the parts of the reply.
+ * A str or a bytes object is the body as it is, and this file handles it. Everything else goes
+ * through continuo._runtime.render, which returns the parts of the reply.
  */
 #include "handlers/python/py_priv.h"
 #include "handlers/reply.h"
@@ -46,7 +46,7 @@ append_bytes(PyObject *bytes, struct cn_buf *out)
     return 0;
 }
 
-/* Text of an object that must stay while the text is used. */
+/* Returns the text of an object. The object must stay alive while the text is used. */
 static int
 str_of(PyObject *text, struct cn_str *out)
 {
@@ -92,7 +92,7 @@ put_output(PyObject *packed, struct cn_reply *reply)
         return -1;
     tensor.type = cn_datatype_parse(type);
     if (tensor.type == CN_DATATYPE_NONE || PyTuple_Size(shape) > CN_TENSOR_RANK_MAX) {
-        PyErr_Format(PyExc_TypeError, "output '%U': '%U' is no datatype, or the rank exceeds %d",
+        PyErr_Format(PyExc_TypeError, "output '%U': '%U' is not a datatype, or the rank exceeds %d",
                      name, word, CN_TENSOR_RANK_MAX);
         return -1;
     }

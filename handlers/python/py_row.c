@@ -18,7 +18,7 @@
 
 static PyTypeObject *row_type;
 
-/* The row, if the request is not over; else NULL with an exception. */
+/* Returns the row, or NULL with an exception if the request is over. */
 static const struct cn_row *
 live_row(PyObject *self)
 {
@@ -102,7 +102,7 @@ row_step(PyObject *self, void *closure)
     return live_row(self) ? PyLong_FromUnsignedLongLong(((struct py_row *)self)->step) : NULL;
 }
 
-/* The ms that are left; -1 without a deadline. */
+/* Returns how many ms are left before the deadline; -1 without a deadline. */
 static PyObject *
 row_deadline(PyObject *self, void *closure)
 {
@@ -116,7 +116,7 @@ row_deadline(PyObject *self, void *closure)
                                                        : 0);
 }
 
-/* Why the stream must end, or None. */
+/* Returns why the stream must end, or None. */
 static PyObject *
 row_stop(PyObject *self, void *closure)
 {
@@ -132,7 +132,7 @@ row_stop(PyObject *self, void *closure)
 
 /* --- methods --- */
 
-/* Appends `one`, which it takes, to the list. Returns false and frees both on failure. */
+/* Appends `one` to the list and takes its reference. Returns false and frees both on failure. */
 static bool
 push(PyObject **list, PyObject *one)
 {
@@ -198,7 +198,8 @@ shape_of(const struct cn_tensor *tensor)
     return shape;
 }
 
-/* Tensors as (name, datatype, shape, a bytearray; for BYTES a list of bytes). */
+/* Returns the tensors as tuples (name, datatype, shape, elements). The elements are a bytearray, or
+ * for BYTES a list of bytes objects. */
 static PyObject *
 row_inputs(PyObject *self, PyObject *args)
 {
@@ -220,7 +221,7 @@ row_inputs(PyObject *self, PyObject *args)
     return list;
 }
 
-/* In the worker's thread only: the worker's lists are not locked. */
+/* Checks that this is the worker's thread, because the worker's lists are not locked. */
 static bool
 check_thread(const char *what)
 {
@@ -258,7 +259,7 @@ row_send(PyObject *self, PyObject *piece)
     Py_RETURN_NONE;
 }
 
-/* The step can go on: the worker runs its item again soon. */
+/* Called when the step can go on: the worker runs its item again soon. */
 static PyObject *
 row_wake(PyObject *self, PyObject *args)
 {

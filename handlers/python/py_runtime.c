@@ -1,14 +1,13 @@
-/* handlers/python/py_runtime.c - the runtime "python": a model's program, its states, its end.
- * Worker's thread.
+/* handlers/python/py_runtime.c - the runtime "python": opens a model's program, keeps its states,
+ * and closes it. Worker's thread.
  *
  * The interpreter is the user's own, and it is there before the worker: it has loaded this library
- * and called _worker.serve() (py_module.c). Opening a model imports its handler by
- * continuo._runtime, which returns a program (python/continuo/types.py) whose functions are kept
- * here, so that a call looks up no name.
+ * and called _worker.serve() (py_module.c). To open a model, continuo._runtime imports the handler
+ * and returns a program (python/continuo/types.py). The program's functions are kept here, so that
+ * a call looks up no name.
  *
- * Whatever a handler does wrong ends as the error of the row, or of the batch, that it did it in.
- * The worker's process has no other limit on a handler's time than the server's responseTimeout,
- * after which the server replaces the worker.
+ * An error of a handler fails the row, or the batch, in which it happened. The only limit on a
+ * handler's time is the server's responseTimeout, after which the server replaces the worker.
  */
 #include "handlers/python/py_runtime.h"
 
@@ -99,7 +98,7 @@ take_program(struct py_rt *rt)
     return format ? 0 : -1;
 }
 
-/* Imports continuo._runtime, and calls its open_model. */
+/* Imports continuo._runtime and calls its open_model. */
 static int
 open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_json)
 {
@@ -262,7 +261,8 @@ runtime_state_encode(struct cn_runtime *base, void *state, struct cn_buf *out, s
     return rc;
 }
 
-/* migrate(state, from_schema, version); the state may also be changed in place. */
+/* Calls migrate(state, from_schema, version), which may return a state or change the old one in
+ * place. */
 static PyObject *
 migrate(struct py_rt *rt, PyObject *state, uint32_t from_schema)
 {

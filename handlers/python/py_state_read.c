@@ -1,10 +1,10 @@
-/* handlers/python/py_state_read.c - builds a state of its bytes (py_state_format.h). Worker's
+/* handlers/python/py_state_read.c - builds a state from its bytes (py_state_format.h). Worker's
  * thread.
  *
  * The bytes are checked first (cn_py_state_check), so that sizes need no checks here. What remains
  * are contents that Python refuses: text that is not UTF-8, a key that cannot be hashed, an array
- * whose shape and size disagree. Reading runs no code of the handler: the values are of built-in
- * types, of NumPy's or PyTorch's, and a pickled state is read only where the handler asks for it.
+ * whose shape and size disagree. Reading runs no code of the handler: all values are of built-in
+ * types or of types of NumPy and PyTorch. A pickled state is read only if the handler asks for it.
  */
 #include <string.h>
 
@@ -67,7 +67,7 @@ get_list(struct cn_reader *reader)
     return list;
 }
 
-/* A container that is made of a list. */
+/* Reads a container that Python makes from a list. */
 static PyObject *
 get_by_list(struct cn_reader *reader, PyObject *(*make)(PyObject *))
 {
@@ -106,7 +106,8 @@ get_dict(struct cn_reader *reader)
     return dict;
 }
 
-/* The maker returns (object, address) for elements of exactly `size` bytes. */
+/* Makes an array or tensor. The Python function returns (object, address), with room for exactly
+ * `size` bytes of elements at the address. */
 static PyObject *
 get_array(struct cn_reader *reader, PyObject *make)
 {
@@ -158,7 +159,7 @@ get_pickle(struct cn_reader *reader, bool pickle)
     return NULL;
 }
 
-/* `pickle`: it may be a pickled object. */
+/* Reads one value. With `pickle` it may be a pickled object. */
 static PyObject *
 get(struct cn_reader *reader, bool pickle)
 {

@@ -1,13 +1,13 @@
 /* handlers/python/py_state_write.c - writes a state as bytes (py_state_format.h). Worker's thread.
  *
- * What is written must come back as it was, since the same step may find its state in memory or,
- * after a restart, from the store. So each type is written as itself, and what could not come back
- * is an error that names its place, such as state["users"][3]: objects of other classes, and one
- * list, dict or array in two places, which would come back as two. Types derived from the known
- * ones count as other classes.
+ * A state must be read back as it was written, since a step may find its state in memory or, after
+ * a restart, in the store. So each type is written as itself. A value that could not be read back
+ * unchanged is an error, and the message names its place, such as state["users"][3]. Such values
+ * are objects of other classes, also of classes derived from the known ones, and one list, dict or
+ * array in two places, which would be read back as two.
  *
- * NumPy's and PyTorch's objects are described by continuo._state, which knows these packages. Their
- * elements are then copied once, from where they lie to the output.
+ * Objects of NumPy and PyTorch are described by continuo._state, which knows these packages. Their
+ * elements are then copied once, from where they are to the output.
  */
 #include <string.h>
 
@@ -16,9 +16,9 @@
 #include "handlers/python/py_priv.h"
 #include "proto/wire.h"
 
-#define SEEN_FEW 8 /* so many objects are compared one by one, without a table */
+#define SEEN_FEW 8 /* up to this number, objects are compared one by one */
 
-/* A container that is being written, and where in it: for messages. */
+/* A container that is being written and the place in it, for messages. */
 struct place {
     PyObject *key; /* borrowed; NULL: `index` says where */
     Py_ssize_t index;
@@ -29,7 +29,7 @@ struct writer {
     size_t begun, max_bytes;
     uint32_t depth;
     struct place places[PY_STATE_DEPTH_MAX];
-    const void **seen; /* a hash table with open addressing, once there are more than a few */
+    const void **seen; /* a hash table with open addressing; used beyond SEEN_FEW objects */
     uint32_t n_seen, seen_mask;
     const void *few[SEEN_FEW];
 };
@@ -75,7 +75,7 @@ refuse(struct writer *writer, const char *what)
     return -1;
 }
 
-/* True, with an exception, if the state has become too large, or will with `more` bytes. */
+/* Returns true and sets an exception if the state is too large, or would be with `more` bytes. */
 static bool
 is_too_large(struct writer *writer, size_t more)
 {
@@ -88,7 +88,7 @@ is_too_large(struct writer *writer, size_t more)
     return true;
 }
 
-/* --- objects that must stand in the state only once --- */
+/* --- objects that may be in the state only once --- */
 
 static uint32_t
 slot_of(const struct writer *writer, const void *object)
@@ -100,7 +100,7 @@ slot_of(const struct writer *writer, const void *object)
     return at & writer->seen_mask;
 }
 
-/* Makes the table, or one of twice its size. */
+/* Makes the table, or doubles it. */
 static int
 grow_seen(struct writer *writer)
 {
@@ -171,7 +171,8 @@ put_sized(struct writer *writer, char tag, const char *bytes, Py_ssize_t len)
     return 0;
 }
 
-/* The same for a bytes object, which it takes; NULL: there is an exception. */
+/* Like write_sized(), for a bytes object whose reference it takes. NULL means that an exception is
+ * set. */
 static int
 put_bytes(struct writer *writer, char tag, PyObject *bytes)
 {
@@ -196,7 +197,7 @@ put_text(struct writer *writer, PyObject *text)
 
     if (utf8)
         return put_sized(writer, 's', utf8, len);
-    PyErr_Clear(); /* a surrogate that stands alone, as JSON may have it */
+    PyErr_Clear(); /* the text has a lone surrogate, which JSON text may contain */
     return put_bytes(writer, 's', PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass"));
 }
 
@@ -231,7 +232,8 @@ begin(struct writer *writer, char tag, PyObject *container, Py_ssize_t count)
         return refuse(writer, "containers are nested more than 64 levels deep");
     if ((uint64_t)count > UINT32_MAX)
         return refuse(writer, "it has more than 4,294,967,295 values");
-    /* An empty tuple is one object everywhere, and one that cannot change may stand twice. */
+    /* The empty tuple is one object everywhere, and an object that cannot change may be in two
+     * places. */
     if (tag != 't' && tag != 'z' && check_once(writer, container) < 0)
         return -1;
     cn_write_u8(writer->out, (uint8_t)tag);
@@ -292,7 +294,7 @@ put_dict(struct writer *writer, PyObject *dict)
     return rc;
 }
 
-/* A set or a deque, by a list of its values. */
+/* Writes a set or a deque, from a list of its values. */
 static int
 put_as_list(struct writer *writer, char tag, PyObject *container, PyObject *list, long maxlen)
 {
@@ -315,7 +317,8 @@ put_as_list(struct writer *writer, char tag, PyObject *container, PyObject *list
 
 /* --- what continuo._state describes --- */
 
-/* ("a" or "x", type, flag, shape, address, size, the object that keeps the address) */
+/* Writes an array or a tensor from the tuple ("a" or "x", type, flag, shape, address, size,
+ * keeper). The keeper is the object that keeps the memory at the address. */
 static int
 put_array(struct writer *writer, PyObject *container, PyObject *facts)
 {
@@ -349,7 +352,7 @@ put_array(struct writer *writer, PyObject *container, PyObject *facts)
     return 0;
 }
 
-/* ("g", type, bytes) */
+/* Writes a NumPy scalar from the tuple ("g", type, bytes). */
 static int
 put_scalar(struct writer *writer, PyObject *facts)
 {
@@ -366,7 +369,7 @@ put_scalar(struct writer *writer, PyObject *facts)
     return 0;
 }
 
-/* Any other object. */
+/* Writes an object that is not of a built-in type. */
 static int
 put_other(struct writer *writer, PyObject *value)
 {
@@ -377,7 +380,7 @@ put_other(struct writer *writer, PyObject *value)
 
     if (!facts)
         return -1;
-    if (cn_py_is(facts, &PyUnicode_Type)) { /* why it cannot be stored */
+    if (cn_py_is(facts, &PyUnicode_Type)) { /* a str says why the object cannot be stored */
         why = PyUnicode_AsUTF8AndSize(facts, NULL);
         rc = why ? refuse(writer, why) : -1;
     } else if (PyArg_Parse(PyTuple_GetItem(facts, 0), "s", &tag)) {

@@ -30,8 +30,8 @@ struct call {
     struct cn_item *item;
     struct py_row *row;
     PyObject *request;
-    PyObject *stream; /* NULL: the step is no stream */
-    bool waits;       /* for the asyncio loop */
+    PyObject *stream; /* NULL: the step does not stream */
+    bool waits;       /* the stream waits for the asyncio loop */
 };
 
 /* --- states --- */
@@ -71,7 +71,7 @@ state_of(struct py_rt *rt, const struct cn_item *item, PyObject *request)
     return state;
 }
 
-/* Makes what the request carries the item's state. */
+/* Makes the request's state the item's state. */
 static int
 keep_state(struct py_rt *rt, struct cn_item *item, PyObject *request)
 {
@@ -93,7 +93,8 @@ keep_state(struct py_rt *rt, struct cn_item *item, PyObject *request)
 
 /* --- calls --- */
 
-/* Makes the row and the request, whose state it attaches. Returns false, with the item's error. */
+/* Makes the row and the request, and attaches the state. Returns false if it fails; the item has
+ * the error then. */
 static bool
 begin(struct py_rt *rt, struct cn_item *item, struct call *call)
 {
@@ -119,7 +120,7 @@ begin(struct py_rt *rt, struct cn_item *item, struct call *call)
     return false;
 }
 
-/* The item is answered, or has failed: the request is over. */
+/* Called when the item is answered or has failed: the request is over. */
 static void
 end(struct call *call)
 {
@@ -138,7 +139,8 @@ fail(struct py_rt *rt, struct call *call)
     end(call);
 }
 
-/* The step's last word. A step that has sent pieces may end without one, and so may a generator. */
+/* Handles the last value of a step. A step that has sent pieces may end without a value, and so may
+ * a generator. */
 static void
 finish(struct py_rt *rt, struct call *call, PyObject *value, bool generator)
 {
@@ -160,13 +162,13 @@ finish(struct py_rt *rt, struct call *call, PyObject *value, bool generator)
         end(call);
 }
 
-/* The step goes on in a later call, after rest_ms. */
+/* Lets the step go on in a later call, after rest_ms. */
 static void
 rest(struct py_rt *rt, struct call *call, uint64_t rest_ms)
 {
     struct py_stream *kept;
 
-    /* The worker may commit the step now, or give it up: the state must be in its hands. */
+    /* The worker may now commit the step or give it up, so it must have the state. */
     if (keep_state(rt, call->item, call->request) < 0) {
         fail(rt, call);
         return;
@@ -208,7 +210,7 @@ go_on(struct py_rt *rt, struct call *call)
     Py_XDECREF(told);
 }
 
-/* Takes what the handler returned, which may be a stream. Takes the reference. */
+/* Handles what the handler returned, which may be a stream. Takes the reference. */
 static void
 settle(struct py_rt *rt, struct call *call, PyObject *result)
 {
@@ -216,7 +218,7 @@ settle(struct py_rt *rt, struct call *call, PyObject *result)
         fail(rt, call);
         return;
     }
-    /* The types that most steps return are no streams. */
+    /* Most steps return one of these types, and they are never streams. */
     if (cn_py_is(result, &PyUnicode_Type) || cn_py_is(result, &PyBytes_Type) ||
         cn_py_is(result, &PyDict_Type) || cn_py_is(result, &PyList_Type)) {
         finish(rt, call, result, false);
@@ -245,7 +247,7 @@ run_step(struct py_rt *rt, struct call *call)
     Py_XDECREF(state);
 }
 
-/* An item that was run before. */
+/* Continues an item that was run before. */
 static void
 resume(struct py_rt *rt, struct call *call)
 {
@@ -283,7 +285,8 @@ fail_all(struct py_rt *rt, struct call *calls, uint32_t n)
     cn_reply_fini(&why);
 }
 
-/* batch(states, reqs); NULL with an exception, also if the result has another length. */
+/* Calls batch(states, reqs). Returns NULL with an exception if that fails, or if the result has
+ * another length. */
 static PyObject *
 call_batch(struct py_rt *rt, const struct call *calls, uint32_t n)
 {
@@ -340,7 +343,7 @@ run_batch(struct py_rt *rt, struct call *calls, uint32_t n)
 
 /* --- a call of the worker --- */
 
-/* One turn of the asyncio loop for all streams of the batch that wait for it. */
+/* Runs one turn of the asyncio loop for all streams of the batch that wait for it. */
 static void
 settle_waiting(struct py_rt *rt, struct call *calls, uint32_t n)
 {
@@ -366,7 +369,8 @@ cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n)
     struct call few[64], *calls = n <= 64 ? few : cn_alloc(n * sizeof(*calls));
     uint32_t begun = 0, fresh;
 
-    for (uint32_t i = 0; i < n; i++) /* new rows first: a batch is one array of them */
+    for (uint32_t i = 0; i < n;
+         i++) /* new rows come first, so that they are one array for a batch */
         if (!items[i]->resume && begin(rt, items[i], &calls[begun]))
             begun++;
         else if (!items[i]->resume)
@@ -398,7 +402,7 @@ cn_py_drop(struct py_rt *rt, void *given_up)
     rt->row = kept->row->row;
     closed = PyObject_CallMethod(kept->stream, "close", NULL);
     if (!closed) {
-        struct cn_error err; /* nobody gets it, but it is logged */
+        struct cn_error err; /* no client gets it; it is only logged */
 
         cn_py_fail_error(rt, CN_E_HANDLER_FAILED, &err);
     }

@@ -50,7 +50,7 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
                        "TorchScript models need " NAME ", but %s does not exist: " HOW_TO_GET,
                        path);
     }
-    /* Local: libtorch's symbols are nobody else's business. */
+    /* RTLD_LOCAL, because nobody else should see libtorch's symbols. */
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", path, dlerror());

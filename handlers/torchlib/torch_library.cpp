@@ -1,8 +1,7 @@
-// handlers/torchlib/torch_library.cpp - libcontinuo_torch.so: TorchScript, and packages of AOTInductor, behind the C
-// table of handlers/torchlib/torch_abi.h.
-//
-// Every entry catches everything. State is the caller's: what a module keeps in attributes is set
-// before a run and read after it. Worker's thread.
+// handlers/torchlib/torch_library.cpp - libcontinuo_torch.so: runs TorchScript models and packages
+// of AOTInductor behind the C table of handlers/torchlib/torch_abi.h. Worker's thread. Every
+// function of the table catches every exception. State belongs to the caller: what a module keeps
+// in attributes is set before a run and read after it.
 #include "handlers/torchlib/torch_abi.h"
 
 #include <dlfcn.h>
@@ -31,7 +30,8 @@
 #include <torch/script.h>
 #include <torch/version.h>
 
-// Loaders of packages came with PyTorch 2.6; the check of their CPU before loading later.
+// The loader of packages came with PyTorch 2.6, and the check of a package's CPU before loading
+// came later.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10)
 #define CTT_PACKAGES 1
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -42,7 +42,8 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
-// The v2 protocol's numbers, from proto/datatypes.def; types that TorchScript has no use for are left out.
+// The numbers of the v2 protocol, from proto/datatypes.def, without the types that TorchScript
+// cannot use.
 struct DataType {
     int32_t number;
     at::ScalarType type;
@@ -51,7 +52,8 @@ const DataType data_types[] = {
     {1, at::kBool}, {2, at::kByte},  {6, at::kChar},   {7, at::kShort},   {8, at::kInt},
     {9, at::kLong}, {10, at::kHalf}, {11, at::kFloat}, {12, at::kDouble}, {14, at::kBFloat16}};
 
-// What the last line of a message says is its cause; the front is the interpreter's trace.
+// Copies a message, cut at its front: the last line names the cause, and the front is the
+// interpreter's trace.
 void
 say(char *error, size_t n, const std::string &text)
 {
@@ -60,7 +62,7 @@ say(char *error, size_t n, const std::string &text)
     if (n == 0)
         return;
     while (from > 0 && from < text.size() &&
-           (text[from] & 0xc0) == 0x80) // not inside of a character
+           (text[from] & 0xc0) == 0x80) // do not begin inside a character
         from++;
     std::memcpy(error, text.data() + from, text.size() - from);
     error[text.size() - from] = '\0';
@@ -76,12 +78,12 @@ guarded(char *error, size_t n, Body body) noexcept
         body();
         return 0;
     } catch (const c10::Error &e) {
-        // Without libtorch's own C++ stack, which is no help to a model's author.
+        // libtorch's own C++ stack is left out, because it does not help a model's author.
         say(error, n, e.what_without_backtrace());
     } catch (const std::exception &e) {
         say(error, n, e.what());
     } catch (...) {
-        say(error, n, "an exception that is no std::exception");
+        say(error, n, "an exception that is not a std::exception");
     }
     return -1;
 }
@@ -105,7 +107,7 @@ data_type(at::ScalarType type)
                              " cannot leave the model");
 }
 
-// A copy: a module may keep what it was given, or a view of it, in an attribute.
+// Makes a copy, because a module may keep what it gets, or a view of it, in an attribute.
 at::Tensor
 tensor_from(const ctt_tensor &from, at::Device device)
 {
@@ -116,7 +118,7 @@ tensor_from(const ctt_tensor &from, at::Device device)
     return device.is_cpu() ? tensor.clone() : tensor.to(device);
 }
 
-// `keep` holds what `out` points to.
+// `keep` holds the memory to which `out` points.
 void
 tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
 {
@@ -128,10 +130,11 @@ tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
     if (from.dim() > CTT_RANK_MAX)
         throw std::runtime_error("a tensor of rank " + std::to_string(from.dim()));
     keep = from.is_cpu() ? from : from.to(at::kCPU);
-    // A negation or a conjugation may be pending: a bit of the tensor that its memory does not show.
+    // A negation or a conjugation may be pending: a bit of the tensor that its memory does not
+    // show.
     if (keep.is_neg() || keep.is_conj())
         keep = keep.resolve_neg().resolve_conj();
-    if (!keep.is_contiguous()) // asked first: contiguous() is a call through the dispatcher
+    if (!keep.is_contiguous()) // saves a call through the dispatcher
         keep = keep.contiguous();
     out->data = keep.data_ptr();
     out->rank = static_cast<int32_t>(keep.dim());
@@ -163,7 +166,7 @@ count_of(size_t n, const char *what)
     return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-// Numbers follow the type that the method wants: 16000 may be meant as a float.
+// A number is converted to the type that the method wants: 16000 may be meant as a float.
 IValue
 scalar_as(const IValue &value, const c10::TypePtr &type)
 {
@@ -190,7 +193,8 @@ number_of(const at::Scalar &value)
                                                               : at::kLong);
 }
 
-// A None where the method's type says Optional has a place among the results; elsewhere it is nothing.
+// If the method's type is Optional, a None takes its place among the results; otherwise it is left
+// out.
 void
 flatten(const IValue &value, const c10::TypePtr &type, std::vector<at::Tensor> &out)
 {
@@ -223,14 +227,14 @@ struct ctt_model {
     torch::jit::Module module; // the submodule whose method runs
     std::optional<torch::jit::Method> method;
 #ifdef CTT_PACKAGES
-    std::unique_ptr<torch::inductor::AOTIModelPackageLoader> package; // instead of the two
+    std::unique_ptr<torch::inductor::AOTIModelPackageLoader> package; // instead of those above
 #endif
     std::string schema;
-    std::vector<at::Tensor> room; // by argument; of model_room()
+    std::vector<at::Tensor> room; // memory of model_room(), by argument
     std::vector<at::Tensor> results;
     std::map<std::string, at::Tensor> attributes;
     std::set<std::string> set;             // attributes that were set from outside
-    std::map<std::string, size_t> digests; // by attribute; of model_changed()
+    std::map<std::string, size_t> digests; // digests of model_changed(), by attribute
 };
 
 namespace {
@@ -272,7 +276,7 @@ find_method(const torch::jit::Module &module, const std::string &name)
                              (have.empty() ? "" : "; there are: " + have));
 }
 
-// Without self, whose type is a mangled name.
+// Leaves out `self`, whose type is a mangled name.
 std::string
 schema_text(const torch::jit::Method &method)
 {
@@ -287,7 +291,7 @@ schema_text(const torch::jit::Method &method)
     return text + ") -> " + results;
 }
 
-// The CUDA part of libtorch is opened when somebody wants it, and never linked.
+// The CUDA part of libtorch is opened when a model needs it, and never linked.
 int
 count_devices()
 {
@@ -321,7 +325,7 @@ find_device(const std::string &name)
 }
 
 #ifdef CTT_PACKAGES
-// The words that the kernel has for what this CPU can do.
+// Returns the kernel's words for what this CPU can do.
 std::set<std::string>
 cpu_flags()
 {
@@ -339,14 +343,14 @@ cpu_flags()
     return flags;
 }
 
-// PyTorch's word for a set of instructions, and the kernel's for what it needs. Others are the kernel's in
-// capitals, such as AVX512_VNNI and AMX_TILE.
+// PyTorch's word for a set of instructions, and the kernel's words for what it needs. For other
+// sets PyTorch's word is the kernel's in capitals, such as AVX512_VNNI and AMX_TILE.
 const std::map<std::string, std::vector<const char *>> instruction_sets = {
     {"AVX2", {"avx2", "fma"}},
     {"AVX512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}},
 };
 
-// Those of the package's list that this CPU lacks, with spaces between them.
+// Returns those of the package's sets that this CPU lacks, with spaces between them.
 std::string
 cpu_lacks(const std::string &isa)
 {
@@ -375,7 +379,8 @@ cpu_lacks(const std::string &isa)
     return lacks;
 }
 
-// Both kinds end in .pt2. A zip names its files at its end; packages have a folder of compiled code.
+// Both kinds of packages end in .pt2. A zip file lists its files at its end, and a package has a
+// folder of compiled code.
 bool
 is_exported_program(const std::string &file)
 {
@@ -392,7 +397,7 @@ is_exported_program(const std::string &file)
             end.find("serialized_exported_program") != end.npos);
 }
 
-// What is compiled for another machine would end the process with SIGILL.
+// Refuses code for another machine, which would end the process with SIGILL.
 void
 check_package(const std::string &file)
 {
@@ -486,7 +491,8 @@ int
 model_load(const ctt_options *options, ctt_model **out, char *error, size_t n)
 {
     return guarded(error, n, [&] {
-        // Compiling chains of operators costs the first calls 0.2 s and gains nothing for small steps.
+        // Compiling chains of operators costs the first calls 0.2 s and gains nothing for small
+        // steps.
         if (!options->fusion) {
             torch::jit::FusionStrategy none;
 
@@ -559,7 +565,7 @@ model_attribute_kind(ctt_model *model, const char *name, ctt_kind *out, char *er
     });
 }
 
-// --- what runs change in the module ---
+// --- which attributes runs change ---
 
 void
 digest_bytes(size_t &digest, const void *bytes, size_t n)
@@ -640,8 +646,8 @@ model_changed(ctt_model *model, char *names, size_t names_n, char *error, size_t
     });
 }
 
-// The memory of the run before serves again, unless somebody still holds the tensor or a view of it (the
-// module in an attribute, a result), or the method has made something else of it in place.
+// Takes the memory of the run before again, unless somebody still holds the tensor or a view of it
+// (the module in an attribute, or a result), or the method has changed its size or type in place.
 bool
 serves_again(const at::Tensor &tensor, const ctt_tensor &like)
 {
@@ -665,7 +671,7 @@ model_room(ctt_model *model, uint32_t i, ctt_tensor *tensor, char *error, size_t
     });
 }
 
-// What a run was given, from the front on.
+// The arguments of a run; they are taken from the front on.
 struct given {
     ctt_model *model;
     const ctt_value *begin, *at, *end;
@@ -700,7 +706,7 @@ take(const c10::TypePtr &type, given &given)
             members.push_back(take(member, given));
         return c10::ivalue::Tuple::create(std::move(members));
     }
-    if (type->kind() == TypeKind::ListType) { // the rest
+    if (type->kind() == TypeKind::ListType) { // a list takes all remaining arguments
         c10::List<at::Tensor> members;
 
         if (type->expectRef<c10::ListType>().getElementType()->kind() != TypeKind::TensorType)
@@ -717,8 +723,8 @@ take(const c10::TypePtr &type, given &given)
     return scalar_as(take_one(given), type);
 }
 
-// What a method takes, where somebody asks. A GPU is done when its results are here, so there the time
-// goes on until stop() is called for the second time.
+// Measures the time of a method, if the caller asks for it. A GPU is done only when its results are
+// here, so there the time goes on until stop() is called for the second time.
 class stopwatch {
   public:
     stopwatch(const ctt_model *model, uint64_t *ns)
@@ -758,7 +764,7 @@ run_method(given given, stopwatch &watch)
     const auto &wanted = model->method->function().getSchema().arguments();
     std::vector<IValue> stack;
 
-    stack.reserve(wanted.size()); // and one more, the module itself
+    stack.reserve(wanted.size()); // one more for the module itself
     for (size_t i = 1; i < wanted.size() && (given.at < given.end || !wanted[i].default_value());
          i++)
         stack.push_back(take(wanted[i].type(), given));
@@ -845,7 +851,7 @@ devices(uint32_t *count, char *error, size_t n)
     return guarded(error, n, [&] { *count = static_cast<uint32_t>(count_devices()); });
 }
 
-// A library that was compiled against one libtorch may open another, after an update of it.
+// After an update of libtorch, a library that was compiled against one version may open another.
 const char *
 loaded_version()
 {
@@ -864,7 +870,7 @@ loaded_version()
 
 ctt_api api = {CTT_ABI,
                sizeof(ctt_api),
-               TORCH_VERSION, // until somebody asks
+               TORCH_VERSION, // it stays this until somebody asks
                TORCH_VERSION,
                model_load,
                model_unload,

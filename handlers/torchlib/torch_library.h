@@ -6,12 +6,13 @@
 #include "core/errors/error.h"
 #include "handlers/torchlib/torch_abi.h"
 
-/* `path`: the library, or "" for the one beside this program. It stays open: libtorch cannot be
- * unloaded. CN_E_LOAD_FAILED with one sentence on how to get it, also where it has another ABI. */
+/* Opens the library at `path`, or with "" the one beside this program. It stays open, because
+ * libtorch cannot be unloaded. Returns CN_E_LOAD_FAILED, with a sentence that says how to get it,
+ * if there is no library or if it has another ABI. */
 int cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_error *err);
 
-/* Where random numbers may begin: the kernel's own, since what is kept of them is alike in forked
- * processes. */
+/* Returns a new seed from the kernel. A process's own random numbers would not do, because they are
+ * the same in all forked processes. */
 uint64_t cn_torch_new_seed(void);
 
 #endif

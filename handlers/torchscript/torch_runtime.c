@@ -31,7 +31,8 @@ ends_with(const char *text, const char *ending)
     return len >= n && strcmp(text + len - n, ending) == 0;
 }
 
-/* Workers take the devices in turns: those that the YAML names, or all that there are. */
+/* Chooses the device. Workers use the devices in turn: those that the YAML names, or all devices of
+ * the machine. */
 static int
 choose_device(struct module_runtime *rt, struct cn_error *err)
 {
@@ -51,7 +52,7 @@ choose_device(struct module_runtime *rt, struct cn_error *err)
     return 0;
 }
 
-/* Attributes that are state: what the module holds there, a tensor or a number. */
+/* Finds out whether the module holds a tensor or a number in each attribute that is a state. */
 static int
 look_at_attributes(struct module_runtime *rt, struct cn_error *err)
 {
@@ -131,11 +132,12 @@ static int
 torch_open(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
            struct cn_error *err)
 {
-    (void)config_json; /* the YAML itself says in which line a mistake is */
+    (void)config_json; /* the YAML itself is read, for line numbers in messages */
     return cn_module_open(&cn_torch_runtime_ops, &cn_torch_kind, load, out, err);
 }
 
-/* Threads of an operator don't live on in a child, and libtorch would wait for them. */
+/* Checks that no operator uses threads: they would not exist in a forked child, and libtorch would
+ * wait for them. */
 static int
 torch_check_zygote(const struct cn_load *load, struct cn_error *err)
 {
@@ -156,8 +158,8 @@ torch_check_zygote(const struct cn_load *load, struct cn_error *err)
     return 0;
 }
 
-/* In the process that serves: two that were forked from one would draw the same random numbers, as
- * would one that comes in place of a dead one. */
+/* Sets the seed, in the process that serves. Otherwise workers that were forked from one process,
+ * or that replace a dead one, would all draw the same random numbers. */
 static void
 torch_serve(struct cn_runtime *base)
 {

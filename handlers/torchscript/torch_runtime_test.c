@@ -1,4 +1,4 @@
-/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch
+/* handlers/torchscript/torch_runtime_test.c - tests the runtime around a stand-in for libtorch
  * (testdata/fake_library.c). */
 #include "handlers/torchscript/torch_runtime.h"
 
@@ -26,7 +26,7 @@
     "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
     "torch: {results: [y, h, rows], buckets: [4]}\n"
 
-/* Without the output that says how many rows its run had. */
+/* A model without the output that says how many rows its run had. */
 #define BUCKETS_YAML(more)                                                                         \
     "maxBatchSize: 8\n"                                                                            \
     "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
@@ -104,7 +104,7 @@ refused(const char *kind, const char *yaml, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, err.message);
 }
 
-/* Requests of one input x, and what came back. */
+/* Requests with one input x, and their results. */
 struct batch {
     struct cn_arena arena;
     struct cn_part parts[ITEMS_MAX];
@@ -130,7 +130,7 @@ add(struct batch *batch, uint32_t i, const char *name, uint32_t rows, uint32_t w
     cn_reply_init(&batch->items[i].reply, 10000);
 }
 
-/* As a worker does: an error drops the state. */
+/* Does what a worker does after an error: drops the state. */
 static void
 end(struct cn_runtime *rt, struct batch *batch, uint32_t n)
 {
@@ -197,8 +197,8 @@ fails_with(struct batch *batch, uint32_t i, int code, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, reply->body.data);
 }
 
-/* States lie along their own axis, runs are padded to the bucket, and each sequence gets its own
- * back. */
+/* States are joined along their own axis, runs are padded to the bucket, and each sequence gets its
+ * own state back. */
 static void
 each_row_has_its_own_state(void **state)
 {
@@ -207,7 +207,7 @@ each_row_has_its_own_state(void **state)
 
     (void)state;
     memset(&batch, 0, sizeof(batch));
-    for (uint32_t n = 1; n <= ITEMS_MAX; n++) { /* one sequence more each time */
+    for (uint32_t n = 1; n <= ITEMS_MAX; n++) { /* one more sequence each time */
         for (uint32_t i = 0; i < n; i++)
             add(&batch, i, "x", 1, 2, (float[]){(float)i, 100});
         rt->ops->run(rt, batch.list, n);
@@ -269,7 +269,8 @@ attributes_are_set_and_read(void **state)
     drop(rt, &batch);
 }
 
-/* To bytes and back, as another worker finds it; bytes of another model are refused by name. */
+/* A state is turned into bytes and back, as when another worker reads it. Bytes of another model
+ * are refused, and the message names the tensor. */
 static void
 states_become_bytes_and_states_again(void **state)
 {
@@ -324,8 +325,8 @@ state_over_its_limit(void **state)
     drop(rt, &batch);
 }
 
-/* What a row says of its tensor is read once for rows that say the same; their data is not taken on
- * trust for that, nor is a row that says something else. */
+/* If a row has the same tensors as the row before, their description is read once. Its data is
+ * still checked, and so is every row that differs. */
 static void
 rows_that_look_alike_are_checked(void **state)
 {
@@ -339,7 +340,7 @@ rows_that_look_alike_are_checked(void **state)
     batch.parts[1].data.len = 4;
     add(&batch, 2, "x", 1, 2, (float[]){5, 6});
     add(&batch, 3, "x", 1, 3, (float[]){1, 2, 3});
-    batch.parts[3].data.len = 8; /* as long as the others', and not what its type says */
+    batch.parts[3].data.len = 8; /* the right length for the others, but not for this type */
     rt->ops->run(rt, batch.list, 4);
     assert_float_equal(value(&batch, 0, 1), 2, 0);
     fails_with(&batch, 1, CN_E_BAD_REQUEST, "4 bytes");
@@ -445,7 +446,8 @@ rows_alike_keep_their_buckets(void **state)
     must_tell("attribute", ATTRIBUTE_YAML, "\"result\":\"alike\"", "");
 }
 
-/* A row that is given a part of its neighbour is run alone from then on, and so is right. */
+/* A row that gets a part of its neighbour's data is run alone from then on, and then its result is
+ * right. */
 static void
 rows_that_depend_on_others_are_run_alone(void **state)
 {
@@ -480,7 +482,7 @@ a_module_that_remembers_is_refused(void **state)
     rt->ops->close(rt);
 }
 
-/* Its neighbours can't be told from chance, but its memory can. */
+/* A model that draws random numbers cannot be checked for neighbours, but its memory can. */
 static void
 random_numbers_are_no_neighbours(void **state)
 {
@@ -488,8 +490,8 @@ random_numbers_are_no_neighbours(void **state)
     must_tell("random", BUCKETS_YAML(""), "\"result\":\"random\"", "");
 }
 
-/* The stand-in throws below 0: the second try has no such numbers; where the YAML wants them, none
- * is taken. */
+/* The stand-in throws for numbers below 0, and the second try has none. If the YAML demands them,
+ * the model accepts no row. */
 static void
 random_rows_are_those_that_the_model_takes(void **state)
 {
@@ -504,7 +506,7 @@ random_rows_are_those_that_the_model_takes(void **state)
     refused("sum", BUCKETS_YAML(", nanPolicy: yes"), "pass or refuse");
 }
 
-/* A row with a NaN fails, its neighbours don't, and its state stays as it was. */
+/* A row with a NaN fails and keeps its state. Its neighbours do not fail. */
 static void
 nan_is_refused_where_the_yaml_says_so(void **state)
 {
@@ -537,7 +539,8 @@ sample_of(const struct cn_runtime *rt, const char *name)
     return 0;
 }
 
-/* Batches don't pay for samples: the worker asks once a second, and what was counted comes once. */
+/* Batches do not pay for samples: the worker asks once a second, and each count is reported once.
+ */
 static void
 runs_are_told_when_asked(void **state)
 {
@@ -558,7 +561,7 @@ runs_are_told_when_asked(void **state)
     assert_int_equal(rt->samples.n, 0);
     rt->ops->report(rt);
     assert_float_equal(sample_of(rt, "TorchRuns"), 10, 0);
-    /* Not all are timed, and those stand for all: 5 us each, says the library. */
+    /* Only some runs are timed, and they stand for all of them. The library says 5 us for each. */
     assert_float_equal(sample_of(rt, "TorchRunTime"), 50, 0);
     cn_samples_clear(&rt->samples);
     rt->ops->report(rt);

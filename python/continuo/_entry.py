@@ -17,7 +17,7 @@ from continuo.types import Model, Program
 
 
 class HandlerError(Exception):
-    """A handler that cannot be used. The message is the whole story for the operator."""
+    """A handler that cannot be used. The message says all that the operator needs to know."""
 
 
 def open(model: Model) -> Program:  # noqa: A001 (the worker's name for it)
@@ -109,7 +109,7 @@ def has_entry(source: Any) -> bool:
 
 
 def find_class(module: ModuleType) -> Optional[type]:
-    """The one class of the module that has an entry point."""
+    """Returns the one class of the module that has an entry point."""
     found = [value for value in vars(module).values()
              if isinstance(value, type) and value.__module__ == module.__name__ and has_entry(value)]
     return found[0] if len(found) == 1 else None
@@ -122,7 +122,7 @@ def n_positional(function: Any) -> int:
 
 
 class NativeProgram(Program):
-    """A program of a module's functions, or of an object's methods."""
+    """Makes a program from a module's functions, or from an object's methods."""
 
     def __init__(self, source: Any, model: Model, file: str) -> None:
         self.source = source

@@ -1,4 +1,4 @@
-"""Which versions of Python an archive runs with: the key "python" of its manifest."""
+"""Checks which versions of Python an archive runs with: the key "python" of its manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def parse(text: str) -> Tuple[int, ...]:
 
 
 def accepts(constraint: str, version: Sequence[int]) -> bool:
-    """Does the version meet all parts of a constraint such as ">=3.9,<3.14"?"""
+    """Returns whether the version meets all parts of a constraint such as ">=3.9,<3.14"."""
     return all(_meets(part.strip(), tuple(version)) for part in constraint.split(","))
 
 
@@ -36,7 +36,7 @@ def _padded(version: Tuple[int, ...], size: int) -> Tuple[int, ...]:
 
 
 def problem(folder: str) -> str:
-    """Why this interpreter cannot run the archive in this folder; "" if it can."""
+    """Returns why this interpreter cannot run the archive in this folder, or "" if it can."""
     try:
         with open(os.path.join(folder, "MAR-INF", "MANIFEST.json"), encoding="utf-8") as file:
             constraint = json.load(file).get("python")

@@ -154,7 +154,7 @@ def _render_reply(reply: Reply) -> Tuple[Any, Optional[str], int, Optional[List[
 # --- streams ---
 
 def open_stream(result: Any) -> Optional["Stream"]:
-    """What a step returned as a stream; None if it is a reply."""
+    """Returns what a step returned as a stream, or None if it is a reply."""
     kind = type(result)
     if kind is types.GeneratorType:
         return Generator(result)
@@ -185,7 +185,7 @@ class Stream:
 
 
 def _piece(value: Any) -> Tuple[bool, Any, int]:
-    """What was yielded: a piece, or a piece and how long to rest."""
+    """Splits what was yielded into a piece and how long to rest."""
     if type(value) is not tuple:
         return True, value, 0
     if len(value) != 2 or isinstance(value[1], bool) or not isinstance(value[1], (int, float)):
@@ -322,7 +322,7 @@ def turn() -> int:
 
 
 def finish(value: Any) -> Any:
-    """The value, or what it gives when it is awaited."""
+    """Returns the value, or its result if it must be awaited."""
     return loop().run_until_complete(value) if hasattr(type(value), "__await__") else value
 
 
@@ -365,7 +365,7 @@ def report(error: BaseException) -> Tuple[str, int, str, str]:
 
 
 def _place(error: BaseException) -> str:
-    """"handler.py:12: " for the last line of the model's own files that the error came through."""
+    """Returns "handler.py:12: " for the last line of the model's own files through which the error came."""
     place = ""
     folder = os.path.join(os.path.realpath(_model.dir), "")
     at = error.__traceback__

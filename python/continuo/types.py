@@ -16,8 +16,7 @@ __all__ = ["Headers", "Model", "Part", "Program", "Refuse", "Reply", "Request", 
 class Refuse(Exception):
     """Raised by a handler to refuse a request: the client gets the status and the message.
 
-    The step changes nothing, and no traceback is logged, because this is no mistake of the handler.
-    """
+    The step changes nothing. No traceback is logged, because a refusal is not an error of the handler."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         if not isinstance(message, str):
@@ -146,7 +145,7 @@ class Model:
 
 
 class Program:
-    """What the worker runs. Methods that a handler does not have are None.
+    """What the worker runs. None stands for a method that the handler does not have.
 
     The worker calls, always in its main thread:
 

@@ -29,7 +29,7 @@ class LogHandler(logging.Handler):
 
 
 def set_up() -> None:
-    """What is printed leaves line by line; a crash in C says where in Python it was."""
+    """Sends output line by line. A crash in C then shows where in Python it happened."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -47,8 +47,7 @@ def set_up() -> None:
 def main() -> int:
     set_up()
     status = _worker.serve()
-    # Threads of the handler may still run, and would be waited for. What they do is nobody's
-    # answer any more.
+    # The handler's threads may still run, and exit() would wait for them. Nobody needs their results any more.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -103,7 +103,7 @@ class Codec(unittest.TestCase):
         self.assertEqual(read(write(nested(64))), nested(64))
 
     def test_pickle_only_where_it_is_asked_for(self):
-        value = threading.local  # no plain type
+        value = threading.local  # cannot be stored
         self.assertIs(read(write(value, True), True), value)
         with self.assertRaises(ValueError):
             read(write(value, True))
@@ -161,7 +161,7 @@ class Codec(unittest.TestCase):
         self.assertGreater(refused, 1000)
 
     def test_nothing_leaks(self):
-        """Neither references nor memory, also where writing or reading fails."""
+        """Writing and reading leak neither references nor memory, even if they fail."""
         marker = object()
         before = sys.getrefcount(marker), sys.getrefcount(None)
         good = write({"a": [1, "x", (2.5, b"y")], "b": {3: {4}}})

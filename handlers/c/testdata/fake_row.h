@@ -86,7 +86,7 @@ fake_step(struct cn_runtime *rt, struct fake *fake, const char *body)
     return fake->text;
 }
 
-/* What the handler tells of itself. */
+/* Returns the description that the handler gives of itself. */
 static inline const char *
 fake_metadata(struct cn_runtime *rt, struct fake *fake)
 {

@@ -136,7 +136,7 @@ answer(struct continuo_model *model, struct continuo_item *item)
         continuo_replyf(item, "%" PRId64 "/%u", total->sum, (unsigned)total->steps);
     } else {
         total->sum = -1; /* must not be kept */
-        continuo_fail(item, 400, "%.*s is no integer", (int)body.len, body.data);
+        continuo_fail(item, 400, "%.*s is not an integer", (int)body.len, body.data);
     }
 }
 

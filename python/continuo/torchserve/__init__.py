@@ -40,7 +40,7 @@ def import_built_in(name: str) -> ModuleType:
 
 
 def is_handler(module: ModuleType, entry: str = "") -> bool:
-    """Has the module an entry point of TorchServe? `entry` is what follows ":" in its name."""
+    """Returns whether the module has an entry point of TorchServe. `entry` is what follows ":" in its name."""
     from continuo.torchserve import entry_points
 
     return entry_points.has_entry_point(module, entry)

@@ -22,14 +22,14 @@ STREAM_NEXT = "ts_stream_next"
 
 
 class BadResult(Refuse):
-    """The handler returned something else than it must; TorchServe's words and status for it."""
+    """The handler did not return what it must. The message and the status are TorchServe's."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, 503)
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of an answer. Raises BadResult for what JSON does not have."""
+    """Returns the bytes of an answer. Raises BadResult for a value that JSON does not have."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def check_length(result: Any, n: int) -> List[Any]:
 
 
 def of_exception(error: Exception) -> Exception:
-    """What the requests of a batch are answered with after the handler raised this."""
+    """Returns the replies to the requests of a batch after the handler raised this exception."""
     if isinstance(error, (Refuse, MemoryError)):
         return error
     code = getattr(error, "error_code", None)

@@ -1,9 +1,8 @@
 """continuousBatching: each call of the handler makes one piece of each stream that goes on.
 
-A handler tells by context.stopping_criteria which requests go on; these get a generator as their
-reply. The worker asks each generator for its next piece. The first one that has none calls the
-handler with all streams that have none, so there is one call for a round and not one for a stream.
-A new batch takes the waiting streams along.
+A handler says with context.stopping_criteria which requests go on, and these get a generator as their reply. The worker
+asks each generator for its next piece. The first generator without a next piece calls the handler with all streams that
+have none, so there is one call for each round and not one for each stream. A new batch takes the waiting streams along.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Stream:
     def __init__(self, req: Request, headers: Dict[str, Any]) -> None:
         self.req = req
         self.headers = headers
-        #: What the last round made: (reply, whether it goes on), or an exception.
+        #: The result of the last round: (reply, whether it goes on), or an exception.
         self.made: Any = None
 
 
@@ -37,7 +36,7 @@ class Streams:
         self.states: Dict[str, Any] = {}
 
     def batch(self, states: List[Any], reqs: List[Request]) -> List[Any]:
-        """The replies to new requests; streams that wait for a piece are run with them."""
+        """Returns the replies to new requests. Streams that wait for a piece are run together with them."""
         fresh = {req.sequence_id: state for req, state in zip(reqs, states)
                  if req.sequence_id is not None}
         for sequence_id in fresh.keys() & self.states.keys():
@@ -62,7 +61,7 @@ class Streams:
         return self.pieces(stream, reply)
 
     def pieces(self, stream: Stream, first: Any) -> Generator[Any, None, Any]:
-        """What the worker takes the pieces of a stream from."""
+        """Yields the pieces of a stream to the worker."""
         try:
             stop = yield first
             while not (stop or stream.req.cancelled):

@@ -76,7 +76,7 @@ class MetricsCacheKeyError(KeyError):
 
 
 def _error(name: str) -> Any:
-    """The class of an error: that of the pip package torchserve where a handler has imported it."""
+    """Returns the class of an error: that of the pip package torchserve if a handler has imported it."""
     return getattr(sys.modules.get("ts.metrics.metric_cache_errors"), name, globals()[name])
 
 

@@ -33,7 +33,7 @@ def decode(name: str, data: bytes, content_type: str, decodes: bool = True) -> A
 
 
 def is_instance(req: Request) -> bool:
-    """Is it one instance of a service envelope, which the server has opened?"""
+    """Returns whether the value is one instance of a service envelope that the server has opened."""
     return bool(getattr(req._row, "instance", False))
 
 

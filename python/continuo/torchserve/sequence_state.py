@@ -100,13 +100,13 @@ class SequenceState(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return f"SequenceState({self.name!r})"
 
-    #: As LRU caches name it.
+    #: The name that LRU caches give it.
     def has_key(self, sequence_id: str) -> bool:
         return sequence_id in self
 
 
 def in_use() -> bool:
-    """Has the handler made a SequenceState?"""
+    """Returns whether the handler has made a SequenceState."""
     return bool(_names)
 
 

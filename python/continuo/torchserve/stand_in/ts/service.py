@@ -1,4 +1,4 @@
-"""What handlers import from ts.service."""
+"""The names that handlers import from ts.service."""
 
 import logging
 
