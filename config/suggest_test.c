@@ -1,5 +1,5 @@
-/* config/suggest_test.c - misspelt names lead to the right one, and to none when nothing is
- * near. */
+/* config/suggest_test.c - tests that a misspelt name leads to the right one, and to none if nothing
+ * is near. */
 #include "config/suggest.h"
 
 #include "config/test_support.h"
@@ -16,7 +16,8 @@ one_edit_is_found(void **state)
     assert_string_equal(cn_suggest(CN_STR("loop"), names, 4), "loops");
 }
 
-/* Other families of names use other cases and separators; those are not edits. */
+/* Other families of names use another case or other separators. Such differences do not count as
+ * typing errors. */
 static void
 case_and_separators_do_not_count(void **state)
 {
@@ -26,7 +27,7 @@ case_and_separators_do_not_count(void **state)
     assert_int_equal(cn_edit_distance(CN_STR("ab"), CN_STR("ba")), 1);
 }
 
-/* A wild guess is worse than none. */
+/* A wild guess is worse than no suggestion. */
 static void
 nothing_near_is_null(void **state)
 {

@@ -21,8 +21,8 @@ tear_down(void **state)
     return 0;
 }
 
-/* Groups that no rule names stay open; the header counts in any case of letters, the value as it
- * is. */
+/* Groups that no rule names stay open. The header's name is compared without case, and its value
+ * exactly. */
 static void
 a_group_asks_for_its_header(void **state)
 {
@@ -78,7 +78,8 @@ bad_rules_are_refused(void **state)
     assert_int_equal(cn_v2_access_setup(CN_V2_HTTP, NULL, "(", &err), CN_E_CONFIG);
 }
 
-/* What matches becomes a parameter, in the header's spelling; the protocol's own names never. */
+/* A header that matches becomes a parameter, in the header's spelling. A name of the protocol
+ * itself is refused. */
 static void
 headers_become_parameters(void **state)
 {

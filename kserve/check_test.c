@@ -1,4 +1,5 @@
-/* kserve/check_test.c - what a request is refused for, where it is made to be refused. */
+/* kserve/check_test.c - tests the messages for refused requests, also when a client makes them as
+ * long as it can. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +16,8 @@
 #define N_INPUTS 200
 #define NAME_BYTES 20000
 
-/* Names are as long as a client makes them: a message of them all took the square of their bytes,
- * of the server's memory and of its time. */
+/* A client chooses the length of names. A message with all of them once took memory and time that
+ * grew with the square of their bytes. */
 static void
 a_message_of_long_names_is_short(void **state)
 {
@@ -51,7 +52,7 @@ a_message_of_long_names_is_short(void **state)
     cn_free(names);
 }
 
-/* What is cut of an id or a name is cut between characters, and the rest is not lost for it. */
+/* An id or a name is cut between two characters, and the rest of the message is not lost. */
 static void
 messages_are_utf8(void **state)
 {
@@ -75,7 +76,8 @@ messages_are_utf8(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A handler in C can name one twice; clients would find either. */
+/* A C handler can name an output twice, and a client could read either one. So such an answer is
+ * refused. */
 static void
 an_output_is_given_once(void **state)
 {

@@ -1,4 +1,5 @@
-/* kserve/classify_test.c - the largest values of an output, against a sort of all of them. */
+/* kserve/classify_test.c - tests finding the largest values of an output, against sorting all of
+ * them. */
 #include "kserve/classify.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@
 
 #define ROW 500
 
-/* The `rank`-th by a rule that is nothing but the documented one: larger first, of equals the first
- * one, NaN last. */
+/* Finds the value of this rank by the documented rule: larger values first, then lower indices, NaN
+ * last. */
 static size_t
 nth(const float *values, size_t n, size_t rank)
 {
@@ -83,10 +84,10 @@ the_largest_come_first(void **state)
     srand(8);
     for (int kind = 0; kind < 4; kind++) {
         for (int i = 0; i < 3 * ROW; i++)
-            values[i] = kind == 0    ? (float)i             /* each one larger than all before */
-                        : kind == 1  ? (float)-i            /* none */
-                        : kind == 2  ? (float)(rand() % 9)  /* many equals */
-                        : rand() % 5 ? (float)rand() / 1000 /* and NaN, at the start too */
+            values[i] = kind == 0    ? (float)i             /* each value larger than all before */
+                        : kind == 1  ? (float)-i            /* each value smaller */
+                        : kind == 2  ? (float)(rand() % 9)  /* many equal values */
+                        : rand() % 5 ? (float)rand() / 1000 /* NaN, also at the start */
                                      : (i % 2    ? NAN
                                         : i < 99 ? NAN
                                                  : -INFINITY);

@@ -39,7 +39,7 @@ begin_all(const struct cn_state_specs *specs, struct cn_arena *arena, struct cn_
         assert_int_equal(cn_state_initial(&specs->items[i], CN_STR(""), arena, &out[i], NULL), 0);
 }
 
-/* Zeros in the shape that a new one has; strings are empty. */
+/* A new state has zeros in its declared shape; strings are empty. */
 static void
 a_new_state_is_zeros(void **state)
 {
@@ -58,7 +58,7 @@ a_new_state_is_zeros(void **state)
     cn_arena_fini(&arena);
 }
 
-/* What a file holds must be what the declaration says, to the byte. */
+/* A file with a first value must have exactly the declared size. */
 static void
 a_file_must_fit(void **state)
 {
@@ -191,7 +191,7 @@ other_bytes_are_refused(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A row of a model with a batch dimension has it at the declared axis. */
+/* If the model has a batch dimension, a row has it at the declared axis. */
 static void
 rows_have_the_batch_dimension(void **state)
 {

@@ -1,4 +1,5 @@
-/* proto/tensor_test.c - what is packed comes out again, and nothing else gets in. */
+/* proto/tensor_test.c - tests that tensors are read as they were packed, and that malformed ones
+ * are refused. */
 #include "proto/tensor.h"
 
 #include <setjmp.h>
@@ -107,7 +108,8 @@ a_part_is_a_tensor_and_back(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A set comes out as it went in; cut anywhere, or with one byte too many, it is refused. */
+/* A set is read as it was packed. If it is cut anywhere, or has one byte too many, it is refused.
+ */
 static void
 a_set_is_whole_or_refused(void **state)
 {
@@ -135,7 +137,7 @@ a_set_is_whole_or_refused(void **state)
     cn_arena_fini(&arena);
 }
 
-/* Statistics count by it; a shape that a model can't have counts as one row. */
+/* Statistics use this count. A shape that the model cannot have counts as one row. */
 static void
 a_row_counts_by_its_batch_dimension(void **state)
 {

@@ -1,4 +1,4 @@
-/* proto/wire_test.c - fields, in and out, and readers at the end of their bytes. */
+/* proto/wire_test.c - tests writing and reading fields, and readers at the end of their bytes. */
 #include "proto/wire.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* The two ends may be built by different compilers one day: bytes are fixed. */
+/* The byte order is fixed, because both ends may be built by different compilers one day. */
 static void
 numbers_are_little_endian(void **state)
 {
@@ -35,7 +35,8 @@ numbers_are_little_endian(void **state)
     cn_buf_fini(&buf);
 }
 
-/* A parser reads all its fields and asks once; what came after the end must be harmless. */
+/* A parser reads all its fields and checks once at the end, so reads beyond the end must be
+ * harmless. */
 static void
 reading_past_the_end_is_sticky_and_gives_nothing(void **state)
 {
@@ -54,7 +55,7 @@ reading_past_the_end_is_sticky_and_gives_nothing(void **state)
     assert_null(cn_read_str32(&reader).ptr);
 }
 
-/* A length of four billion with three bytes behind it. */
+/* The length says four billion, and three bytes follow. */
 static void
 lengths_that_lie_are_refused(void **state)
 {

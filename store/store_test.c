@@ -1,5 +1,5 @@
-/* store/store_test.c - what every kind of store promises: run over memory, LMDB, the journal
- * above it, and the same files without a journal alike. */
+/* store/store_test.c - tests what every kind of store promises: in memory, in LMDB, with the
+ * journal above LMDB, and on the same files without a journal. */
 #include "store/disk_store.h"
 #include "store/lmdb/lmdb_store.h"
 
@@ -145,7 +145,8 @@ commit_keeps_and_abort_undoes(void **state)
     assert_int_equal(cn_store_count(store), 1);
 }
 
-/* Ids are bytes: NULs, prefixes of each other, the longest, none confuses another. */
+/* Keys are any bytes: NULs, prefixes of each other, the longest ones. None is confused with
+ * another. */
 static void
 keys_are_bytes(void **state)
 {
@@ -175,7 +176,7 @@ keys_are_bytes(void **state)
     assert_int_equal(cn_store_count(store), 7);
 }
 
-/* A sweep sees everything once, in bounded steps, whatever is removed meanwhile. */
+/* A sweep visits everything once, in bounded steps, even if entries are removed meanwhile. */
 static void
 scan_sees_each_once(void **state)
 {
@@ -211,8 +212,8 @@ scan_sees_each_once(void **state)
         assert_int_equal(seen[i], 1);
 }
 
-/* Full is an ordinary answer that names the limit; what is there can be read, changed in place,
- * removed, and then there is room again. */
+/* "Full" is an ordinary error that names the limit. What is stored can still be read, changed in
+ * place and removed, and then there is room again. */
 static void
 full_refuses_growth_only(void **state)
 {
@@ -252,7 +253,7 @@ full_refuses_growth_only(void **state)
     assert_int_equal(cn_store_commit(store, NULL), 0);
 }
 
-/* A value that says whose it is at each byte. */
+/* Makes a value each of whose bytes depends on its key. */
 static void
 make_value(char *bytes, size_t len, uint32_t seed)
 {
@@ -280,8 +281,8 @@ expect_whole(struct cn_store *store, struct cn_str key, size_t len, uint32_t see
     assert_memory_equal(prefix.ptr, wanted, prefix.len);
 }
 
-/* Values of any size, around the pages of a file too, come back whole, whatever was under their key
- * before, and keys that are like parts of others are not confused. */
+/* Values of any size come back complete, also around the size of a file's page, and whatever the
+ * key held before. Keys that look like parts of other keys are not confused. */
 static void
 values_of_any_size(void **state)
 {

@@ -1,5 +1,5 @@
-/* archiver/archive/archive_path_test.c - names from outside: made plain, or refused with the
- * reason. */
+/* archiver/archive/archive_path_test.c - tests that names from outside are cleaned, or refused with
+ * the reason. */
 #include "archiver/archive/archive_path.h"
 
 #include "archiver/test_support.h"
@@ -25,7 +25,7 @@ refused(const char *path, const char *why)
     assert_false(cn_archive_path_ok(path));
 }
 
-/* tar writes "./a", some zips write "a//b": one file, one name. */
+/* tar writes "./a" and some zips write "a//b". These are other spellings of the same name. */
 static void
 names_become_plain(void **state)
 {
@@ -38,7 +38,8 @@ names_become_plain(void **state)
     becomes("\xc3\xbc/\xf0\x9f\x98\x80", "\xc3\xbc/\xf0\x9f\x98\x80");
 }
 
-/* Nothing may be written outside, nor under a name that a terminal or JSON would trip over. */
+/* Nothing may be written outside the folder, or under a name with characters that disturb a
+ * terminal or JSON. */
 static void
 dangerous_names_are_refused(void **state)
 {
@@ -56,7 +57,7 @@ dangerous_names_are_refused(void **state)
     refused("\xe2\x82", "UTF-8");
 }
 
-/* Bounds that no model needs and every file system has. */
+/* No model exceeds these bounds, and every file system allows them. */
 static void
 long_and_deep_names_are_refused(void **state)
 {

@@ -1,4 +1,5 @@
-/* archiver/archive/archive_test.c - good archives unpack, hostile ones leave nothing behind. */
+/* archiver/archive/archive_test.c - tests that good archives are unpacked and that hostile ones
+ * leave nothing behind. */
 #include "archiver/archive/archive.h"
 
 #include <dirent.h>
@@ -23,7 +24,7 @@ count_entries(void)
     return n - 2;
 }
 
-/* Refused with `message`, and the archive is the only thing that is there. */
+/* Expects that the archive is refused with `message`, and that nothing else is in the folder. */
 static void
 refused(const char *archive, const char *message)
 {
@@ -68,7 +69,7 @@ write_good(struct zip *zip)
     zip_file(zip, "handler.lua", "return {}\n");
 }
 
-/* A good zip with one more entry. */
+/* Makes a good zip with one more entry. */
 static void
 refused_with(struct cn_str name, unsigned mode, const char *message)
 {
@@ -80,7 +81,7 @@ refused_with(struct cn_str name, unsigned mode, const char *message)
     refused("bad.mar", message);
 }
 
-/* The plain case, and that the folder is left clean of helpers. */
+/* The plain case. No temporary file is left in the folder. */
 static void
 a_zip_is_unpacked(void **state)
 {
@@ -99,7 +100,7 @@ a_zip_is_unpacked(void **state)
     assert_false(is_there("dest"));
 }
 
-/* Whether with the one folder around everything, with "./" before each name, or with neither. */
+/* The files may be in a folder of their own, or have "./" before their names, or neither. */
 static void
 a_tar_is_unpacked_whatever_its_root(void **state)
 {
@@ -124,7 +125,7 @@ a_tar_is_unpacked_whatever_its_root(void **state)
     }
 }
 
-/* No name leads out, and none comes that a shell, a log or JSON would trip over. */
+/* No name leads out of the folder, or contains characters that disturb a shell, a log or JSON. */
 static void
 dangerous_names_are_refused(void **state)
 {
@@ -134,11 +135,11 @@ dangerous_names_are_refused(void **state)
     refused_with(CN_STR("/tmp/cn-evil"), 0100644, "entry \"/tmp/cn-evil\" is an absolute path");
     refused_with(CN_STR("a\nb"), 0100644, "entry \"a?b\" has a control character");
     refused_with(CN_STR("\xff\xfe"), 0100644, "UTF-8");
-    /* The part behind a zero byte is not seen: it is then the handler for the second time. */
+    /* the part behind the NUL is not seen, so this is a second handler.lua */
     refused_with(CN_STR("handler.lua\0x"), 0100644, "handler.lua\" comes twice");
 }
 
-/* Two files in one place: which one was signed, which one is run? */
+/* Two entries have one name: nobody could know which of them was signed and which one runs. */
 static void
 names_that_clash_are_refused(void **state)
 {
@@ -177,7 +178,7 @@ only_files_and_folders_are_unpacked(void **state)
     }
 }
 
-/* Counted as it comes out, file by file and in all. */
+/* The limits count unpacked bytes, for each file and for all together. */
 static void
 bombs_are_stopped(void **state)
 {
@@ -207,7 +208,7 @@ bombs_are_stopped(void **state)
     refused("bad.mar", "more than 20 entries");
 }
 
-/* A header that promises more or less than comes. */
+/* The header says more or fewer bytes than there are. */
 static void
 lying_sizes_and_checksums_are_refused(void **state)
 {
@@ -222,11 +223,11 @@ lying_sizes_and_checksums_are_refused(void **state)
     tar_write(&tar, "bad.tar");
     refused("bad.tar", "bad.tar: ");
     write_good(&zip);
-    /* The content of the first entry starts behind 30 bytes and its name. */
+    /* the content of the first entry begins after 30 bytes and its name */
     zip.body.data[30 + strlen(CN_MANIFEST_PATH) + 3] ^= 1;
     zip_write(&zip, "bad.mar");
     refused("bad.mar", "bad.mar: ");
-    /* Both headers say 5 bytes; 60001 come out. */
+    /* both headers say 5 bytes, but the content has 60001 */
     big = malloc(60002);
     memset(big, 'a', 60001);
     big[60001] = '\0';
@@ -238,7 +239,7 @@ lying_sizes_and_checksums_are_refused(void **state)
     free(big);
 }
 
-/* Said with the archive's name; a server goes on. */
+/* The message has the archive's name, and the server continues. */
 static void
 what_is_no_archive_is_refused(void **state)
 {
@@ -250,8 +251,8 @@ what_is_no_archive_is_refused(void **state)
     refused("bad.mar", "bad.mar: ");
     write_text("bad.mar", "this is not an archive");
     refused("bad.mar", "bad.mar: not a readable zip or tar.gz archive");
-    /* Cut anywhere in front of the directory's end mark (22 bytes), a zip has lost an entry or
-     * all. */
+    /* A zip that is cut anywhere before the directory's end mark (22 bytes) has lost an entry or
+     * all entries. */
     write_good(&zip);
     zip_write(&zip, "cut.mar");
     assert_int_equal(stat(in_scratch("cut.mar"), &st), 0);
@@ -264,7 +265,7 @@ what_is_no_archive_is_refused(void **state)
     refused("pipe.mar", "is neither a file nor a folder");
 }
 
-/* Without its manifest or a file that this names, a model can't be run. */
+/* A model cannot run without its manifest, or without a file that the manifest names. */
 static void
 incomplete_archives_are_refused(void **state)
 {
@@ -291,7 +292,7 @@ incomplete_archives_are_refused(void **state)
     refused("bad.mar", "bad.mar: MAR-INF/MANIFEST.json:1:");
 }
 
-/* What was packed is what is run: all of it, and nothing else. */
+/* The server runs exactly what was packed. */
 static void
 the_list_of_digests_is_kept_to(void **state)
 {
@@ -330,7 +331,7 @@ the_list_of_digests_is_kept_to(void **state)
     refused("m.mar", "gone is listed in the manifest but missing in the archive");
 }
 
-/* Never over somebody's files. */
+/* Files of somebody else are never overwritten. */
 static void
 a_destination_in_use_is_left_alone(void **state)
 {
@@ -348,7 +349,7 @@ a_destination_in_use_is_left_alone(void **state)
     refused("m.mar", "exists and is not an empty folder");
 }
 
-/* A folder is used where it stands, also one that somebody works in, without a manifest. */
+/* A folder is used where it is, even if it has no manifest because its author still works in it. */
 static void
 a_folder_is_read_in_place(void **state)
 {
@@ -383,7 +384,7 @@ a_folder_is_read_in_place(void **state)
     cn_free(dir);
 }
 
-/* What a link points to is not ours to delete. */
+/* The target of a link is not deleted. */
 static void
 removing_does_not_follow_links(void **state)
 {

@@ -1,5 +1,5 @@
-/* archiver/archive/manifest_test.c - manifests of both archivers are read, and wrong ones say
- * why. */
+/* archiver/archive/manifest_test.c - tests that manifests of both archivers are read, and that
+ * wrong ones are refused with the reason. */
 #include "archiver/archive/manifest.h"
 
 #include "archiver/test_support.h"
@@ -18,7 +18,7 @@ refused(const char *json, const char *message)
     assert_null(manifest.files);
 }
 
-/* Key for key as torch-model-archiver writes it, and ours at the end. */
+/* The keys come in the order of torch-model-archiver, then ours. */
 static void
 it_prints_what_it_read(void **state)
 {
@@ -57,7 +57,7 @@ it_prints_what_it_read(void **state)
     cn_manifest_fini(&manifest);
 }
 
-/* Old archives have few keys, and some that nobody reads any more. */
+/* Old archives have few keys, and some that are no longer used. */
 static void
 missing_and_legacy_keys_are_fine(void **state)
 {
@@ -78,7 +78,7 @@ missing_and_legacy_keys_are_fine(void **state)
     cn_manifest_fini(&manifest);
 }
 
-/* The key and the reason stand in the message. */
+/* The message has the key and the reason. */
 static void
 wrong_manifests_say_why(void **state)
 {

@@ -16,7 +16,7 @@ on_lost(void *ctx, const char *path, unsigned line, const char *note)
     cn_buf_printf(ctx, "%u %s\n", line, path);
 }
 
-/* The YAML without its first line, and "line path" of what is not in it. */
+/* Returns the YAML without its first line, and "line path" for each field that it leaves out. */
 static void
 gives(const char *text, const char *expected, const char *lost_expected)
 {
@@ -75,7 +75,8 @@ state_and_controls_are_lists(void **state)
           "dynamic_batching: {priority_queue_policy: {\"1\": {max_queue_size: 4}}}\n", "");
 }
 
-/* Unknown fields anywhere, and those that mean nothing here unless they say nothing at all. */
+/* Unknown fields are reported wherever they are. Fields without a meaning here are reported unless
+ * they are empty. */
 static void
 what_is_lost_is_told(void **state)
 {

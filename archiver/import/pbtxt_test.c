@@ -11,7 +11,7 @@
 
 #include "core/memory/buf.h"
 
-/* The tree, written out in one way: a="text"; b=5; c{...} */
+/* Writes the tree in one fixed form: a="text"; b=5; c{...} */
 static void
 show(const struct cn_pbtxt *message, struct cn_buf *out)
 {
@@ -126,7 +126,7 @@ many_strings_take_little(void **state)
     cn_arena_fini(&arena);
 }
 
-/* The last of a name counts, as with protobuf. */
+/* If a field is given twice, the last one counts, as in protobuf. */
 static void
 get_finds_the_last(void **state)
 {

@@ -1,5 +1,5 @@
-/* archiver/pack/pack_test.c - packing as torch-model-archiver does it, to the same bytes each
- * time. */
+/* archiver/pack/pack_test.c - tests packing as torch-model-archiver does it, with the same bytes
+ * each time. */
 #include "archiver/pack/pack.h"
 
 #include <sys/time.h>
@@ -17,8 +17,8 @@ keep_warning(void *ctx, const char *line)
     snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-/* A spec that packs, its strings good until the next test; the scratch folder is where it
- * writes. */
+/* Returns a spec that can be packed into the scratch folder. Its strings are valid until the next
+ * test. */
 static struct cn_pack_spec
 good_spec(void)
 {
@@ -58,7 +58,7 @@ fails(const struct cn_pack_spec *spec, int code, const char *message)
     assert_false(is_there("out/m.mar"));
 }
 
-/* What `archive` holds, by its digests; the caller frees manifest and dir. */
+/* Lists the content of `archive` by its digests. The caller frees manifest and dir. */
 static void
 unpacks(const char *archive, struct cn_manifest *manifest, char **dir)
 {
@@ -69,7 +69,7 @@ unpacks(const char *archive, struct cn_manifest *manifest, char **dir)
         fail_msg("%s", err.message);
 }
 
-/* The whole way: what goes in comes out, in every format. */
+/* An archive is packed and unpacked in every format, and the content is the same. */
 static void
 every_format_comes_back(void **state)
 {
@@ -101,7 +101,8 @@ every_format_comes_back(void **state)
     }
 }
 
-/* Archives can be compared and cached by their digest: no clock, zone, mode or order gets in. */
+/* Archives can be compared and cached by their digest: time, time zone, file modes and order do not
+ * change the bytes. */
 static void
 the_same_input_gives_the_same_bytes(void **state)
 {
@@ -135,7 +136,7 @@ the_same_input_gives_the_same_bytes(void **state)
     }
 }
 
-/* The convention of reproducible builds. */
+/* SOURCE_DATE_EPOCH is the convention of reproducible builds. */
 static void
 source_date_epoch_is_the_time_of_creation(void **state)
 {
@@ -156,7 +157,7 @@ source_date_epoch_is_the_time_of_creation(void **state)
     unsetenv("SOURCE_DATE_EPOCH");
 }
 
-/* Lists, wildcards, folders by their content, and what is left out of them. */
+/* Extra files may be lists, patterns and folders; some files are left out of folders. */
 static void
 extra_files_are_collected(void **state)
 {
@@ -192,7 +193,7 @@ extra_files_are_collected(void **state)
     cn_free(dir);
 }
 
-/* Which of them would the model get? */
+/* Two files would get one name, and nobody could know which one the model gets. */
 static void
 two_files_of_one_name_are_refused(void **state)
 {
@@ -211,7 +212,7 @@ two_files_of_one_name_are_refused(void **state)
     fails(&spec, CN_E_BAD_REQUEST, "MAR-INF");
 }
 
-/* Its wording, so that people find the same help. */
+/* The messages are torch-model-archiver's, so that people find help for them. */
 static void
 wrong_arguments_are_named(void **state)
 {
@@ -244,7 +245,7 @@ wrong_arguments_are_named(void **state)
     fails(&wrong, CN_E_BAD_REQUEST, "export-path is empty");
 }
 
-/* Found before it is served: with file, line and column. */
+/* Mistakes in the YAML are found when the archive is packed, with file, line and column. */
 static void
 the_model_yaml_is_checked(void **state)
 {
@@ -261,7 +262,8 @@ the_model_yaml_is_checked(void **state)
     assert_contains(last_warning, "c.yaml:1:1: unknown key minWorker (did you mean minWorkers?)");
 }
 
-/* torch-model-archiver does the same. A folder is written over, but not emptied before. */
+/* An existing archive is kept without --force, as in torch-model-archiver. With it, a folder is
+ * written over but not emptied first. */
 static void
 what_exists_is_kept_unless_forced(void **state)
 {
@@ -329,7 +331,7 @@ a_python_handler_may_name_its_versions(void **state)
     cn_free(dir);
 }
 
-/* Archives for TorchServe can be made here, by its rules for names. */
+/* Archives for TorchServe can be made here, by TorchServe's rules for names. */
 static void
 python_handlers_are_packed_as_torchserve_would(void **state)
 {
@@ -361,7 +363,7 @@ python_handlers_are_packed_as_torchserve_would(void **state)
     packs(&spec, NULL);
 }
 
-/* The newer torch-model-archiver makes it, with a word. */
+/* Newer versions of torch-model-archiver create the folder and say so. */
 static void
 a_missing_export_folder_is_made(void **state)
 {

@@ -48,7 +48,7 @@ create_quietly(int argc, char **argv)
     return cn_archiver_create("prog", argc, argv, true);
 }
 
-/* Flags for a handler that is there, written to the scratch folder. */
+/* Returns the flags for a handler that exists in the scratch folder. */
 static const char *
 with_paths(const char *flags)
 {
@@ -60,7 +60,7 @@ with_paths(const char *flags)
     return text;
 }
 
-/* Long, short, attached, abbreviated, with `=`. */
+/* Flags may be long, short, attached, abbreviated, or written with `=`. */
 static void
 every_spelling_is_understood(void **state)
 {
@@ -78,7 +78,7 @@ every_spelling_is_understood(void **state)
     assert_contains(printed, "--archive-format");
 }
 
-/* Scripts tell a wrong call (2) from a failed one (1). */
+/* Scripts distinguish a wrong command line (2) from a failure (1). */
 static void
 exit_statuses_are_torch_model_archivers(void **state)
 {
@@ -104,7 +104,7 @@ exit_statuses_are_torch_model_archivers(void **state)
     assert_contains(printed, "prog: error: File does not exist: /nowhere/h.lua");
 }
 
-/* People look into archives, programs too. */
+/* Both people and programs inspect archives. */
 static void
 inspect_shows_text_and_json(void **state)
 {
@@ -123,7 +123,7 @@ inspect_shows_text_and_json(void **state)
     assert_int_equal(run(cn_archiver_inspect, "/nowhere.mar"), 1);
 }
 
-/* 0 only when a server would take it. */
+/* `verify` exits with 0 only if a server would load the archive. */
 static void
 verify_says_good_or_why_not(void **state)
 {

@@ -1,4 +1,5 @@
-/* config/model/batching_test.c - what the blocks sequence_batching and dynamic_batching may say. */
+/* config/model/batching_test.c - tests which settings the blocks sequence_batching and
+ * dynamic_batching accept. */
 #include "config/model/batching.h"
 
 #include <setjmp.h>
@@ -30,7 +31,7 @@ parse(const char *text, struct cn_model_io **io, struct cn_model_config *config,
     return rc;
 }
 
-/* Keys in either spelling are one; what the document does not say has Triton's default. */
+/* Both spellings of a key have the same effect, and a key that is missing has Triton's default. */
 static void
 both_spellings_are_one(void **state)
 {
@@ -78,7 +79,7 @@ both_spellings_are_one(void **state)
     }
 }
 
-/* The plain option stays what it was, in both spellings. */
+/* The plain option keeps its meaning, in both spellings. */
 static void
 a_boolean_is_no_block(void **state)
 {
@@ -99,7 +100,8 @@ a_boolean_is_no_block(void **state)
     }
 }
 
-/* Direct and a second without a step are the defaults; the plain options win where they are set. */
+/* `direct` and an idle time of one second are the defaults. A plain option that is set overrides
+ * them. */
 static void
 defaults_and_plain_options(void **state)
 {
@@ -215,8 +217,8 @@ mistakes_are_named(void **state)
     }
 }
 
-/* A configuration as it is shown over gRPC: integers of 64 bits are strings, and defaults are left
- * out. Over HTTP there are empty lists for what a control is not. */
+/* The configuration that is shown over gRPC has 64-bit integers as strings and leaves out defaults.
+ * Over HTTP, empty lists stand for the types that a control does not have. */
 static void
 what_the_protocol_shows_is_read(void **state)
 {

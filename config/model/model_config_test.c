@@ -1,4 +1,5 @@
-/* config/model/model_config_test.c - a model's YAML: what is taken, what warns, what stops. */
+/* config/model/model_config_test.c - tests which keys of a model's YAML are accepted, which cause a
+ * warning, and which stop the load. */
 #include "config/model/model_config.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ apply(const char *text, struct cn_model_config *config, struct warnings *warning
     return rc;
 }
 
-/* A warning when `message` is not NULL, and no other. */
+/* Expects a warning with this text, or no warning if `message` is NULL. */
 static void
 warns(const char *text, const char *message)
 {
@@ -94,7 +95,7 @@ unknown_scalars_warn_with_the_nearest_name(void **state)
     warns("state.durability: none\n", "unknown key state.durability");
 }
 
-/* Other maps are the handler's, as with TorchServe. */
+/* Maps with other names belong to the handler, as in TorchServe. */
 static void
 maps_and_handler_keys_are_the_handlers(void **state)
 {
@@ -105,7 +106,7 @@ maps_and_handler_keys_are_the_handlers(void **state)
     warns("handler:\nstate:\n", NULL);
 }
 
-/* An archive for TorchServe runs here; what would be different is said once a key. */
+/* An archive for TorchServe runs here. A key that has another effect is reported once. */
 static void
 torchserves_other_keys_are_explained(void **state)
 {
@@ -119,7 +120,7 @@ torchserves_other_keys_are_explained(void **state)
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
 }
 
-/* The line and column of the value, what was expected, and what stands there. */
+/* The message has the line and column of the value, what was expected, and what was found. */
 static void
 wrong_types_and_ranges_stop(void **state)
 {
@@ -143,7 +144,7 @@ wrong_types_and_ranges_stop(void **state)
     stops("[1]\n", "m.yaml:1:1: the document: expected a map of settings, found a list");
 }
 
-/* Single values may be right and yet not fit together. */
+/* Values may be valid one by one and yet not fit together. */
 static void
 fields_must_fit_together(void **state)
 {
@@ -164,7 +165,7 @@ fields_must_fit_together(void **state)
     assert_contains(err.message, "state.storeMaxBytes");
 }
 
-/* A file in a temporary folder is named as its author knows it. */
+/* If a file is read from a temporary folder, messages name it as its author knows it. */
 static void
 a_file_is_loaded_under_the_name_given(void **state)
 {
@@ -186,7 +187,7 @@ a_file_is_loaded_under_the_name_given(void **state)
     unlink(path);
 }
 
-/* Both directions of the words that people write. */
+/* Words are turned into values and back. */
 static void
 durability_words_go_both_ways(void **state)
 {
@@ -196,7 +197,8 @@ durability_words_go_both_ways(void **state)
     assert_int_equal(cn_durability_parse(CN_STR("Process")), -1);
 }
 
-/* Triton's users write names with underscores; one setting is written once. */
+/* Triton's users write names with underscores. A setting that is given in both spellings is
+ * refused. */
 static void
 names_may_have_underscores(void **state)
 {
@@ -224,7 +226,7 @@ names_may_have_underscores(void **state)
         err.message, "m.yaml:2:1: batch_size and batchSize set the same thing; remove one of them");
 }
 
-/* Each option must be findable in the manual. */
+/* Each option must be in the manual. */
 static void
 the_manual_page_names_every_key(void **state)
 {

@@ -20,7 +20,8 @@ parse(const char *text, struct cn_model_io **out, struct cn_error *err)
     return rc;
 }
 
-/* Both families of spellings give the same model; names outlive the document. */
+/* Both families of spellings give the same model. The names stay valid when the document is freed.
+ */
 static void
 both_spellings_are_read(void **state)
 {

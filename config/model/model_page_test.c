@@ -1,5 +1,5 @@
-/* config/model/model_page_test.c - the page on a model's YAML leaves nothing out and shows nothing
- * wrong. */
+/* config/model/model_page_test.c - tests that the page on a model's YAML leaves nothing out and
+ * shows nothing wrong. */
 #include "config/model/model_page.h"
 
 #include <setjmp.h>

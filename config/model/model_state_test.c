@@ -34,7 +34,8 @@ parse(const char *text, struct cn_model_io **out, struct cn_error *err)
     return rc;
 }
 
-/* Three places, two families of spellings, one meaning. */
+/* The state may be declared in three places and in two families of spellings, always with the same
+ * result. */
 static void
 all_spellings_are_read(void **state)
 {
@@ -92,7 +93,8 @@ only(const char *text, struct cn_model_io **io)
     return &(*io)->state.items[0];
 }
 
-/* -1 begins as 1 where nothing else is said; an output of the same name goes out, too. */
+/* If nothing else is said, -1 begins as 1. An output of the same name is also sent to the client.
+ */
 static void
 details(void **state)
 {
@@ -123,7 +125,7 @@ details(void **state)
     assert_string_equal(spec->init_from.ptr, "initial_state/first");
     cn_model_io_unref(io);
 
-    /* A scalar, as protobuf writes it in JSON: without the empty list. */
+    /* A scalar as protobuf writes it in JSON, which leaves out the empty list. */
     spec = only(TENSORS "sequence_batching: {state: [{input_name: S, output_name: S, data_type: "
                         "TYPE_INT32, initial_state: [{name: z, data_type: TYPE_INT32, "
                         "zero_data: true}]}]}\n",
@@ -181,7 +183,7 @@ what_cannot_be_is_refused(void **state)
     refused(ONE("") "sequence_batching: {state: [{name: S}]}\n", "declared twice");
 }
 
-/* In the words that users of Triton know. */
+/* Messages use the words that users of Triton know. */
 static void
 initial_states_are_checked(void **state)
 {
@@ -198,7 +200,8 @@ initial_states_are_checked(void **state)
     refused(THEIRS("[{name: z, data_type: TYPE_INT32, dims: [1, 1]}]"), "zero_data or data_file");
 }
 
-/* The file is read when the model is registered, so that no sequence finds out later. */
+/* The file is read when the model is registered, so that a mistake is found before the first
+ * sequence. */
 static void
 files_are_checked(void **state)
 {

@@ -1,5 +1,4 @@
-/* config/model/overlay_test.c - what becomes of a configuration that is laid over an archive's
- * YAML. */
+/* config/model/overlay_test.c - tests a configuration that is laid over an archive's YAML. */
 #include "config/model/overlay.h"
 
 #include <setjmp.h>
@@ -82,7 +81,7 @@ is_refused(const char *below, const char *above, const char *message)
     cn_buf_fini(&out);
 }
 
-/* What is not said stays, under whatever name it is said. */
+/* A setting that the configuration does not mention stays, in whichever spelling it was given. */
 static void
 settings_are_laid_one_over_another(void **state)
 {
@@ -111,7 +110,7 @@ settings_are_laid_one_over_another(void **state)
     drop(&both);
 }
 
-/* Scalars mean what they meant, whatever characters they are of. */
+/* Scalars keep their meaning, whatever characters they consist of. */
 static void
 what_stays_keeps_its_kind(void **state)
 {
@@ -138,7 +137,8 @@ what_stays_keeps_its_kind(void **state)
     cn_buf_fini(&out);
 }
 
-/* The protocol's form has no words for a batch axis, nor for sequences without slots. */
+/* The protocol's form cannot express a batch axis, or sequences without slots. Both stay as they
+ * were. */
 static void
 what_was_shown_stays(void **state)
 {
@@ -179,7 +179,7 @@ what_was_shown_stays(void **state)
     drop(&both);
 }
 
-/* Whether its archive declares them in the block or beside it. */
+/* This holds whether the archive declares the states inside the block or beside it. */
 static void
 states_have_one_place(void **state)
 {
@@ -228,7 +228,7 @@ instances_are_workers(void **state)
                "config:1:2: instance_group and minWorkers set the same thing; remove one of them");
 }
 
-/* Where the handler gets as many rows as the batch dimension has, it does so after a change. */
+/* If the handler gets as many rows as the batch dimension has, this is still so after a change. */
 static void
 rows_follow_the_batch_dimension(void **state)
 {
@@ -244,7 +244,8 @@ rows_follow_the_batch_dimension(void **state)
     drop(&both);
 }
 
-/* What says nothing here is no setting of the handler's; its parameters are. */
+/* A field that has no meaning here does not become a setting of the handler, but `parameters` does.
+ */
 static void
 parameters_are_the_handlers(void **state)
 {
@@ -262,8 +263,8 @@ parameters_are_the_handlers(void **state)
     drop(&both);
 }
 
-/* A field, its value and what it should be; where the sender can find it, if it is wrong by
- * itself. */
+/* A field, its value, the expected value, and where the sender finds it if it is wrong by itself.
+ */
 static void
 wrong_kinds_are_refused(void **state)
 {
@@ -310,7 +311,7 @@ wrong_kinds_are_refused(void **state)
     is_refused(NULL, cases[0].above, cases[0].message);
 }
 
-/* A key with a byte 0 in it, or one that goes on where a known one ends, is another one. */
+/* A key that contains a NUL, or that only begins like a known one, is another key. */
 static void
 keys_are_compared_to_their_end(void **state)
 {

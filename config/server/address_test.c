@@ -1,10 +1,10 @@
-/* config/server/address_test.c - the three forms of an address, and clear words about all
- * others. */
+/* config/server/address_test.c - tests the three forms of an address, and the messages for
+ * everything else. */
 #include "config/server/server_config.h"
 
 #include "config/test_support.h"
 
-/* Host, port and scheme come apart as written. */
+/* Host, port and scheme are split as they are written. */
 static void
 the_three_forms_are_read(void **state)
 {
@@ -45,7 +45,7 @@ others_are_refused(void **state)
         assert_contains(err.message, texts[i]);
         assert_contains(err.message, "write http://HOST:PORT");
     }
-    /* Longer than a socket's path or a host may be. */
+    /* longer than the path of a socket or a host may be */
     memset(text, 'a', sizeof(text));
     text[sizeof(text) - 1] = '\0';
     memcpy(text, "unix:/", 6);

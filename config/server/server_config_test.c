@@ -1,5 +1,5 @@
-/* config/server/server_config_test.c - flags, environment, file and default, and what each may
- * say. */
+/* config/server/server_config_test.c - tests options that come from flags, the environment, a file
+ * and defaults. */
 #include "config/server/server_config.h"
 
 #include <stdlib.h>
@@ -18,13 +18,14 @@ write_file(const char *text)
     return fclose(file);
 }
 
-/* `flags` and `environment`: words with '|' between them. */
+/* `flags` and `environment` are words with '|' between them. */
 static int
 load(const char *flags, const char *environment, struct cn_server_config *config,
      struct warnings *warnings, struct cn_error *err)
 {
     char *argv[32] = {(char *)(uintptr_t) "continuo"}, *envp[32] = {NULL};
-    static char flag_text[1024], env_text[1024]; /* as argv does, they outlive the configuration */
+    static char flag_text[1024],
+        env_text[1024]; /* they live as long as the configuration, as argv does */
     char *rest = flag_text;
     int argc = 1, n = 0;
 
@@ -85,7 +86,7 @@ warns(const char *flags, const char *environment, const char *message)
     cn_server_config_fini(&config);
 }
 
-/* What --help says must be what happens. */
+/* The defaults that --help shows are the real ones. */
 static void
 defaults_are_those_of_the_table(void **state)
 {
@@ -104,7 +105,7 @@ defaults_are_those_of_the_table(void **state)
     cn_server_config_fini(&config);
 }
 
-/* Both are common; scripts use either. */
+/* Both spellings (--a b and --a=b) are common in scripts. */
 static void
 both_spellings_of_a_flag_work(void **state)
 {
@@ -130,7 +131,7 @@ expect_model(const struct cn_server_config *config, uint32_t i, const char *name
     assert_string_equal(config->models[i].file, file);
 }
 
-/* Several values, commas, repetition, names, and `=` inside a URL. */
+/* An option with several values takes commas, repetition, names, and `=` inside a URL. */
 static void
 models_come_in_every_form(void **state)
 {
@@ -156,7 +157,8 @@ models_come_in_every_form(void **state)
     stops("--models|x=", "", "model \"x\" names no file");
 }
 
-/* Flag over environment over file over default, and each value says where it is from. */
+/* A flag overrides the environment, which overrides the file, which overrides the default. Each
+ * value says where it comes from. */
 static void
 the_strongest_source_wins(void **state)
 {
@@ -183,7 +185,7 @@ the_strongest_source_wins(void **state)
     cn_server_config_fini(&config);
 }
 
-/* Compose files pass what they don't have as empty. */
+/* Compose files pass variables that are not set as empty ones. */
 static void
 an_empty_variable_counts_as_none(void **state)
 {
@@ -195,7 +197,7 @@ an_empty_variable_counts_as_none(void **state)
     cn_server_config_fini(&config);
 }
 
-/* An operator's typo is told with the name that was meant. */
+/* For a misspelt name the message has the name that was meant. */
 static void
 unknown_names_lead_to_the_nearest(void **state)
 {
@@ -218,7 +220,7 @@ unknown_names_lead_to_the_nearest(void **state)
     warns(flags, "", "unknown key config");
 }
 
-/* The source, the value, and what is allowed. */
+/* The message has the source, the value, and what is allowed. */
 static void
 wrong_values_are_named(void **state)
 {
@@ -240,7 +242,7 @@ wrong_values_are_named(void **state)
     stops("--help=x", "", "unknown flag --help=x");
 }
 
-/* With line and column, so that an editor can jump there. */
+/* Messages about the file have line and column, so that an editor can jump there. */
 static void
 wrong_values_in_the_file_have_a_place(void **state)
 {
@@ -260,7 +262,7 @@ wrong_values_in_the_file_have_a_place(void **state)
     file_stops("models: {a: \"\"}\n", ":1:13: model \"a\" names no file");
 }
 
-/* A name with `=` or a comma can be told in the map's form. */
+/* A name with `=` or a comma can be written in the map form. */
 static void
 the_file_lists_models_in_three_forms(void **state)
 {
@@ -285,7 +287,7 @@ the_file_lists_models_in_three_forms(void **state)
     cn_server_config_fini(&config);
 }
 
-/* They answer even when the rest is wrong. */
+/* --help and --version work even if another option is wrong. */
 static void
 help_and_version_end_the_reading(void **state)
 {
@@ -323,7 +325,7 @@ the_printed_config_has_no_password(void **state)
     cn_server_config_fini(&config);
 }
 
-/* What is printed is a file that says the same. */
+/* The printed configuration is a file with the same effect. */
 static void
 the_printed_config_reads_back(void **state)
 {
@@ -387,7 +389,8 @@ count_lines(const char *text)
     return lines;
 }
 
-/* A screen. Every option stands in --help all, in one section, and in the manual. */
+/* --help fits on a screen. Every option is in --help all, in exactly one section, and in the
+ * manual. */
 static void
 help_is_short_and_all_of_it_names_every_option(void **state)
 {

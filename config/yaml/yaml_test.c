@@ -1,5 +1,5 @@
-/* config/yaml/yaml_test.c - trees have the right kinds and positions, and hostile documents end
- * early. */
+/* config/yaml/yaml_test.c - tests that trees have the right kinds and positions, and that hostile
+ * documents are refused early. */
 #include "config/yaml/yaml.h"
 
 #include <stdlib.h>
@@ -49,7 +49,8 @@ kind_of(const char *scalar)
     return kind;
 }
 
-/* YAML 1.2's core schema; what 1.1 read otherwise (yes, 1_000) is a string, hence a type error. */
+/* The core schema is that of YAML 1.2. What YAML 1.1 read in another way (yes, 1_000) is a string,
+ * and so a type error. */
 static void
 scalars_get_their_kind(void **state)
 {
@@ -82,7 +83,7 @@ scalars_get_their_kind(void **state)
     assert_int_equal(kind_of("{}"), CN_YAML_MAP);
 }
 
-/* Messages and editors depend on them: from 1, of key and value each. */
+/* Messages and editors need positions: they count from 1, and keys and values each have one. */
 static void
 positions_are_those_of_the_text(void **state)
 {
@@ -120,7 +121,7 @@ nothing_is_an_empty_map(void **state)
     }
 }
 
-/* The second one would silently win elsewhere. */
+/* Other parsers would silently take the second one. */
 static void
 duplicate_keys_are_refused_where_they_stand(void **state)
 {
@@ -139,7 +140,8 @@ aliases_are_refused(void **state)
     cn_yaml_destroy(good("a: &x 1\n"));
 }
 
-/* A single value can't grow: TorchServe's metrics.yaml names its dimensions so. */
+/* An alias of a single value cannot grow. TorchServe's metrics.yaml uses such aliases for its
+ * dimensions. */
 static void
 an_alias_may_stand_for_a_single_value(void **state)
 {
@@ -153,7 +155,7 @@ an_alias_may_stand_for_a_single_value(void **state)
     cn_yaml_destroy(doc);
 }
 
-/* Each says what it found and where. */
+/* Each message says what was found, and where. */
 static void
 what_is_no_settings_file_is_refused(void **state)
 {
@@ -168,7 +170,7 @@ what_is_no_settings_file_is_refused(void **state)
     bad("a: \x01\n", "t.yaml: byte");
 }
 
-/* Memory and time stay bounded whatever comes. */
+/* Memory and time stay bounded for any input. */
 static void
 documents_over_the_limits_are_refused(void **state)
 {
@@ -204,7 +206,7 @@ a_large_map_is_read(void **state)
     free(text);
 }
 
-/* The path stands in the message, as an editor wants it. */
+/* The message has the path of the file, so that an editor can open it. */
 static void
 files_are_read_and_missing_ones_named(void **state)
 {
@@ -227,7 +229,8 @@ files_are_read_and_missing_ones_named(void **state)
     assert_contains(err.message, "directory");
 }
 
-/* Text of strangers in a message: no control characters, no broken UTF-8, not too long. */
+/* Text of strangers appears in messages without control characters or broken UTF-8, and not too
+ * long. */
 static void
 shown_text_is_harmless(void **state)
 {

@@ -57,7 +57,7 @@ keeps_the_order_of_both_ends(void **state)
     assert_true(cn_list_linked(&items[1].link));
 }
 
-/* Owners remove without asking whether they are in. */
+/* An owner may remove an item without asking whether it is in a list. */
 static void
 removing_twice_is_harmless(void **state)
 {

@@ -1,4 +1,5 @@
-/* core/containers/table_test.c - the hash table against a plain array that cannot be wrong. */
+/* core/containers/table_test.c - tests the hash table against a plain array, which is simple enough
+ * to be right. */
 #include "core/containers/table.h"
 
 #include <setjmp.h>
@@ -40,7 +41,7 @@ make_items(void)
     }
 }
 
-/* Removal without marks is where open addressing goes wrong. */
+/* Open addressing that removes entries without marks goes wrong in this case. */
 static void
 random_inserts_and_removes_agree_with_an_array(void **state)
 {
@@ -111,7 +112,8 @@ remove_all(const struct item *item)
     return true;
 }
 
-/* Draining a model walks its sequences and closes them on the way: none twice, none left out. */
+/* When a model drains, the server walks its sequences and closes them on the way. Each one is met
+ * exactly once. */
 static void
 each_item_is_visited_once_even_while_removing(void **state)
 {
@@ -136,7 +138,7 @@ each_item_is_visited_once_even_while_removing(void **state)
     cn_table_destroy(table);
 }
 
-/* A record that is written anew takes the place of the old one, among neighbours that stay. */
+/* A record that is written again takes the place of the old one, and its neighbours stay. */
 static void
 an_item_takes_anothers_place(void **state)
 {
@@ -173,7 +175,7 @@ an_empty_table_answers(void **state)
     cn_table_destroy(NULL);
 }
 
-/* It is a hint, whatever is asked for: of a table that is worth it, or small, or empty. */
+/* A prefetch is only a hint: it may be asked for in a large, a small or an empty table. */
 static void
 fetching_changes_nothing(void **state)
 {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* So that callers can write `return cn_fail(...)`. */
+/* cn_fail() returns the code, so that callers can write `return cn_fail(...)`. */
 static void
 fail_fills_and_returns_the_code(void **state)
 {
@@ -41,7 +41,7 @@ fail_sys_adds_the_systems_reason(void **state)
     assert_string_equal(err.message, "open x: No such file or directory");
 }
 
-/* A caller adds context to the error it got, in the same struct. */
+/* A caller adds context to the error that it got, in the same struct. */
 static void
 an_error_may_be_wrapped_in_place(void **state)
 {

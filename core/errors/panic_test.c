@@ -65,8 +65,7 @@ run(void (*fn)(void), char *out, size_t out_bytes)
     return status;
 }
 
-/* A core file and a line that names the place: all that is left of a process that must not go
- * on. */
+/* A process that must not go on leaves a core file and a line that names the place. */
 static void
 failed_check_names_its_place_and_aborts(void **state)
 {

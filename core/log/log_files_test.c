@@ -71,7 +71,7 @@ put(enum cn_log_file file, const char *line)
     cn_log_files_put(file, line, strlen(line));
 }
 
-/* What was put before the end is in its file after it, in order. */
+/* Lines that were written before the end are in their file, in order. */
 static void
 each_line_comes_into_its_own_file(void **state)
 {
@@ -94,7 +94,8 @@ each_line_comes_into_its_own_file(void **state)
     assert_non_null(strstr(text, "event=worker_stderr line=x\n"));
 }
 
-/* TorchServe's METRICS_LOCATION; folders are made with their parents. */
+/* TorchServe's METRICS_LOCATION names a folder of its own. Folders are created together with their
+ * parents. */
 static void
 metrics_may_have_a_folder_of_their_own(void **state)
 {
@@ -137,7 +138,7 @@ second_generation(void)
     return read_file("access_log.log.2") > 0;
 }
 
-/* Never more than the wanted number of old files, and no line is lost by it. */
+/* There are never more old files than wanted, and rotation loses no line. */
 static void
 large_files_are_rotated(void **state)
 {
@@ -145,7 +146,7 @@ large_files_are_rotated(void **state)
 
     (void)state;
     start(100, 2, 1 << 16);
-    /* A batch stays in one file, so it is the log thread's naps that make more of them. */
+    /* The log thread writes a batch into one file, so only its pauses lead to more files. */
     for (; !second_generation() && lines < 100000; lines++) {
         put(CN_LOG_ACCESS, "a line of twenty-four.\n");
         usleep(1000);
@@ -167,7 +168,7 @@ moved_file_is_back(void)
     return read_file("access_log.log") >= 0;
 }
 
-/* The order of logrotate: move the file, then send SIGHUP. */
+/* logrotate first moves the file and then sends SIGHUP. */
 static void
 a_moved_file_is_opened_again(void **state)
 {
@@ -189,7 +190,8 @@ a_moved_file_is_opened_again(void **state)
     assert_null(strstr(text, "after\n"));
 }
 
-/* Each of them is dropped alone, and counted; the ring goes round its end many times. */
+/* Lines that are too long are dropped one by one and counted. The ring goes round its end many
+ * times. */
 static void
 lines_without_room_are_dropped_and_counted(void **state)
 {
@@ -214,8 +216,8 @@ lines_without_room_are_dropped_and_counted(void **state)
     assert_int_equal(about.st_size, (long)(2000 - lost) * 1000);
 }
 
-/* /dev/full takes nothing, as a full disk. Nobody waits, and when there is room again lines
- * come. */
+/* /dev/full accepts nothing, like a full disk. Nobody waits, and lines are written again when there
+ * is room. */
 static void
 a_full_disk_costs_lines_only(void **state)
 {
@@ -303,7 +305,7 @@ members(const char *line, const char *json)
     assert_string_equal(out, json);
 }
 
-/* Whatever a handler printed: a reader of JSON can read it. */
+/* Whatever a handler printed, the line is valid JSON. */
 static void
 a_line_becomes_members_of_an_object(void **state)
 {

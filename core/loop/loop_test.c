@@ -46,8 +46,8 @@ tear_down(void **state)
 
 struct pipe_watch {
     struct cn_watch watch;
-    struct cn_watch *unwatches; /* taken out by the callback */
-    struct pipe_watch *becomes; /* and replaced by a watch of the same descriptor */
+    struct cn_watch *unwatches; /* the callback unwatches this one */
+    struct pipe_watch *becomes; /* and makes this a watch of the same descriptor */
     int fds[2];
 };
 
@@ -84,7 +84,7 @@ on_pipe(struct cn_watch *watch, uint32_t events)
 struct posted {
     struct cn_msg msg;
     unsigned number;
-    struct cn_loop *to; /* posted again from the loop itself */
+    struct cn_loop *to; /* posted again, by the loop itself */
 };
 
 static void
@@ -136,7 +136,8 @@ on_deferred(struct cn_deferred *deferred)
         cn_loop_defer(loop, defer_again);
 }
 
-/* The order of a turn: what the first parts collect, deferred work does in the same turn. */
+/* Tests the order of a turn: deferred work handles, in the same turn, what the first parts have
+ * collected. */
 static void
 a_turn_goes_in_its_order(void **state)
 {
@@ -162,7 +163,8 @@ a_turn_goes_in_its_order(void **state)
     close_pipe(&p);
 }
 
-/* A closed connection's memory is gone; events fetched before must not find it. */
+/* The memory of a closed connection is gone, so events that were fetched before must not find it.
+ */
 static void
 unwatch_drops_events_already_fetched(void **state)
 {
@@ -172,7 +174,7 @@ unwatch_drops_events_already_fetched(void **state)
     open_pipe(&a);
     open_pipe(&b);
     a.unwatches = &b.watch;
-    b.unwatches = &a.watch; /* whichever comes first silences the other */
+    b.unwatches = &a.watch; /* the one that is called first unwatches the other */
     assert_int_equal(cn_loop_watch(loop, &a.watch, a.fds[0], EPOLLIN, NULL), 0);
     assert_int_equal(cn_loop_watch(loop, &b.watch, b.fds[0], EPOLLIN, NULL), 0);
     cn_loop_turn(loop, 1000);
@@ -185,7 +187,8 @@ unwatch_drops_events_already_fetched(void **state)
     close_pipe(&b);
 }
 
-/* accept() gives the number that was just closed: its first events are not the old ones. */
+/* accept() may return the number of the descriptor that was just closed. Events of the old one must
+ * not reach the new one. */
 static void
 a_reused_descriptor_gets_no_old_events(void **state)
 {
@@ -241,7 +244,8 @@ watching_what_is_not_open_fails(void **state)
     cn_loop_unwatch(loop, &watch);
 }
 
-/* Else a message to oneself could keep the loop from everything else. */
+/* A message that a loop posts to itself runs in the next turn. Otherwise it could keep the loop
+ * from everything else. */
 static void
 a_message_posted_by_a_message_waits_for_the_next_turn(void **state)
 {
@@ -300,7 +304,7 @@ no_wait(struct cn_hook *hook)
     return 0;
 }
 
-/* libmicrohttpd says when it must run; the loop must not sleep over it. */
+/* libmicrohttpd says when it must run next, and the loop must not sleep longer. */
 static void
 a_hooks_timeout_limits_the_wait(void **state)
 {
@@ -349,7 +353,7 @@ post_all(void *arg)
     return NULL;
 }
 
-/* Nothing lost, nothing twice, each poster's order kept, and no wake-up missed. */
+/* No message is lost or doubled, each sender's order is kept, and no wake-up is missed. */
 static void
 post_from_threads(void)
 {
@@ -378,7 +382,8 @@ messages_of_many_threads_arrive_in_order(void **state)
     post_from_threads();
 }
 
-/* Nobody writes an event to a loop that is awake; it must not fall asleep over a message. */
+/* Nobody writes an event to a loop that is awake, so it must look for messages before it falls
+ * asleep. */
 static void
 messages_end_a_busy_wait(void **state)
 {
@@ -414,7 +419,7 @@ on_asked(struct cn_msg *msg)
     cn_container_of(msg, struct asked_source, msg)->received++;
 }
 
-/* What a source has is found without a sleep; before a sleep it is told so. */
+/* A loop finds what a source has without sleeping. Before it sleeps, it tells the source. */
 static void
 a_source_is_asked_in_each_turn_and_before_a_sleep(void **state)
 {
@@ -430,7 +435,7 @@ a_source_is_asked_in_each_turn_and_before_a_sleep(void **state)
     cn_loop_turn(loop, -1);
     assert_int_equal(asked.received, 1);
     assert_int_equal(asked.rested, 0);
-    asked.post_at = 10; /* its last wait was short, so the loop looks again and again */
+    asked.post_at = 10; /* its last wait was short, so the loop polls */
     cn_loop_turn(loop, -1);
     assert_int_equal(asked.received, 2);
     assert_int_equal(asked.asked, 10);
@@ -464,15 +469,15 @@ assertions_hold_outside_of_run(void **state)
     assert_true(cn_loop_is_here(loop));
 }
 
-/* A test moves the clock; a loop that slept for hours would not see it. Last: the clock stays
- * frozen. */
+/* When a test moves the clock, a loop that sleeps for hours must notice. This test is the last one,
+ * because the clock stays frozen. */
 static void
 a_moved_clock_is_seen_while_waiting(void **state)
 {
     struct cn_timer timer;
     unsigned turns = 0;
 
-    cn_clock_freeze(); /* the frozen clock may be behind the machine's: a loop of its own time */
+    cn_clock_freeze(); /* it may be behind the machine's clock, so a new loop is made */
     tear_down(state);
     set_up(state);
     cn_loop_turn(loop, 0);
@@ -487,7 +492,7 @@ a_moved_clock_is_seen_while_waiting(void **state)
     assert_true(cn_loop_now_ms(loop) == cn_now_ms());
 }
 
-/* */
+/* The loop's time is the frozen clock's. */
 static void
 let_time_pass(struct cn_watch *watch, uint32_t events)
 {
@@ -499,7 +504,8 @@ let_time_pass(struct cn_watch *watch, uint32_t events)
     cn_loop_post(loop, &late.msg);
 }
 
-/* A message's time is not before it was posted, and what ran out until then is over. */
+/* A message is never handled at a time before it was posted, and timers that were due by then have
+ * fired. */
 static void
 mail_is_not_from_the_future(void **state)
 {

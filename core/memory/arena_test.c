@@ -31,7 +31,8 @@ allocations_are_aligned_and_apart(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A body's size comes from outside: what cannot be had is NULL, and the arena goes on. */
+/* If there is no memory for a size that comes from outside, the result is NULL, and the arena can
+ * still be used. */
 static void
 try_alloc_says_no(void **state)
 {
@@ -46,7 +47,7 @@ try_alloc_says_no(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A large body must not throw away the rest of the block that small things fill. */
+/* A large allocation must not throw away the rest of the block that small ones use. */
 static void
 large_pieces_leave_the_block_in_use(void **state)
 {
@@ -106,8 +107,8 @@ an_arena_may_be_used_again(void **state)
     }
 }
 
-/* A worker's batches come one after the other: once the memory for one is there, the next one of
- * its size needs no more. Large pieces are not kept. */
+/* A worker uses one arena for batch after batch. Once it has the memory for a batch, the next one
+ * of that size allocates nothing. Large pieces are not kept. */
 static void
 a_cleared_arena_has_its_newest_block(void **state)
 {
@@ -154,7 +155,7 @@ fill(void *arg)
     return NULL;
 }
 
-/* A request may change threads; spare blocks of a thread that ends are given back (the leak
+/* A request may move to another thread. The spare blocks of a thread that ends are freed (the leak
  * checker watches). */
 static void
 arenas_move_between_threads(void **state)

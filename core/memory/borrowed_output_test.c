@@ -1,5 +1,5 @@
-/* core/memory/borrowed_output_test.c - bytes that are lent stand where they were lent, whatever the
- * socket takes at once. */
+/* core/memory/borrowed_output_test.c - tests that borrowed bytes are sent in their place, however
+ * many bytes the socket takes at once. */
 #include "core/memory/borrowed_output.h"
 
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 
 #include "core/memory/mem.h"
 
-/* Forty pieces and the buffer's own bytes between them, with steps of `max` bytes; every third time
- * the buffer gives back what was sent. */
+/* Writes forty pieces with the buffer's own bytes between them, and takes `max` bytes at a time.
+ * Every third time the buffer gives back what was sent. */
 static void
 send_in_steps(size_t max)
 {

@@ -27,7 +27,7 @@ grows_and_keeps_what_it_has(void **state)
     cn_buf_fini(&buf);
 }
 
-/* The limit is to the byte: options promise sizes. */
+/* The limit is exact to the byte, because options promise sizes. */
 static void
 the_limit_is_exact_and_failure_sticks(void **state)
 {
@@ -68,7 +68,7 @@ printf_grows_as_needed(void **state)
     cn_buf_fini(&buf);
 }
 
-/* What was parsed goes, what came too early stays. */
+/* Bytes that were parsed are removed, and bytes that came too early stay. */
 static void
 consume_drops_the_front(void **state)
 {

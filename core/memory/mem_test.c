@@ -1,4 +1,4 @@
-/* core/memory/mem_test.c - the heap's manners. */
+/* core/memory/mem_test.c - tests the allocation functions. */
 #include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Structures start in a known state. */
+/* Memory is zeroed, so structures start in a known state. */
 static void
 alloc_gives_zeroes(void **state)
 {
@@ -27,11 +27,11 @@ alloc_gives_zeroes(void **state)
     cn_free(NULL);
 }
 
-/* A size from outside that cannot be had is an answer, not a crash. */
+/* If there is no memory for a size from outside, the result is NULL, and nothing crashes. */
 static void
 try_alloc_says_no(void **state)
 {
-    volatile size_t huge = SIZE_MAX / 4; /* or the compiler warns of it */
+    volatile size_t huge = SIZE_MAX / 4; /* volatile, or the compiler warns */
     char *kept = cn_try_alloc(4);
 
     (void)state;
@@ -44,7 +44,7 @@ try_alloc_says_no(void **state)
     cn_free(kept);
 }
 
-/* Whatever the pages, the bytes are the same; and what has no whole huge page in it is left
+/* Asking for huge pages does not change the bytes. Memory that contains no whole huge page is left
  * alone. */
 static void
 huge_pages_change_no_bytes(void **state)

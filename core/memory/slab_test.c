@@ -1,4 +1,5 @@
-/* core/memory/slab_test.c - small blocks: nobody's bytes touched, memory that comes back. */
+/* core/memory/slab_test.c - tests the pool of small blocks: no block's bytes are touched, and
+ * memory is given back. */
 #include "core/memory/slab.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ assert_filled(const struct block *block, size_t bytes)
         assert_int_equal(block->at[i], block->mark);
 }
 
-/* Blocks of all sizes come, change theirs and go in any order: each keeps what was written
+/* Blocks of all sizes are allocated, resized and freed in any order. Each keeps what was written
  * there. */
 static void
 blocks_keep_their_bytes(void **state)
@@ -80,7 +81,7 @@ blocks_keep_their_bytes(void **state)
     assert_true(pool->bytes <= LEFT_MAX);
 }
 
-/* `n` blocks of `bytes`, each the next one's neighbour in `chain`; the last one. */
+/* Allocates `n` blocks of `bytes`, each of which points to the one before. Returns the last one. */
 static void *
 take_chain(struct cn_slab *pool, size_t bytes, int n, void *chain)
 {
@@ -106,7 +107,8 @@ free_chain(struct cn_slab *pool, size_t bytes, void *chain)
     }
 }
 
-/* Memory that blocks of one size had serves those of another, and what nobody uses goes back. */
+/* Memory that blocks of one size had is used for other sizes, and unused memory goes back to
+ * malloc. */
 static void
 pages_serve_any_size_and_chunks_go_back(void **state)
 {
@@ -125,7 +127,7 @@ pages_serve_any_size_and_chunks_go_back(void **state)
     }
 }
 
-/* What was freed comes again before anything new is cut. */
+/* A freed block is used again before a new one is cut. */
 static void
 freed_blocks_come_again(void **state)
 {
@@ -154,7 +156,7 @@ freed_blocks_come_again(void **state)
     free_chain(pool, 88, chain);
 }
 
-/* A pool that hardly anything is taken from is small. */
+/* A pool that is hardly used is small. */
 static void
 a_few_blocks_take_little(void **state)
 {
@@ -176,16 +178,16 @@ nothing_is_nobodys_block(void **state)
     cn_slab_free(pool, NULL, 24);
     block = cn_slab_resize(pool, NULL, 0, 5);
     strcpy(block, "abcd");
-    assert_ptr_equal(cn_slab_resize(pool, block, 5, 8), block); /* they have the same place */
+    assert_ptr_equal(cn_slab_resize(pool, block, 5, 8), block); /* both sizes need the same block */
     cn_slab_free(pool, block, 8);
 }
 
-/* Where there is no memory for more, what was there stays. */
+/* If there is no memory for a larger block, the old one stays. */
 static void
 a_size_that_cannot_be_had_changes_nothing(void **state)
 {
     struct cn_slab *pool = *state;
-    volatile size_t huge = SIZE_MAX / 4; /* or the compiler warns of it */
+    volatile size_t huge = SIZE_MAX / 4; /* volatile, or the compiler warns */
     char *small = cn_slab_alloc(pool, 6), *large;
 
     strcpy(small, "small");
@@ -201,7 +203,7 @@ a_size_that_cannot_be_had_changes_nothing(void **state)
     cn_slab_free(pool, small, 6);
 }
 
-/* Pages that are kept by a block each count as well. */
+/* A page that is kept by a single block counts as a whole. */
 static void
 a_bound_holds_for_pages(void **state)
 {
@@ -221,11 +223,11 @@ a_bound_holds_for_pages(void **state)
     assert_in_range(n, 170000, bound / 16);
     assert_in_range(pool.bytes, bound - 65536, bound);
     free_chain(&pool, 16, chain);
-    assert_null(cn_slab_alloc(&pool, 24)); /* each page has a block left */
+    assert_null(cn_slab_alloc(&pool, 24)); /* each page still has a block in use */
     block = cn_slab_alloc(&pool, 16);
     assert_non_null(block);
     cn_slab_free(&pool, block, 16);
-    block = cn_slab_alloc(&pool, 1000); /* not of a page */
+    block = cn_slab_alloc(&pool, 1000); /* too large for a page */
     assert_non_null(block);
     cn_slab_free(&pool, block, 1000);
     free_chain(&pool, 16, kept);
@@ -233,7 +235,7 @@ a_bound_holds_for_pages(void **state)
     cn_slab_fini(&pool);
 }
 
-/* Here all of them, which the sanitizers watch. */
+/* In sanitizer builds every block comes from malloc, which the sanitizers watch. */
 static void
 larger_blocks_are_mallocs(void **state)
 {
@@ -249,7 +251,7 @@ larger_blocks_are_mallocs(void **state)
     cn_slab_fini(&pool);
 }
 
-/* The end of the pool is the end of its blocks, whoever has them. */
+/* Destroying the pool frees its blocks, even those that are in use. */
 static void
 the_end_frees_all(void **state)
 {

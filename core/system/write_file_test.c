@@ -87,8 +87,8 @@ assert_file(const char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-/* A reader that has the file open goes on reading the old one. What somebody else left under the
- * temporary name, a link for example, is not written to. */
+/* A reader that has the file open still sees the old content. If somebody has left something under
+ * the temporary name, for example a link, it is not written to. */
 static void
 a_file_is_replaced_as_a_whole(void **state)
 {
@@ -114,7 +114,7 @@ a_file_is_replaced_as_a_whole(void **state)
     close(fd);
 }
 
-/* Then all is as it was. */
+/* A failed write leaves everything as it was. */
 static void
 a_file_that_cannot_be_replaced_stays(void **state)
 {

@@ -57,7 +57,7 @@ numbers_have_their_texts(void **state)
         assert_string_equal(text_of(cases[i].value), cases[i].text);
 }
 
-/* No shorter text of up to 17 digits does, whatever the number. */
+/* No shorter text (of up to 17 digits) reads back as the same number. */
 static void
 texts_read_back_and_are_the_shortest(void **state)
 {

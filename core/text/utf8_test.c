@@ -38,7 +38,7 @@ utf8_is_told_from_what_only_looks_like_it(void **state)
         assert_false(cn_utf8_is_valid(cn_str_from(bad[i])));
 }
 
-/* Nothing is read behind the end, also where a character is cut there. */
+/* Nothing is read beyond the end, even if a character is cut there. */
 static void
 a_character_has_a_length(void **state)
 {
@@ -56,7 +56,8 @@ a_character_has_a_length(void **state)
 static void
 a_text_is_cut_between_characters(void **state)
 {
-    struct cn_str text = CN_STR("a\xc3\xa4\xf0\x9f\x98\x80z"); /* of 1, 2, 4 and 1 bytes */
+    struct cn_str text =
+        CN_STR("a\xc3\xa4\xf0\x9f\x98\x80z"); /* characters of 1, 2, 4 and 1 bytes */
     static const size_t cut[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
 
     (void)state;

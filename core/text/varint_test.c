@@ -1,4 +1,5 @@
-/* core/text/varint_test.c - what is written is read, in no more bytes than there should be. */
+/* core/text/varint_test.c - tests that numbers are read as they were written, in as few bytes as
+ * possible. */
 #include "core/text/varint.h"
 
 #include <setjmp.h>
@@ -43,7 +44,7 @@ bytes_are_those_of_leb128(void **state)
     assert_memory_equal(bytes, "\xe5\x8e\x26", 3);
 }
 
-/* A number that will grow may have its bytes already. */
+/* A number that will grow may be written with its final width. */
 static void
 wide_ones_have_bytes_to_spare(void **state)
 {
@@ -62,8 +63,8 @@ wide_ones_have_bytes_to_spare(void **state)
     assert_int_equal(cn_put_wide_varint(127, 1, bytes) - bytes, 1);
 }
 
-/* A reader meets lengths that others wrote: nothing is read behind the end, and no number is
- * shortened. */
+/* A reader also meets numbers that others have written: nothing is read beyond the end, and no
+ * number is cut. */
 static void
 what_is_none_is_refused(void **state)
 {

@@ -1,5 +1,5 @@
-/* core/time/busy_wait_test.c - who is woken often looks again before sleeping, who is not sleeps at
- * once. */
+/* core/time/busy_wait_test.c - tests that a thread which is often woken polls before it sleeps, and
+ * that any other thread sleeps at once. */
 #include "core/time/busy_wait.h"
 
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 
 #include "core/time/clock.h"
 
-/* One wait that goes to sleep in the end; how often it looked again, each look taking 1 ms, or -1
- * for over 1,000 times. */
+/* Makes one wait that ends in sleep. Returns how often it polled, if each poll takes 1 ms, or -1
+ * for more than 1,000 polls. */
 static int
 looks(struct cn_busy_wait *wait, uint64_t slept_ms)
 {
@@ -38,7 +38,7 @@ it_looks_only_after_a_short_wait(void **state)
     cn_clock_freeze();
     assert_int_equal(looks(&wait, 39), 0); /* nothing is known at first */
     assert_int_equal(looks(&wait, 40 - 4), 4);
-    assert_int_equal(looks(&wait, 1), 0); /* the wait before took ten limits */
+    assert_int_equal(looks(&wait, 1), 0); /* the wait before took ten times the limit */
     assert_int_equal(looks(&wait, 0), 4);
     assert_int_equal(looks(&wait, 0), 4);
 }

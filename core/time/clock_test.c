@@ -1,4 +1,5 @@
-/* core/time/clock_test.c - time, real, frozen, and moved from outside. */
+/* core/time/clock_test.c - tests the real time, the frozen time, and time that is moved from
+ * outside. */
 #include "core/time/clock.h"
 
 #include <setjmp.h>
@@ -27,7 +28,7 @@ real_time_passes_forward(void **state)
     assert_true(wall > UINT64_C(1600000000000));
 }
 
-/* How busy a process is: it can't have worked longer than the time that passed. */
+/* CPU time shows how busy a process is: it cannot be more than the time that has passed. */
 static void
 cpu_time_is_that_of_work(void **state)
 {
@@ -39,7 +40,7 @@ cpu_time_is_that_of_work(void **state)
     assert_true(cn_now_us() - begun_us >= 1999);
 }
 
-/* What is written to disk and shown to people. */
+/* This form of time is written to disk and shown to people. */
 static void
 wall_time_is_formatted_as_utc(void **state)
 {

@@ -1,4 +1,4 @@
-/* core/time/timer_wheel_test.c - timers, against a model that looks at all of them. */
+/* core/time/timer_wheel_test.c - tests the timer wheel against a model that looks at all timers. */
 #include "core/time/timer_wheel.h"
 
 #include <stdint.h>
@@ -13,9 +13,9 @@
 struct counted {
     struct cn_timer timer;
     unsigned fired;
-    struct cn_timer_wheel *wheel; /* when set, armed again for `again_ms` */
+    struct cn_timer_wheel *wheel; /* if set, the callback arms the timer again for `again_ms` */
     uint64_t again_ms;
-    struct cn_timer *other; /* cancelled by the callback */
+    struct cn_timer *other; /* a timer that the callback cancels */
 };
 
 static void
@@ -31,7 +31,7 @@ on_timer(struct cn_timer *timer)
         cn_timer_cancel(counted->other);
 }
 
-/* A limit of 500 ms is not one of 499 or 600. */
+/* A timer of 500 ms does not fire after 499 ms or only after 600. */
 static void
 fires_at_its_deadline_and_once(void **state)
 {
@@ -57,7 +57,7 @@ fires_at_its_deadline_and_once(void **state)
     }
 }
 
-/* A deadline may be over before it is set: a client's header says so. */
+/* A deadline may have passed before the timer is set, because a client's header may say so. */
 static void
 past_deadlines_fire_at_the_next_advance(void **state)
 {
@@ -72,7 +72,7 @@ past_deadlines_fire_at_the_next_advance(void **state)
     cn_timer_wheel_advance(wheel, START);
     assert_int_equal(t.fired, 1);
     cn_timer_set(wheel, &t.timer, START);
-    cn_timer_set(wheel, &t.timer, START + 10); /* moved out of the past in time */
+    cn_timer_set(wheel, &t.timer, START + 10); /* moved into the future in time */
     cn_timer_wheel_advance(wheel, START);
     assert_int_equal(t.fired, 1);
     cn_timer_wheel_advance(wheel, START + 10);
@@ -80,7 +80,7 @@ past_deadlines_fire_at_the_next_advance(void **state)
     cn_timer_wheel_destroy(wheel);
 }
 
-/* Each step of a sequence moves its idle timer: this must cost a store. */
+/* Each step of a sequence moves its idle timer, so moving must cost only a store. */
 static void
 moving_later_only_stores(void **state)
 {
@@ -140,7 +140,7 @@ cancelled_timers_stay_silent(void **state)
     cn_timer_wheel_destroy(wheel);
 }
 
-/* Ending one sequence may end others that are due in the same millisecond. */
+/* The callback that ends one sequence may cancel others that are due in the same millisecond. */
 static void
 a_callback_may_cancel_what_is_due_with_it(void **state)
 {
@@ -159,7 +159,7 @@ a_callback_may_cancel_what_is_due_with_it(void **state)
     cn_timer_wheel_destroy(wheel);
 }
 
-/* One that re-arms itself for the past must not hold its loop for ever. */
+/* A timer that sets itself to a past time must not keep its loop busy for ever. */
 static void
 rearming_for_the_past_waits_for_the_next_advance(void **state)
 {
@@ -220,11 +220,12 @@ timers_of_a_destroyed_wheel_are_disarmed(void **state)
 static uint64_t
 random_delay(void)
 {
-    return test_next_random() >> (test_next_random() % 31); /* any order of size, up to 49 days */
+    return test_next_random() >>
+           (test_next_random() % 31); /* any order of magnitude, up to 49 days */
 }
 
-/* A thousand timers set, moved, cancelled at random under small steps and jumps of days: at each
- * time exactly those fire that should, and the wheel never asks to be woken late. */
+/* A thousand timers are set, moved and cancelled at random, in small steps and in jumps of days. At
+ * each time exactly the due ones fire, and the wheel never asks to be woken too late. */
 static void
 agrees_with_a_list_that_is_searched(void **state)
 {

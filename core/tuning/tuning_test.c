@@ -36,7 +36,7 @@ words_are_applied_from_left_to_right(void **state)
     assert_int_equal(bits_of("none,default"), bits_of("default"));
 }
 
-/* A list that names only what is to be off changes nothing else. */
+/* A list that only names mechanisms to switch off changes nothing else. */
 static void
 a_list_begins_with_the_defaults(void **state)
 {

@@ -1,5 +1,5 @@
-/* kserve/json/json_heads_test.c - a head that comes again is not parsed again, another one is never
- * taken for it. */
+/* kserve/json/json_heads_test.c - tests that a head which comes again is not parsed again, and that
+ * no other head is taken for it. */
 #include "kserve/json/json_heads.h"
 
 #include <setjmp.h>
@@ -23,7 +23,7 @@ the_same_bytes_give_the_same_document(void **state)
     assert_int_equal(cn_v2_json_head(CN_STR("{\"id\":\"a\"}"), &second, &err), 0);
     assert_ptr_equal(first, second);
     json_decref(second);
-    text[7] = 'b'; /* as long, in the same place of the caller's memory */
+    text[7] = 'b'; /* same length, at the same address */
     assert_int_equal(cn_v2_json_head(cn_str_from(text), &second, &err), 0);
     assert_string_equal(json_string_value(json_object_get(second, "id")), "b");
     json_decref(second);
@@ -31,7 +31,7 @@ the_same_bytes_give_the_same_document(void **state)
     json_decref(first);
 }
 
-/* Many more than there are places: each is read as what it is, whoever was there before. */
+/* There are many more heads than places in the cache, and each one is read correctly. */
 static void
 heads_that_meet_in_one_place_are_told_apart(void **state)
 {

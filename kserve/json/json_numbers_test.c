@@ -1,5 +1,5 @@
-/* kserve/json/json_numbers_test.c - numbers read past the document are those that the document
- * would have had. */
+/* kserve/json/json_numbers_test.c - tests that the fast path reads the same numbers as a JSON
+ * document would. */
 #include "kserve/json/json_numbers.h"
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@ static const enum cn_datatype types[] = {
     CN_DATATYPE_FP32, CN_DATATYPE_FP64,  CN_DATATYPE_BF16,   CN_DATATYPE_BYTES};
 #define N_TYPES (sizeof(types) / sizeof(types[0]))
 
-/* What the document's way makes of `array`; false: refused. */
+/* Reads `array` as a JSON document. Returns false if it is refused. */
 static bool
 by_document(const char *array, enum cn_datatype type, int64_t n, struct cn_arena *arena,
             struct cn_str *out)
@@ -39,8 +39,8 @@ by_document(const char *array, enum cn_datatype type, int64_t n, struct cn_arena
     return rc == 0;
 }
 
-/* The short way may leave an array to the document, but never read it in another way. 1: it read
- * it. */
+/* Compares the two ways. The fast path may refuse an array, but must never read it differently.
+ * Returns 1 if it has read the array. */
 static int
 same(const char *array, enum cn_datatype type, int64_t n)
 {
@@ -97,7 +97,7 @@ what_is_in_order_is_read_as_the_document_has_it(void **state)
                       types[t] != CN_DATATYPE_BOOL && types[t] != CN_DATATYPE_FP16 &&
                       types[t] != CN_DATATYPE_BF16;
         }
-    assert_int_equal(read, wanted); /* none of them needed the document */
+    assert_int_equal(read, wanted); /* the fast path has read all of them */
 }
 
 static void
@@ -140,7 +140,8 @@ what_is_not_in_order_is_left_to_the_document(void **state)
 
                 snprintf(text, sizeof(text), "{\"inputs\":[{\"data\":%s}]}", arrays[i]);
                 if (cn_v2_cut(cn_str_from(text), &cuts) && cuts.at[0].len == strlen(arrays[i]))
-                    assert_false(same(arrays[i], types[t], n)); /* its brackets are balanced */
+                    assert_false(same(arrays[i], types[t],
+                                      n)); /* only arrays with balanced brackets get here */
             }
     assert_false(same("[1,2]", CN_DATATYPE_INT32, 1));
     assert_false(same("[1,2]", CN_DATATYPE_INT32, 3));
@@ -148,7 +149,7 @@ what_is_not_in_order_is_left_to_the_document(void **state)
     assert_false(same("[-1]", CN_DATATYPE_UINT32, 1));
 }
 
-/* A million numbers of all lengths, each as the C library reads it. */
+/* A million numbers of all lengths are read as the C library reads them. */
 static void
 doubles_are_the_nearest_ones(void **state)
 {
@@ -161,7 +162,7 @@ doubles_are_the_nearest_ones(void **state)
         random = random * 6364136223846793005u + 1442695040888963407u;
         snprintf(text, sizeof(text), "[%.*ge%d]", 1 + (int)(random >> 60),
                  (double)(int64_t)random * 1e-12, (int)(random >> 32 & 63) - 32);
-        if (strchr(strchr(text, 'e') + 1, 'e')) /* it had an exponent of its own */
+        if (strchr(strchr(text, 'e') + 1, 'e')) /* the number already had an exponent */
             continue;
         expected = strtod(text + 1, NULL);
         assert_true(cn_v2_numbers(cn_str_from(text), CN_DATATYPE_FP64, 1, (char *)&got));
@@ -173,7 +174,7 @@ static void
 only_data_of_inputs_is_cut_out(void **state)
 {
     static const struct {
-        const char *text, *head; /* NULL: read as one document */
+        const char *text, *head; /* head is NULL if the request must be read as one document */
     } cases[] = {
         {"{\"inputs\":[{\"data\":[1,2]}]}", "{\"inputs\":[{\"data\":[0]}]}"},
         {"{\"inputs\":[{\"data\" :\n[1,[2]] },{\"data\":[]}]}",
@@ -228,8 +229,8 @@ a_head_that_is_too_long_or_has_too_many_arrays_is_not_cut(void **state)
     assert_false(cn_v2_cut(cn_str_from(text), &cuts));
 }
 
-/* The same request again has other numbers under the same head; and a mistake has the document's
- * words. */
+/* A request that comes again with other numbers has the same head. A mistake gets the message of
+ * the document. */
 static void
 requests_are_read_by_their_heads(void **state)
 {
@@ -270,7 +271,8 @@ requests_are_read_by_their_heads(void **state)
     cn_arena_fini(&arena);
 }
 
-/* Nobody reads the data of an output, so nobody would see that it is not JSON. */
+/* The server ignores the data of a requested output, so nothing else would notice that it is not
+ * JSON. */
 static void
 an_array_that_nobody_takes_is_held_against_the_grammar(void **state)
 {

@@ -1,4 +1,5 @@
-/* kserve/json/json_words_test.c - what JSON has no word for is read, and written as it stood. */
+/* kserve/json/json_words_test.c - tests that values for which JSON has no word are read, and
+ * written as they were. */
 #include "kserve/json/json_words.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* metrics/counters/infer_stats_test.c - what is put in comes out, sum by sum. */
+/* metrics/counters/infer_stats_test.c - tests the sums of inference statistics. */
 #include "metrics/counters/infer_stats.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 static const uint64_t phases[CN_INFER_N_PHASES] = {1, 20, 300};
 
-/* A batch counts once, whatever it held; sizes that never ran are not listed. */
+/* A batch counts once, however many rows it had. Sizes that never ran are not listed. */
 static void
 executions_are_kept_by_size(void **state)
 {
@@ -38,7 +38,7 @@ executions_are_kept_by_size(void **state)
     cn_infer_stats_destroy(stats);
 }
 
-/* compute_* counts successes without the replayed ones; a failure touches nothing else. */
+/* compute_* counts successful requests that were not replayed. A failure counts nowhere else. */
 static void
 requests_count_as_clients_expect(void **state)
 {
@@ -72,7 +72,8 @@ requests_count_as_clients_expect(void **state)
     cn_infer_stats_destroy(stats);
 }
 
-/* Two pieces and an end without data; positions beyond the bound fall together. */
+/* A stream of two pieces and an end without data. Positions beyond the bound are counted together.
+ */
 static void
 responses_are_kept_by_position(void **state)
 {

@@ -30,7 +30,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* Loops a and b; b is the model's set too. */
+/* Loops a and b; b also counts for the model. */
 static void
 print(const struct cn_str *names, uint32_t n)
 {
@@ -65,7 +65,7 @@ a_sum_is_right_though_its_parts_wrap(void **state)
     expect("\ncontinuo_loop_busy_seconds_total 2.500001\n");
 }
 
-/* Scrapers refuse a page whose types or names are off. */
+/* Prometheus refuses a page with wrong types or names. */
 static void
 each_family_has_one_help_and_one_type(void **state)
 {
@@ -89,7 +89,8 @@ each_family_has_one_help_and_one_type(void **state)
     assert_int_equal(helps, shown);
 }
 
-/* A value on a bucket's end belongs to it, and each bucket counts those below. */
+/* A value at the end of a bucket belongs to that bucket, and each bucket includes the smaller ones.
+ */
 static void
 a_histogram_is_cumulative_and_ends_with_all(void **state)
 {
@@ -132,7 +133,8 @@ errors_are_counted_by_word_and_unknown_ones_as_internal(void **state)
     assert_null(strstr(out.data, "draining"));
 }
 
-/* name[]= may name a family or one of its samples, and nothing that only begins like it. */
+/* name[]= may name a family or one of its samples. A name that only begins in the same way selects
+ * nothing. */
 static void
 a_filter_leaves_only_what_it_names(void **state)
 {

@@ -1,4 +1,5 @@
-/* Handlers' metrics on the page: a family once, versions together, in TorchServe's form. */
+/* metrics/page/handler_families_test.c - tests handlers' metrics on the page: each family once,
+ * versions together, in TorchServe's form. */
 #include "metrics/page/handler_families.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ add(unsigned model, enum cn_sample_type type, const char *name, double value, ui
     assert_int_equal(cn_handler_metrics_add(&sets[model], &sample, now_us, NULL), 0);
 }
 
-/* Models a, a (its second version), b. */
+/* The models a, a in a second version, and b. */
 static const char *
 print(const struct cn_metric_filter *filter)
 {

@@ -60,7 +60,7 @@ shown(enum cn_metric metric)
     return cn_metrics_get(cn_loop_metrics(loops[0]), metric);
 }
 
-/* All loops count, from the first moment on, until five minutes have passed. */
+/* All loops count, from the first moment until five minutes have passed. */
 static void
 counts_last_five_minutes(void **state)
 {
@@ -93,7 +93,7 @@ the_ring_goes_round(void **state)
     assert_int_equal(shown(CN_M_RECENT_SECONDS), 300);
 }
 
-/* A loop that slept through an hour, as a suspended machine does, knows only what came since. */
+/* If a loop slept for an hour, as on a suspended machine, only what came since counts. */
 static void
 a_gap_is_told_by_its_length(void **state)
 {

@@ -1,5 +1,5 @@
-/* metrics/page/system_metrics_test.c - what the kernel says, read; and the lines of the metrics
- * logs. */
+/* metrics/page/system_metrics_test.c - tests reading the kernel's figures, and the lines of the
+ * metrics logs. */
 #include "metrics/page/system_metrics.h"
 
 #include <setjmp.h>

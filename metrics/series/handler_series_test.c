@@ -1,4 +1,5 @@
-/* Series of handlers' metrics: counted, bounded, copied. */
+/* metrics/series/handler_series_test.c - tests the series of handlers' metrics: counted, bounded,
+ * copied. */
 #include "metrics/series/handler_series.h"
 
 #include <setjmp.h>
@@ -51,7 +52,8 @@ series(const char *name, const char *labels)
     return NULL;
 }
 
-/* Counters add up, gauges keep the last value, histograms sort into buckets whose ends count in. */
+/* Counters add up, gauges keep the last value, and histograms sort values into buckets that include
+ * their upper ends. */
 static void
 each_type_counts_in_its_way(void **state)
 {
@@ -75,7 +77,8 @@ each_type_counts_in_its_way(void **state)
     assert_int_equal(got->counts[CN_SERIES_BUCKETS], 1);
 }
 
-/* Dimensions' values may come from clients: their number must not be theirs to choose. */
+/* Values of dimensions may come from clients, but clients must not be able to create any number of series.
+ */
 static void
 series_are_bounded_and_those_that_are_there_go_on(void **state)
 {

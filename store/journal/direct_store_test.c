@@ -47,7 +47,7 @@ key_of(char out[32], unsigned i)
     return (struct cn_str){out, (size_t)snprintf(out, 32, "session-%u", i)};
 }
 
-/* A value that begins with `word` and whose size depends on it, from 4 bytes to three pages. */
+/* Makes a value that repeats `word` and whose size depends on it, from 4 bytes to three pages. */
 static void
 put(struct cn_store *store, unsigned i, uint32_t word)
 {
@@ -60,7 +60,8 @@ put(struct cn_store *store, unsigned i, uint32_t word)
     assert_int_equal(cn_store_put(store, key_of(key, i), (struct cn_str){value, len}, NULL), 0);
 }
 
-/* Expects the words, 0: no such key; a scan must find just as many. */
+/* Expects these words, where 0 means that there is no such key. A scan must find the same number.
+ */
 static void
 expect(struct cn_store *store, const uint32_t words[KEYS])
 {
@@ -90,7 +91,8 @@ expect(struct cn_store *store, const uint32_t words[KEYS])
     cn_store_abort(store);
 }
 
-/* Whichever way the store is opened, it has all that was committed the other way. */
+/* A store that was written in one way can be opened in the other, and everything committed is
+ * there. */
 static void
 it_changes_at_any_start(void **state)
 {
@@ -139,8 +141,8 @@ write_rounds(const char *dir, bool direct, uint32_t round, int fd)
     }
 }
 
-/* A writer that is killed has lost nothing that it reported, and of the next round all or nothing
- * is there; the next process may use the other way. */
+/* A writer that is killed loses nothing that it has reported. The next round is there completely or
+ * not at all. The next process may use the other way. */
 static void
 kill_9_loses_nothing_committed(void **state)
 {
@@ -243,8 +245,8 @@ hold_open(const char *dir, bool direct)
     return pid;
 }
 
-/* Half of the workers with a journal and half without would not see each other's steps. So those
- * that come later join the first ones, also if those are killed meanwhile. */
+/* If half of the workers used a journal and half did not, they would not see each other's steps. So
+ * later processes do what the first ones do, even if those are killed meanwhile. */
 static void
 all_processes_use_the_same_way(void **state)
 {

@@ -1,5 +1,5 @@
-/* store/journal/journal_hint_test.c - store location hints save look-ups and never change a result,
- * whichever process writes besides. */
+/* store/journal/journal_hint_test.c - tests that store location hints save look-ups and never
+ * change a result, even if other processes write. */
 #include "store/disk_store.h"
 #include "store/journal/journal.h"
 
@@ -123,7 +123,7 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
             continue;
         }
         assert_int_equal(cn_store_put(plain, key, value, NULL), 0);
-        if (what == 1) { /* by somebody else, without the owner's knowledge */
+        if (what == 1) { /* written by somebody else, so the owner's hint is out of date */
             assert_int_equal(cn_store_put(traced, key, value, NULL), 0);
             assert_false(cn_store_holds(traced, &then[i].hint));
             continue;
@@ -142,8 +142,8 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
     return held;
 }
 
-/* Two stores get the same writes, one of them with the hints of the values' owners: both keep the
- * same accounts and the same content, also after each drain. */
+/* Two stores get the same writes, one of them with the hints of the values' owners. Both keep the
+ * same counts and the same content, even after each drain. */
 static void
 a_trace_changes_nothing(void **state)
 {
@@ -174,7 +174,7 @@ a_trace_changes_nothing(void **state)
     cn_store_close(plain);
 }
 
-/* Each byte from `wishes` asks for that number of transactions of one key each. Answers when they
+/* Each byte from `wishes` asks for that number of transactions with one key each. Replies when they
  * are committed. */
 static _Noreturn void
 write_as_told(const char *dir, int wishes, int done)
@@ -202,8 +202,8 @@ write_as_told(const char *dir, int wishes, int done)
     _exit(0);
 }
 
-/* While the owner does nothing, another process writes some keys or many, up to a full turn of both
- * files and more: a hint that is still valid describes the value that is there. */
+/* While the owner does nothing, another process writes some keys or many, up to a full round
+ * through both files. A hint that is still valid then describes the stored value. */
 static void
 others_make_a_trace_stale(void **state)
 {
@@ -257,7 +257,7 @@ others_make_a_trace_stale(void **state)
     close(done[1]);
 }
 
-/* A store of another kind keeps no hints, and takes the values. */
+/* A store of another kind ignores hints and stores the values. */
 static void
 a_table_in_memory_has_none(void **state)
 {

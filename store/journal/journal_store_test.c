@@ -94,7 +94,7 @@ put_word(struct cn_store *store, unsigned key, uint32_t word, size_t len)
     put_word_by(store, key, word, len, NULL);
 }
 
-/* The word that a key's value repeats; 0: no such key. */
+/* Returns the word that a key's value repeats, or 0 if there is no such key. */
 static uint32_t
 word_of(struct cn_str value)
 {
@@ -119,7 +119,7 @@ get_word(struct cn_store *store, unsigned key)
     return word_of(value);
 }
 
-/* The store holds exactly these words: by key, in a scan, and as a number. */
+/* Expects exactly these words in the store: by key, in a scan, and in their number. */
 static void
 expect_words(struct cn_store *store, const uint32_t *words, unsigned n_keys)
 {
@@ -159,8 +159,8 @@ draw(uint32_t *seed, uint32_t below)
     return (uint32_t)((uint64_t)(*seed >> 8) * below >> 24);
 }
 
-/* Whatever is written, removed, dropped, drained or opened anew: the store says what a table
- * would. */
+/* Keys are written, removed, dropped, drained, and the store is opened again. It always agrees with
+ * a plain table. */
 static void
 it_says_what_a_table_would(void **state)
 {
@@ -253,7 +253,7 @@ write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
     }
 }
 
-/* What the store holds after this round. */
+/* Computes what the store holds after this round. */
 static void
 words_after(uint32_t round, uint32_t words[KEYS])
 {
@@ -266,7 +266,7 @@ words_after(uint32_t round, uint32_t words[KEYS])
     }
 }
 
-/* Runs a writer until it dies; returns the newest round that the store has, which is checked. */
+/* Runs a writer until it dies. Checks the newest round that the store has, and returns it. */
 static uint32_t
 run_to_death(const char *dir, uint32_t newest, unsigned moment_us, bool sync)
 {
@@ -305,8 +305,8 @@ run_to_death(const char *dir, uint32_t newest, unsigned moment_us, bool sync)
     return round;
 }
 
-/* The promise of `durability: process`: kill -9 at any moment loses nothing that was committed, and
- * half of nothing is there. */
+/* This is the promise of `durability: process`: a kill -9 at any moment loses no committed step,
+ * and no part of an uncommitted one is there. */
 static void
 kill_9_loses_nothing_committed(void **state)
 {
@@ -332,8 +332,8 @@ death_at_each_point_loses_nothing(void **state)
     assert_in_range(newest, 100, UINT32_MAX);
 }
 
-/* When a process dies before it has listed a new key in LMDB, another one that has had the store
- * open all along lists it. */
+/* If a process dies before it has listed a new key in LMDB, another process that has had the store
+ * open all the time lists it. */
 static void
 a_key_of_the_dead_is_listed_by_the_living(void **state)
 {
@@ -402,7 +402,8 @@ count_up(const char *dir, unsigned who, uint32_t rounds)
     _exit(0);
 }
 
-/* Workers share the folder: each sees what the others wrote, none overwrites it, whoever drains. */
+/* Workers share the folder. Each one sees what the others wrote, and none overwrites it, whichever
+ * of them drains. */
 static void
 processes_share_a_journal(void **state)
 {
@@ -541,8 +542,8 @@ count_refused(const char *dir, const uint32_t *words, unsigned n)
     return refused;
 }
 
-/* Six transactions of three keys each: the first ones rewrite keys 0 to 2, the last two bring 3 to
- * 5 and rewrite 0. */
+/* Writes six transactions of three keys each. The first ones rewrite keys 0 to 2; the last two add
+ * keys 3 to 5 and rewrite key 0. */
 static void
 write_six(const char *dir, uint32_t words[6])
 {
@@ -584,13 +585,13 @@ altered_bytes_are_told(void **state)
         }
     assert_in_range(told, 80, n);
     assert_in_range(refused, 30, told);
-    assert_in_range(most, 1, 4); /* those of one transaction, and all that it alone had */
+    assert_in_range(most, 1, 4); /* the keys of one transaction that no other one has */
     assert_int_equal(count_refused(*state, words, 6), 0);
     assert_false(is_told(*state));
     copies_free();
 }
 
-/* A file that is emptied, deleted, cut or another one: what is lost is known by its key. */
+/* If a file is emptied, deleted, cut or replaced, the store knows by key what is lost. */
 static void
 missing_files_are_told(void **state)
 {
@@ -618,8 +619,8 @@ missing_files_are_told(void **state)
     copies_free();
 }
 
-/* LMDB has what the journal held before. When it is gone nobody can know which sequences there
- * were. */
+/* LMDB has what the journal held before. If LMDB's file is gone, nobody can know which sequences
+ * there were. */
 static void
 a_missing_lmdb_makes_all_suspect(void **state)
 {
@@ -652,8 +653,8 @@ a_missing_lmdb_makes_all_suspect(void **state)
     cn_store_close(store);
 }
 
-/* What was lost is refused until it is accepted, or begun anew; the rest goes on, also through
- * restarts. */
+/* A lost sequence is refused until the loss is accepted or the sequence begins anew. The others
+ * continue, also through restarts. */
 static void
 lost_keys_are_accepted(void **state)
 {
@@ -687,8 +688,8 @@ lost_keys_are_accepted(void **state)
 
 /* --- full --- */
 
-/* A commit that the file system has no room for is not there, now or later; what was there
- * goes on. */
+/* A commit for which the file system has no room never appears, and what was there before stays
+ * usable. */
 static void
 a_failed_append_leaves_nothing(void **state)
 {
@@ -701,7 +702,7 @@ a_failed_append_leaves_nothing(void **state)
 
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
-    limit = (struct rlimit){1u << 20, was.rlim_max}; /* also of LMDB's file */
+    limit = (struct rlimit){1u << 20, was.rlim_max}; /* also for LMDB's file */
     begin(store, CN_STORE_WRITE);
     put_word(store, 0, 1, 4000);
     assert_int_equal(cn_store_commit(store, NULL), 0);
@@ -729,7 +730,7 @@ a_failed_append_leaves_nothing(void **state)
     cn_store_close(store);
 }
 
-/* One commit as the worker does it. */
+/* Makes one commit as the worker does. */
 static int
 step(struct cn_store *store, unsigned key, uint32_t word, size_t len, struct cn_error *err)
 {
@@ -745,8 +746,8 @@ step(struct cn_store *store, unsigned key, uint32_t word, size_t len, struct cn_
     return cn_store_commit(store, err);
 }
 
-/* The disk is full: the batch fails and says so, what was there stays and can be stepped, ending
- * sequences works and makes room. */
+/* When the disk is full, the batch fails with a message. Existing sequences can still make steps,
+ * and ending sequences makes room. */
 static void
 full_disk_fails_what_grows_only(void **state)
 {
@@ -770,8 +771,7 @@ full_disk_fails_what_grows_only(void **state)
     assert_non_null(strstr(err.message, *state));
     assert_in_range(n, 60, 350);
     expect_words(store, words, 300);
-    for (unsigned i = 0; i < 500;
-         i++, round++) { /* steps go on, over files that stay as they are */
+    for (unsigned i = 0; i < 500; i++, round++) { /* steps go on while the files keep their size */
         if (step(store, i % n, round, 16000, &err) != 0)
             fail_msg("step %u: %s", i, err.message);
         words[i % n] = round;
@@ -800,7 +800,7 @@ full_disk_fails_what_grows_only(void **state)
     assert_int_equal(umount(*state), 0);
 }
 
-/* storeMaxBytes counts what is still in the journal. */
+/* storeMaxBytes includes what is still in the journal. */
 static void
 the_limit_counts_the_journal(void **state)
 {
@@ -822,15 +822,15 @@ the_limit_counts_the_journal(void **state)
     assert_in_range(n, 250, 400);
     for (int i = 0; i < 10; i++)
         cn_store_maintain(store);
-    begin(store, CN_STORE_WRITE); /* no larger than it was: goes on */
+    begin(store, CN_STORE_WRITE); /* it is not larger than before, so it is accepted */
     assert_int_equal(
         cn_store_put(store, key_of(key, 0), (struct cn_str){value, sizeof(value)}, &err), 0);
     assert_int_equal(cn_store_commit(store, NULL), 0);
     cn_store_close(store);
 }
 
-/* A store that is filled and emptied again and again, by processes that die, uses the room that it
- * has: values of many pages go where those of few pages left holes. */
+/* A store that processes fill and empty again and again, and in which they die, uses the room that
+ * it has: large values fill the holes that small ones have left. */
 static void
 fill_and_empty(const char *dir, unsigned round)
 {
@@ -892,7 +892,8 @@ the_file_stays_near_its_limit(void **state)
     assert_in_range(stat.st_size, 8 << 20, 11 << 20);
 }
 
-/* A journal that is read in several holds of the lock, between which others go on with it. */
+/* Opening reads the journal in several parts, and other processes continue to write between them.
+ */
 static void
 a_long_journal_is_read_in_parts(void **state)
 {
@@ -934,7 +935,8 @@ a_long_journal_is_read_in_parts(void **state)
     cn_store_close(store);
 }
 
-/* Steps of a few sequences never come to LMDB: each file finds them in the next one. */
+/* States of few busy sequences are never drained to LMDB, because the newer file always has them.
+ */
 static void
 busy_keys_stay_in_the_journal(void **state)
 {

@@ -41,7 +41,7 @@ key_of(char out[64], unsigned i)
     return (struct cn_str){out, (size_t)snprintf(out, 64, "%0*u", 4 + (int)(i % 40), i)};
 }
 
-/* Each value is its round, over and over. */
+/* A value repeats the number of its round. */
 static struct cn_str
 value_of(uint32_t round, uint32_t size)
 {
@@ -131,7 +131,7 @@ struct shown {
     bool older;
 };
 
-/* A value is shown only if it is its key's newest one. */
+/* A value is shown only if it is the newest one of its key. */
 static void
 look(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
 {
@@ -156,7 +156,7 @@ look(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
                    (value.len - CN_LMDB_SEAL_BYTES) % 4 != 0;
 }
 
-/* LMDB reads all of it without a crash, and it is what was written. */
+/* LMDB reads everything without a crash, as it was written. */
 static void
 expect_all(const char *dir)
 {
@@ -242,8 +242,8 @@ harm(int fd, unsigned how)
     assert_int_equal(pwrite(fd, bytes, PAGE, (off_t)(page * PAGE)), PAGE);
 }
 
-/* Either the damage is found and only newest values are shown, or the altered byte does not matter
- * and LMDB has everything. */
+/* Either the damage is found and only newest values are shown, or the altered byte has no effect
+ * and LMDB reads everything. */
 static void
 damage_is_found_or_harms_nobody(void **state)
 {

@@ -48,7 +48,7 @@ key_of(char out[16], unsigned i)
     return (struct cn_str){out, (size_t)snprintf(out, 16, "seq_%u", i)};
 }
 
-/* Each value is its round, over and over: a torn one shows. */
+/* A value repeats the number of its round, so that a torn one shows. */
 static void
 fill(uint32_t *words, size_t n, uint32_t round)
 {
@@ -105,7 +105,7 @@ kill_after(pid_t pid, int pipe_fd, unsigned rounds, unsigned moment_us)
     return last;
 }
 
-/* Everything up to `acked` is there, whole; at most one round more. */
+/* Expects everything up to `acked`, completely, and at most one round more. */
 static uint32_t
 verify(const char *dir, uint32_t acked)
 {
@@ -193,7 +193,7 @@ start_reader(const char *dir)
     return pid;
 }
 
-/* A worker that died while reading must not fill the store: its pages come back. */
+/* A worker that died while it was reading must not fill the store: its pages are used again. */
 static void
 dead_reader_is_let_go(void **state)
 {
@@ -213,7 +213,7 @@ dead_reader_is_let_go(void **state)
             rc = cn_store_commit(store, &err);
         cn_store_abort(store);
     }
-    assert_int_equal(rc, CN_E_STATE_STORE); /* what a dead reader does to LMDB */
+    assert_int_equal(rc, CN_E_STATE_STORE); /* this is what a dead reader does to LMDB */
     assert_non_null(strstr(err.message, "is full"));
     assert_int_equal(cn_store_maintain(store), 1);
     for (int i = 0; i < 100; i++) {
@@ -225,7 +225,7 @@ dead_reader_is_let_go(void **state)
     cn_store_close(store);
 }
 
-/* Opening does the same, so that a restarted worker needs no timer. */
+/* Opening a store does the same, so that a restarted worker need not wait for a timer. */
 static void
 dead_reader_is_let_go_at_open(void **state)
 {
@@ -240,8 +240,7 @@ dead_reader_is_let_go_at_open(void **state)
     cn_store_close(store);
 }
 
-/* A worker that is killed in the middle of a transaction does not hold up the others, which can
- * write at once. */
+/* If a worker is killed in the middle of a transaction, the other workers can write at once. */
 static void
 dead_writer_blocks_nobody(void **state)
 {
@@ -411,7 +410,7 @@ other_files_are_refused(void **state)
     assert_non_null(strstr(err.message, "/nonexistent/folder"));
 }
 
-/* `power` opens, commits and reads like the rest; a reader may look on meanwhile. */
+/* `power` opens, commits and reads in the same way, also while another process reads. */
 static void
 synced_store_and_a_second_reader(void **state)
 {
@@ -466,8 +465,8 @@ over_the_limit_leaves_the_store_readable(void **state)
     cn_store_close(store);
 }
 
-/* The disk is full before the limit: the batch fails, what was there stays, ending sequences
- * works. */
+/* If the disk is full before the limit is reached, the batch fails, what was there stays, and
+ * sequences can be ended. */
 static void
 full_disk_fails_the_commit_only(void **state)
 {
@@ -505,7 +504,8 @@ full_disk_fails_the_commit_only(void **state)
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(cn_store_put(store, key_of(key, i), CN_STR("tombstone"), &err), 0);
     assert_int_equal(cn_store_commit(store, &err), 0);
-    for (unsigned i = 0; i < 2; i++) { /* the room of a commit may be used from the next on */
+    for (unsigned i = 0; i < 2;
+         i++) { /* the room of a commit may be used from the next commit on */
         assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
         assert_int_equal(cn_store_put(store, CN_STR("s"), CN_STR("small"), NULL), 0);
         assert_int_equal(cn_store_commit(store, &err), 0);
@@ -518,7 +518,7 @@ full_disk_fails_the_commit_only(void **state)
     assert_int_equal(umount(*state), 0);
 }
 
-/* Without room for its files a store does not open, and says so; no signal ends the process. */
+/* Without room for its files a store does not open and says why. No signal ends the process. */
 static void
 a_full_disk_opens_no_new_store(void **state)
 {

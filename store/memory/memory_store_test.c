@@ -1,5 +1,5 @@
-/* store/memory/memory_store_test.c - the store in memory against an array; what both kinds promise
- * is in store_test.c. */
+/* store/memory/memory_store_test.c - tests the store in memory against an array. store_test.c tests
+ * what all kinds of stores promise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +12,9 @@
 #include "store/store.h"
 
 #define KEYS 50
-#define VALUE_MAX 20000 /* over what is kept of replaced entries, too */
+#define VALUE_MAX 20000 /* larger than the entries that are kept for reuse */
 
-/* What the store should hold: a value is its length and one letter, again and again. */
+/* What the store should hold. A value repeats one letter. */
 struct expected {
     size_t len; /* 0: no such key */
     char letter;
@@ -34,7 +34,7 @@ key_at(int i)
 static void
 write_one(struct cn_store *store, struct expected *expected)
 {
-    /* Mostly one of two sizes, as a model's records have. */
+    /* Mostly one of two sizes, like the records of a model. */
     static const size_t sizes[] = {1300, 1300, 1300, 200, 200, VALUE_MAX};
     int i = (int)(test_next_random() % KEYS);
     size_t len =
@@ -68,7 +68,7 @@ holds(struct cn_store *store, const struct expected *expected)
     assert_int_equal(cn_store_count(store), n);
 }
 
-/* Replaced entries are used again, for values of other sizes and after an abort. */
+/* Replaced entries are used again, for values of other sizes, and after an abort. */
 static void
 random_transactions_agree_with_an_array(void **state)
 {

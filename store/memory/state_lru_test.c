@@ -1,4 +1,5 @@
-/* store/memory/state_lru_test.c - the LRU keeps the newest within its bounds. */
+/* store/memory/state_lru_test.c - tests that the LRU cache keeps the newest states within its
+ * bounds. */
 #include "store/memory/state_lru.h"
 
 #include <setjmp.h>
@@ -39,7 +40,7 @@ put(struct cn_lru *lru, const char *name, uint64_t bytes)
     cn_lru_put(lru, &object->lru);
 }
 
-/* Memory is bounded by numbers of sequences: the one used longest ago goes. */
+/* The number of sequences is bounded: the least recently used one is evicted. */
 static void
 oldest_goes_when_too_many(void **state)
 {
@@ -52,7 +53,7 @@ oldest_goes_when_too_many(void **state)
     put(lru, "b", 1);
     a = cn_lru_take(lru, CN_STR("a"));
     assert_non_null(a);
-    cn_lru_put(lru, a); /* used: now b is the oldest */
+    cn_lru_put(lru, a); /* now b is the least recently used */
     put(lru, "c", 1);
     assert_int_equal(evicted, 1);
     assert_string_equal(last_evicted, "b");
@@ -62,7 +63,7 @@ oldest_goes_when_too_many(void **state)
     assert_int_equal(evicted, 3);
 }
 
-/* Memory is bounded by bytes, too: a large state evicts as many as it needs. */
+/* The bytes are bounded, too: a large state evicts as many others as it needs. */
 static void
 oldest_go_when_too_large(void **state)
 {
@@ -80,7 +81,7 @@ oldest_go_when_too_large(void **state)
     put(lru, "large", 45);
     assert_int_equal(evicted, 5);
     assert_int_equal(cn_lru_bytes(lru), 95);
-    put(lru, "larger than all", 101); /* it fits nowhere and is not kept either */
+    put(lru, "larger than all", 101); /* too large for the cache, so it is not kept */
     assert_int_equal(cn_lru_count(lru), 0);
     assert_int_equal(cn_lru_bytes(lru), 0);
     cn_lru_destroy(lru);
@@ -141,8 +142,8 @@ who_was_used_stays(void **state)
     cn_lru_destroy(lru);
 }
 
-/* If all entries were used, one is evicted all the same, and no step waits until all were looked
- * at. */
+/* If all entries were used, one is evicted all the same, without looking at all of them in one
+ * step. */
 static void
 an_eviction_spares_a_few(void **state)
 {
@@ -167,8 +168,8 @@ an_eviction_spares_a_few(void **state)
     cn_lru_destroy(lru);
 }
 
-/* Entries that are taken out are passed over once, however many there are, and count again when
- * they are back. */
+/* Entries that are taken out are passed over at once, however many they are. When they come back,
+ * they count again. */
 static void
 those_that_are_out_are_passed_over(void **state)
 {
@@ -202,9 +203,8 @@ those_that_are_out_are_passed_over(void **state)
     cn_lru_destroy(lru);
 }
 
-/* One that is out is nobody else's to take, comes back by itself, and leaves nothing behind where
- * it doesn't: its key is free for another one, which may be put in before or after it is forgotten.
- */
+/* Nobody else can take an entry that is taken out. It comes back by itself. If it does not, its key
+ * is free for another entry, which may be put in before or after the first one is forgotten. */
 static void
 taken_comes_back_or_is_forgotten(void **state)
 {
@@ -220,7 +220,8 @@ taken_comes_back_or_is_forgotten(void **state)
     assert_int_equal(cn_lru_count(lru), 0);
     assert_int_equal(cn_lru_bytes(lru), 0);
     assert_null(cn_lru_take(lru, CN_STR("a")));
-    cn_lru_prefetch(lru, keys, 2, sizeof(struct object), found); /* of one that is out, too */
+    cn_lru_prefetch(lru, keys, 2, sizeof(struct object),
+                    found); /* also for an entry that is taken out */
     cn_lru_put(lru, a);
     assert_ptr_equal(cn_lru_take(lru, CN_STR("a")), a);
     cn_lru_forget(lru, a);
@@ -244,7 +245,7 @@ taken_comes_back_or_is_forgotten(void **state)
     cn_lru_destroy(lru);
 }
 
-/* cacheEntries 0 turns the cache off, it does not break it. */
+/* cacheEntries 0 turns the cache off. */
 static void
 capacity_zero_keeps_nothing(void **state)
 {

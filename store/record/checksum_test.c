@@ -1,5 +1,5 @@
-/* store/record/checksum_test.c - the sums are XXH3's, and vector registers are left as SSE code
- * wants them. */
+/* store/record/checksum_test.c - tests that the checksums are XXH3's, and that the upper halves of
+ * the vector registers are clean. */
 #include "store/record/checksum.h"
 
 #include <setjmp.h>
@@ -34,14 +34,14 @@ static void
 sums_are_those_of_the_library(void **state)
 {
     (void)state;
-    assert_int_equal(cn_checksum("", 0, 0), 0x2d06800538d394c2u); /* of XXH3's definition */
+    assert_int_equal(cn_checksum("", 0, 0), 0x2d06800538d394c2u); /* from the definition of XXH3 */
     for (size_t len = 0; len <= BYTES_MAX; len += len < 600 ? 1 : 97) {
         assert_int_equal(cn_checksum(bytes, len, 0), XXH3_64bits(bytes, len));
         assert_int_equal(cn_checksum(bytes, len, 7), XXH3_64bits_withSeed(bytes, len, 7));
     }
 }
 
-/* Whether upper halves are in use can be asked where XGETBV tells it (CPUID 0xd, 1). */
+/* XGETBV says whether upper halves are in use, on processors that have it (CPUID 0xd, 1). */
 static void
 upper_halves_are_not_in_use_afterwards(void **state)
 {

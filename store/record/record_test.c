@@ -1,4 +1,5 @@
-/* store/record/record_test.c - what is encoded comes back; damage never does. */
+/* store/record/record_test.c - tests that records are read as they were written, and that damage is
+ * found. */
 #include "store/record/record.h"
 
 #include <setjmp.h>
@@ -75,7 +76,7 @@ every_field_survives(void **state)
     cn_buf_fini(&buf);
 }
 
-/* The layout is a promise to stores on disk: these bytes must be read for ever. */
+/* The layout is a promise to stores on disk: these bytes must be readable for ever. */
 #define HEAD_BYTES 60
 
 static void
@@ -98,8 +99,8 @@ layout_is_as_documented(void **state)
     cn_buf_fini(&buf);
 }
 
-/* The four numbers with a least width are read in fewer bytes, too; no other number has bytes that
- * it does not need. */
+/* The four numbers with a minimum width may also be read with fewer bytes. No other number may have
+ * bytes that it does not need. */
 static void
 narrow_numbers_are_read(void **state)
 {
@@ -142,8 +143,8 @@ encoded_bytes(const struct cn_record *record)
     return bytes;
 }
 
-/* A step that leaves state and answer as long as they were must fit a store that is full, and so
- * must a sequence's end: whatever the clocks say by then. */
+/* If a step leaves the sizes of state and answer as they were, its record must fit into a full
+ * store, and so must the record of the sequence's end, whatever the times are by then. */
 static void
 time_makes_no_record_longer(void **state)
 {
@@ -174,7 +175,7 @@ time_makes_no_record_longer(void **state)
     assert_true(encoded_bytes(&record) < first);
 }
 
-/* Only clients that send idempotency keys or step numbers pay for them, and this layout is a
+/* Only sequences with idempotency keys or step numbers have these fields, and their layout is a
  * promise, too. */
 static void
 keys_of_the_last_steps_survive(void **state)
@@ -212,8 +213,8 @@ keys_of_the_last_steps_survive(void **state)
     cn_buf_fini(&keyed);
 }
 
-/* A numbered step keeps what it asked, without a key; a step without either keeps the keys of those
- * before. */
+/* A numbered step stores the hash of its request without a key. A step with neither leaves the keys
+ * of earlier steps as they are. */
 static void
 request_and_keys_are_kept_apart(void **state)
 {
@@ -256,8 +257,8 @@ assert_same_numbers(const struct cn_record *got, const struct cn_record *want)
     assert_int_equal(got->n_chunks, want->n_chunks);
 }
 
-/* Times and counts of any size come back, also those that run backwards: clocks are set, and what
- * is imported has been anywhere. */
+/* Times and counts of any size are read back, even times that run backwards, because clocks are set
+ * and imported records come from elsewhere. */
 static void
 numbers_of_any_size_survive(void **state)
 {
@@ -315,8 +316,8 @@ known_content_types_take_no_room(void **state)
     }
 }
 
-/* The sum of these bytes fits, but nobody wrote them: a number over what its field can have, one in
- * more bytes than it needs, one without an end. */
+/* The checksum of these bytes is right, but no encoder writes them: a number is too large for its
+ * field, has more bytes than it needs, or has no end. */
 static void
 numbers_that_are_none_are_refused(void **state)
 {
@@ -356,7 +357,8 @@ numbers_that_are_none_are_refused(void **state)
     cn_buf_fini(&plain);
 }
 
-/* A torn or flipped byte anywhere is found: state that is silently wrong is worse than none. */
+/* A torn record or a flipped bit anywhere is found, because a state that is silently wrong is worse
+ * than none. */
 static void
 any_damage_is_found(void **state)
 {
@@ -411,7 +413,7 @@ contradictions_are_refused(void **state)
     }
 }
 
-/* A record of another program is not misread as damage. */
+/* The record of another program is not reported as damage. */
 static void
 another_format_is_named(void **state)
 {
