@@ -105,7 +105,7 @@ LOADS = {
     "steps64": Load("counter, 64 connections", {"busy-wait", "lockstep", "block-pages", "journal", "store-hints",
                                                 "lua-steps"}, steps(64)),
     "many": Load("counter, random steps of many sequences",
-                 {"prefetch", "lua-layout", "huge-pages", "block-pages", "lua-steps", "journal", "store-hints"}, many,
+                 {"prefetch", "lua-layout", "block-pages", "lua-steps", "journal", "store-hints"}, many,
                  open_many),
     "states": Load("states of 1 MB, 8 connections", {"keep-heap", "borrowed-output", "journal"}, large_states),
     "json": Load("v2 JSON, 16 FP32, 64 connections", {"json-cuts", "json-heads", "busy-wait"}, v2("json")),

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "core/system/random.h"
@@ -113,7 +112,7 @@ place(struct slot *slots, uint32_t cap, struct slot slot)
     slots[i] = slot;
 }
 
-/* Doubles a shard. Large ones get huge pages, if there are any. */
+/* Doubles a shard. */
 static void
 grow(struct shard *shard)
 {
@@ -122,7 +121,6 @@ grow(struct shard *shard)
 
     cn_assert(cap <= MAX_SLOTS);
     slots = cn_alloc(cap * sizeof(*slots));
-    cn_prefer_huge(slots, cap * sizeof(*slots));
     for (i = 0; i < shard->cap; i++)
         if (shard->slots[i].item)
             place(slots, cap, shard->slots[i]);

@@ -1,5 +1,4 @@
 /* core/memory/mem_test.c - tests the allocation functions. */
-#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 
 #include <setjmp.h>
@@ -44,28 +43,6 @@ try_alloc_says_no(void **state)
     cn_free(kept);
 }
 
-/* Asking for huge pages does not change the bytes. Memory that contains no whole huge page is left
- * alone. */
-static void
-huge_pages_change_no_bytes(void **state)
-{
-    const size_t large = (size_t)5 << 20;
-    unsigned char *bytes = cn_alloc(large);
-
-    (void)state;
-    bytes[0] = bytes[large - 1] = 7;
-    cn_prefer_huge(bytes, large);
-    for (size_t i = 1; i < large - 1; i++)
-        assert_int_equal(bytes[i], 0);
-    assert_int_equal(bytes[0] + bytes[large - 1], 14);
-    cn_prefer_huge(bytes, 100);
-    cn_prefer_huge(bytes, 0);
-    cn_prefer_huge(NULL, 0);
-    bytes = cn_try_realloc(bytes, 10);
-    assert_int_equal(bytes[0], 7);
-    cn_free(bytes);
-}
-
 static void
 strndup_copies_exactly_and_ends_with_nul(void **state)
 {
@@ -88,7 +65,6 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alloc_gives_zeroes),
         cmocka_unit_test(try_alloc_says_no),
-        cmocka_unit_test(huge_pages_change_no_bytes),
         cmocka_unit_test(strndup_copies_exactly_and_ends_with_nul),
     };
 

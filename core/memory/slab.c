@@ -20,7 +20,6 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "core/tuning/tuning.h"
@@ -103,21 +102,6 @@ cn_slab_fini(struct cn_slab *pool)
 
 /* --- chunks --- */
 
-/* Chunks of the largest size are made of whole huge pages. Smaller ones would leave most of a huge
- * page unused. */
-static struct cn_slab_chunk *
-alloc_chunk(size_t bytes)
-{
-    void *chunk;
-
-    if (bytes < CHUNK_BYTES_MAX)
-        return cn_try_alloc(bytes);
-    if (posix_memalign(&chunk, CN_HUGE_BYTES, bytes) != 0)
-        return NULL;
-    cn_prefer_huge(chunk, bytes);
-    return chunk;
-}
-
 /* The size of the next chunk; 0 if the limit allows none. */
 static size_t
 chunk_bytes(const struct cn_slab *pool)
@@ -139,7 +123,7 @@ static struct cn_slab_chunk *
 add_chunk(struct cn_slab *pool)
 {
     const size_t bytes = chunk_bytes(pool);
-    struct cn_slab_chunk *chunk = bytes ? alloc_chunk(bytes) : NULL;
+    struct cn_slab_chunk *chunk = bytes ? cn_try_alloc(bytes) : NULL;
     uintptr_t first;
 
     if (!chunk)
@@ -315,11 +299,8 @@ cn_slab_resize(struct cn_slab *pool, void *ptr, size_t old_bytes, size_t new_byt
 
     if (!ptr)
         return cn_slab_alloc(pool, new_bytes);
-    if (old_bytes > pool->block_max && new_bytes > pool->block_max) {
-        fresh = cn_try_realloc(ptr, new_bytes);
-        cn_prefer_huge(fresh, new_bytes);
-        return fresh;
-    }
+    if (old_bytes > pool->block_max && new_bytes > pool->block_max)
+        return cn_try_realloc(ptr, new_bytes);
     if (old_bytes <= pool->block_max && new_bytes <= pool->block_max &&
         size_of(old_bytes) == size_of(new_bytes))
         return ptr;

@@ -5,7 +5,7 @@
  *
  * A page has blocks of one size. Pages are cut from chunks that malloc gives, and an empty page
  * serves any size again. Empty chunks go back to malloc, except one. Larger blocks come from malloc
- * directly; those that grow ask for huge pages. One thread. */
+ * directly. One thread. */
 #ifndef CN_CORE_MEMORY_SLAB_H
 #define CN_CORE_MEMORY_SLAB_H
 

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "store/journal/journal.h"
@@ -128,7 +127,6 @@ grow(struct cn_journal_index *index)
 
     cn_assert(n <= (size_t)UINT32_MAX + 1);
     index->slots = cn_alloc(sizeof(*index->slots) * n);
-    cn_prefer_huge(index->slots, sizeof(*index->slots) * n);
     index->mask = (uint32_t)(n - 1);
     for (size_t i = 0; i < n_old; i++) {
         uint32_t to = old.slots[i].hash & index->mask;

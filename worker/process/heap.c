@@ -9,8 +9,7 @@
 /* The largest int that the C library takes: blocks above it are mapped and unmapped one by one. */
 #define MAP_FROM_BYTES (1 << 30)
 /* Less free memory than this is not worth the system calls: it is used again soon. Nor is less than
- * a quarter of what is in use: that is scattered between blocks that stay, and giving it back would
- * cut huge pages into small ones. */
+ * a quarter of what is in use: that is scattered between blocks that stay. */
 #define KEEP_BYTES ((size_t)32 << 20)
 #define KEEP_SHARE 4
 
