@@ -1,11 +1,13 @@
-/* Tests of management/management.c and lifecycle.c on one loop: scale, unregister, drain, start. */
+/* management/management_test.c - tests management.c and lifecycle.c on one loop: scaling,
+ * unregistering, draining, starting. */
 #include <errno.h>
 
 #include "management/test_support.h"
 
 /* --- scale, unregister, drain */
 
-/* Sync scaling answers when it is so; without workers requests are refused with what to do. */
+/* Synchronous scaling answers when the workers are there. Without workers, requests are refused
+ * with advice. */
 static void
 scaling_goes_up_down_and_to_none(void **state)
 {
@@ -32,7 +34,7 @@ scaling_goes_up_down_and_to_none(void **state)
     assert_string_equal(run("m", "x"), "x");
 }
 
-/* Whatever is on its way when its model goes is answered, one way or the other. */
+/* Every request that is under way when its model is removed gets an answer. */
 static void
 unregister_answers_everybody(void **state)
 {
@@ -61,7 +63,7 @@ unregister_answers_everybody(void **state)
     assert_non_null(strstr(steps[7].text, "model m version 1.0 was unregistered"));
 }
 
-/* At the end of the server its workers end in order, and their store stays. */
+/* When the server ends, its workers end in order, and their store stays. */
 static void
 a_drain_ends_all_workers_and_keeps_the_stores(void **state)
 {
@@ -129,14 +131,14 @@ models_of_the_command_line_start_and_failures_are_counted(void **state)
     start();
     assert_int_equal(start_failed, 2);
     assert_string_equal(run("renamed", "x"), "x");
-    model = describe("b", &whole); /* stays, and is tried again */
+    model = describe("b", &whole); /* the model stays registered, and loading is tried again */
     assert_true(json_is_true(json_object_get(model, "loadedAtStartup")));
     json_decref(whole);
     config.n_models = 0;
 }
 
-/* Listeners are open before the models are up: a client of a server that was restarted is told to
- * try again, not that its model does not exist. */
+/* The ports are open before the models are loaded. A client of a restarted server is told to try
+ * again, and not that its model does not exist. */
 static void
 a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
 {
@@ -163,7 +165,7 @@ a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
     config.n_models = 0;
 }
 
-/* `--models all` takes what the store has. */
+/* `--models all` loads every archive of the store. */
 static void
 all_means_all_of_the_store(void **state)
 {
@@ -179,7 +181,7 @@ all_means_all_of_the_store(void **state)
     config.n_models = 0;
 }
 
-/* What a wrong setting costs is a message at the start. */
+/* A wrong setting only causes a message at the start. */
 static void
 wrong_settings_are_told_at_the_start(void **state)
 {

@@ -1,12 +1,12 @@
-/* scheduler/phase_walk_test.c - walks the tables of phases of the scheduler: of jobs, of their
+/* scheduler/phase_walk_test.c - walks through the scheduler's tables of phases: of jobs, of their
  * messages, of worker links and of the credit of workers.
  *
- * Random events happen to two versions of a model, from fixed seeds: clients send, cancel and take
- * bytes, on the queue's loop and on another one; workers answer, stream, die, hang, retire, stop
- * reading and break off; time passes. The linker puts the functions of this test in the place of
- * those that move an object (--wrap, CMakeLists.txt), so each move is noted before it is done. A
- * move that a table forbids aborts by itself. A pair of a table that was never seen in all walks
- * fails the test: such an arrow is dead, or the walks no longer get there.
+ * Random events happen to two versions of a model, from fixed seeds. Clients send, cancel and
+ * consume bytes, on the queue's loop and on another one. Workers answer, stream, die, hang, retire,
+ * stop reading and break off. Time passes. The linker replaces the functions that move an object by
+ * functions of this test (--wrap, CMakeLists.txt), which note each move before it is made. A move
+ * that a table forbids aborts the process. If a pair of a table was never seen in all walks, the
+ * test fails: that move never happens in the code, or the walks no longer reach it.
  */
 #include "config/model/batching.h"
 #include "config/model/model_io.h"
@@ -63,7 +63,8 @@ __wrap_cn_worker_link_credit_to(struct cn_worker_link *link, enum cn_worker_cred
     __real_cn_worker_link_credit_to(link, phase);
 }
 
-/* Names each pair of the table that was not seen, and each that was seen and is not in it. */
+/* Names each pair of the table that was not seen, and each pair that was seen and is not in the
+ * table. */
 static unsigned
 compare(const char *what, const struct cn_phase *table, const uint32_t *pairs, unsigned n)
 {
@@ -94,7 +95,7 @@ struct place {
 
 struct world {
     struct rig *rig;       /* without its queue */
-    struct cn_loop *other; /* a loop on which clients are, too */
+    struct cn_loop *other; /* some clients are on this loop */
     struct cn_model_queue *queues[2];
     unsigned n_queues;
     uint64_t random;
@@ -105,7 +106,7 @@ struct world {
     char *large;
 };
 
-static struct world *the_world; /* for version_at(), which is not told */
+static struct world *the_world; /* for version_at(), which gets no context */
 
 static unsigned
 roll(struct world *world, unsigned n)
@@ -200,8 +201,8 @@ event_client(struct world *world)
 
 /* --- workers */
 
-/* Makes the answer to a question about the place of a sequence, or to an order to move it. Fakes
- * remember nothing, so one answer may contradict another, as after a crash. */
+/* Answers a question about the place of a sequence, or an order to move it. The fake workers
+ * remember nothing, so answers may contradict each other, as they may after a crash. */
 static void
 answer_move(struct world *world, const struct seen_row *row, struct cn_answer *answer)
 {
@@ -241,7 +242,7 @@ answer_step(struct world *world, struct cn_answer *answer)
     }
 }
 
-/* Answers a row that the worker has, in any order. Returns false if it streams on. */
+/* Answers one of the worker's rows, in any order. Returns false if the row streams on. */
 static bool
 answer_row(struct world *world, struct place *place, unsigned at)
 {
@@ -342,14 +343,14 @@ end_worker(struct world *world, struct place *place)
     case 0: /* it dies */
         bury(world, place);
         break;
-    case 1: /* it breaks off; the server notices first */
+    case 1: /* it breaks off, and the server notices this first */
         close(place->fake.fd);
         place->fake.fd = -1;
         break;
-    case 2: /* it no longer reads, which a write finds out */
+    case 2: /* it no longer reads, which the next write finds out */
         shutdown(place->fake.fd, SHUT_RD);
         break;
-    case 3: /* a write fails outside of a turn, and its owner ends it before the turn ends */
+    case 3: /* a write fails between two turns, and the owner destroys the link */
         close(place->fake.fd);
         place->fake.fd = -1;
         cn_worker_link_send_fork(place->fake.link, CN_STR("w"), none);

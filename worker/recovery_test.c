@@ -1,6 +1,7 @@
-/* worker/recovery_test.c - workers die by kill -9; no step is lost, doubled or reordered.
+/* worker/recovery_test.c - workers die by kill -9, and no step is lost, doubled or reordered.
  *
- * The test plays the server: it sends jobs without answer again, under their ids, to a new worker.
+ * The test plays the server: it sends jobs without an answer again, under their ids, to a new
+ * worker.
  */
 #include "store/disk_store.h"
 #include "store/store.h"
@@ -13,7 +14,7 @@
 #define SEQUENCES 6
 #define ROUNDS 12
 
-/* A worker's process is gone: takes the rest of its answers, then starts another. */
+/* A worker has died: reads the rest of its answers and starts another one. */
 static void
 restart(struct client *c)
 {
@@ -26,7 +27,8 @@ restart(struct client *c)
     assert_int_equal(client_start(c, true), 0);
 }
 
-/* One step of every sequence, as one batch; each is answered in the end, right, and once. */
+/* Sends one step of every sequence as one batch. Each is answered in the end, correctly and once.
+ */
 static unsigned
 round_of_all(struct client *c, uint64_t round)
 {
@@ -71,7 +73,8 @@ round_of_all(struct client *c, uint64_t round)
     return deaths;
 }
 
-/* At every named point of a batch, in its third batch and only once: the sums stay right. */
+/* The worker dies at every named point of a batch, once, in its third batch. The sums stay right.
+ */
 static void
 death_at_any_point_loses_nothing(void **state)
 {
@@ -97,7 +100,7 @@ death_at_any_point_loses_nothing(void **state)
         if (access(once, F_OK) != 0)
             fail_msg("the worker did not come to %s", points[p]);
         unlink(once);
-        /* A death after the last byte of a batch may be seen by nobody but waitpid. */
+        /* If it dies after the last byte of a batch, only waitpid may notice. */
         (void)deaths;
         client_stop(c);
         test_dir_remove(c->dir);
@@ -106,7 +109,7 @@ death_at_any_point_loses_nothing(void **state)
     unsetenv("CONTINUO_TEST_KILL_ONCE");
 }
 
-/* And at random moments, again and again. */
+/* The worker dies at random moments, again and again. */
 static void
 random_kills_lose_nothing(void **state)
 {
@@ -134,7 +137,7 @@ random_kills_lose_nothing(void **state)
     assert_in_range(round, 40, UINT32_MAX);
 }
 
-/* A word that names no point must not make a test pass for nothing. */
+/* If a kill point has an unknown name, the test must not pass without testing anything. */
 static void
 unknown_kill_point_stops_the_worker(void **state)
 {
@@ -146,7 +149,8 @@ unknown_kill_point_stops_the_worker(void **state)
     assert_int_equal(client_stop(c), -SIGABRT);
 }
 
-/* While the hold file is there rows only gather: a test can make a full batch of single frames. */
+/* While the hold file exists, rows only gather, so a test can make a full batch from single frames.
+ */
 static void
 hold_file_gathers_a_batch(void **state)
 {
@@ -174,7 +178,7 @@ hold_file_gathers_a_batch(void **state)
     unsetenv("CONTINUO_TEST_HOLD");
 }
 
-/* The check after a power cut finds a damaged record and accepts a whole store. */
+/* The check after a power cut finds a damaged record, and accepts a whole store. */
 static void
 check_store_finds_damage(void **state)
 {
@@ -185,7 +189,7 @@ check_store_finds_damage(void **state)
     struct cn_str record;
     char bytes[1024];
 
-    assert_int_equal(cn_worker_check_store(c->dir, false), 0); /* empty */
+    assert_int_equal(cn_worker_check_store(c->dir, false), 0); /* the store is empty */
     c->load.idle_ms = c->load.lifetime_ms = 0;
     assert_int_equal(client_start(c, true), 0);
     for (uint64_t round = 0; round < 3; round++)
@@ -204,7 +208,7 @@ check_store_finds_damage(void **state)
     cn_store_close(store);
     assert_int_equal(cn_worker_check_store(c->dir, false), CN_CHECK_DAMAGED);
     assert_int_equal(cn_worker_check_store("/nonexistent", false), 1);
-    /* Such a sequence is refused until it is started anew. */
+    /* Such a sequence is refused until it begins anew. */
     assert_int_equal(client_start(c, true), 0);
     assert_int_equal(client_step(c, 1000, "s0", "1", 0, 0).code, CN_E_STATE_STORE);
     assert_string_equal(client_step(c, 1001, "s0", "4", CN_ROW_START, 0).body, "4");

@@ -1,10 +1,11 @@
-/* worker/sequence_queries_test.c - stored sequences are listed, read and written between steps. */
+/* worker/sequence_queries_test.c - tests listing, reading and writing stored sequences between
+ * steps. */
 #include "worker/test_client.h"
 
 #include "core/time/clock.h"
 #include "proto/query.h"
 
-/* The next RESULT; valid until the next call. */
+/* Returns the next RESULT, which is valid until the next call. */
 static struct cn_query_result
 ask(struct client *c, struct cn_query query)
 {
@@ -51,7 +52,7 @@ put(struct client *c, const char *id, uint32_t flags, struct cn_str record)
                                     .record = record});
 }
 
-/* The record of a sequence, copied. */
+/* Returns a copy of a sequence's record. */
 static struct cn_str
 take_record(struct client *c, const char *id)
 {
@@ -82,7 +83,7 @@ start(struct client *c)
     assert_int_equal(client_start(c, false), 0);
 }
 
-/* What is shown is what the last step committed, while the state itself stays where it is. */
+/* A query shows what the last step has committed, and the state stays in the cache. */
 static void
 a_sequence_is_shown_as_its_last_step_left_it(void **state)
 {
@@ -110,7 +111,7 @@ a_sequence_is_shown_as_its_last_step_left_it(void **state)
     client_stop(c);
 }
 
-/* Tombstones can be looked at, with their reason; they can't be taken away. */
+/* Tombstones can be shown, with their reason. They cannot be exported. */
 static void
 a_closed_sequence_shows_why(void **state)
 {
@@ -139,7 +140,7 @@ fill(struct client *c)
     client_step(c, 9, "gone", "end", 0, 0);
 }
 
-/* In order, in pages, by prefix, open or closed: each sequence once. */
+/* A list comes in order, in pages, by prefix, open or closed. Each sequence is in it once. */
 static void
 lists_go_on_where_they_ended(void **state)
 {
@@ -167,7 +168,8 @@ lists_go_on_where_they_ended(void **state)
     client_stop(c);
 }
 
-/* Without an order of ids: as they came, and those that step meanwhile keep their place. */
+/* Without an order of ids, sequences come in the order of their creation. Those that make steps
+ * meanwhile keep their place. */
 static void
 a_list_of_a_memory_store_ends_though_steps_go_on(void **state)
 {
@@ -204,7 +206,7 @@ only_silent_ones_are_listed_if_asked(void **state)
     client_stop(c);
 }
 
-/* The state goes on under another id as it was, in a new generation, with new clocks. */
+/* The state continues under another id as it was, in a new generation, with new clocks. */
 static void
 what_was_read_can_be_written_and_goes_on(void **state)
 {
@@ -227,13 +229,13 @@ what_was_read_can_be_written_and_goes_on(void **state)
     assert_int_equal(look(c, "t", 0).sequences[0].step, 1);
     c->key = "k2";
     assert_string_equal(client_step(c, 6, "t", "2", 0, 0).body, "7");
-    assert_string_equal(client_step(c, 7, "s", "1", 0, 0).body, "6"); /* untouched */
+    assert_string_equal(client_step(c, 7, "s", "1", 0, 0).body, "6"); /* it did not change */
     free((char *)record.ptr);
     client_stop(c);
 }
 
-/* A copy is another sequence: its steps are not retries of the first one's. A move is the same one:
- * it keeps its clocks and its last job. */
+/* A copy is another sequence, so its steps are not retries of the original's. A moved sequence is
+ * the same one: it keeps its clocks and its last job. */
 static void
 a_fork_forgets_the_last_step_and_a_move_keeps_it(void **state)
 {
@@ -256,7 +258,8 @@ a_fork_forgets_the_last_step_and_a_move_keeps_it(void **state)
     client_stop(c);
 }
 
-/* A live sequence is not lost by mistake; when it is meant, its handler is informed of its end. */
+/* A live sequence is not replaced by mistake. If replacing it is asked for, its handler learns that
+ * it has ended. */
 static void
 a_live_sequence_is_replaced_only_if_asked(void **state)
 {
@@ -278,7 +281,7 @@ a_live_sequence_is_replaced_only_if_asked(void **state)
     /* The cached state is not used any more. */
     assert_string_equal(client_step(c, 4, "t", "1", 0, 0).body, "6");
     assert_string_equal(fake.closed, "t:deleted:101 ");
-    /* What ended, or expired, is in nobody's way. */
+    /* A sequence that has ended or expired does not prevent an import. */
     client_step(c, 5, "t", "end", 0, 0);
     assert_int_equal(put(c, "t", 0, record).error_code, 0);
     cn_clock_advance(1500);
@@ -318,7 +321,7 @@ records_that_are_wrong_are_refused(void **state)
     client_stop(c);
 }
 
-/* Killed after its RESULT: what was told is there. */
+/* If the worker is killed after its RESULT, what the RESULT said is in the store. */
 static void
 what_was_written_survives_the_worker(void **state)
 {
@@ -337,7 +340,7 @@ what_was_written_survives_the_worker(void **state)
     client_stop(c);
 }
 
-/* Adds a row that swaps: an import, or a step that passes one over. */
+/* Adds a row that moves a sequence: an import, or a step that forwards one. */
 static struct got
 swap_row(struct client *c, uint64_t job, uint32_t flags, const struct cn_move *move)
 {
@@ -354,7 +357,7 @@ swap_row(struct client *c, uint64_t job, uint32_t flags, const struct cn_move *m
     return got;
 }
 
-/* A move that did not take place left its import here; the sequence has ended elsewhere since. Its
+/* A move that did not finish left its import here, and the sequence has ended elsewhere since. Its
  * id begins anew, as if nothing were there. */
 static void
 a_leftover_import_is_written_over(void **state)

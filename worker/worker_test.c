@@ -1,6 +1,7 @@
-/* worker/worker_test.c - what a worker promises about sequences, with a handler made of C.
+/* worker/worker_test.c - tests what a worker promises about sequences, with a handler made of C.
  *
- * The worker runs in a thread, so that the test moves its clock. */
+ * The worker runs in a thread, so that the test moves its clock.
+ */
 #include "worker/test_client.h"
 
 #include <poll.h>
@@ -21,7 +22,8 @@ has(unsigned flags, unsigned flag)
         assert_int_equal(expect_got.code, 0);                                                      \
     } while (0)
 
-/* A model that can't run says why before it ends: the operator sees it in describe. */
+/* A model that cannot run gives the reason before it ends, and the operator sees it in the
+ * description. */
 static void
 load_errors_are_told(void **state)
 {
@@ -44,7 +46,7 @@ load_errors_are_told(void **state)
     assert_int_equal(client_stop(c), 1);
 }
 
-/* The point of it all: state advances step by step, per sequence. */
+/* State changes step by step, separately for each sequence. */
 static void
 state_advances_per_sequence(void **state)
 {
@@ -61,17 +63,18 @@ state_advances_per_sequence(void **state)
     assert_false(has(got.flags, CN_ANSWER_OPENED));
     expect_body(c, 3, "b", "1", 0, "1");
     expect_body(c, 4, "a", "1", 0, "12");
-    assert_int_equal(fake.decoded, 0); /* all from memory */
+    assert_int_equal(fake.decoded, 0); /* all states came from memory */
     expect_body(c, 5, "a", "1", CN_ROW_RELOAD, "13");
     assert_int_equal(fake.decoded, 1);
     assert_int_equal(client_stop(c), 0);
-    assert_int_equal(client_start(c, false), 0); /* a new worker goes on */
+    assert_int_equal(client_start(c, false), 0); /* a new worker continues */
     expect_body(c, 6, "a", "1", 0, "14");
     assert_int_equal(client_stop(c), 0);
     assert_int_equal(fake.live_states, 0);
 }
 
-/* At most one commit per step: a job that comes again gets the same answer and changes nothing. */
+/* A step is committed at most once: a job that comes again gets the same answer and changes
+ * nothing. */
 static void
 same_job_again_is_replayed(void **state)
 {
@@ -97,7 +100,7 @@ same_job_again_is_replayed(void **state)
         client_stop(c);
         assert_int_equal(client_start(c, false), 0);
     }
-    /* Also a START, and also long after it expired. */
+    /* This also holds for a START, and long after it has expired. */
     again = client_step(c, 8, "a", "3", CN_ROW_START, 0);
     assert_string_equal(again.body, "3");
     cn_clock_advance(5000);
@@ -108,7 +111,7 @@ same_job_again_is_replayed(void **state)
     client_stop(c);
 }
 
-/* An answer that wasn't kept is not made up: the client learns that the step stands. */
+/* An answer that was not kept is not made up: the client learns that the step is committed. */
 static void
 answer_too_large_to_keep_is_said(void **state)
 {
@@ -125,8 +128,8 @@ answer_too_large_to_keep_is_said(void **state)
     client_stop(c);
 }
 
-/* Where the handler kept a state in the memory of another process, the client learns that it is
- * gone. */
+/* If the handler kept a state in the memory of another process, the client learns that the state is
+ * lost. */
 static void
 a_lost_state_closes_its_sequence(void **state)
 {
@@ -150,7 +153,7 @@ a_lost_state_closes_its_sequence(void **state)
     client_stop(c);
 }
 
-/* A failed step is not saved, in memory neither. */
+/* A failed step is not saved, not even in memory. */
 static void
 failed_step_changes_nothing(void **state)
 {
@@ -190,7 +193,7 @@ limits_hold(void **state)
     client_stop(c);
 }
 
-/* START begins anew whatever is there; on_close is called once for the old sequence. */
+/* START begins anew, whatever is there. on_close is called once for the old sequence. */
 static void
 start_opens_a_new_generation(void **state)
 {
@@ -199,7 +202,7 @@ start_opens_a_new_generation(void **state)
 
     assert_int_equal(client_start(c, false), 0);
     first = client_step(c, 1, "a", "5", CN_ROW_START, 0);
-    got = client_step(c, 2, "a", "fail", CN_ROW_START, 0); /* does not come to be */
+    got = client_step(c, 2, "a", "fail", CN_ROW_START, 0); /* opens nothing */
     assert_int_equal(got.generation, first.generation);
     expect_body(c, 3, "a", "1", 0, "6");
     second = client_step(c, 4, "a", "1", CN_ROW_START, 0);
@@ -218,7 +221,7 @@ start_opens_a_new_generation(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* After its idle time a sequence is gone, and a late client learns the true reason. */
+/* After its idle time a sequence is gone, and a late client learns the real reason. */
 static void
 idle_sequence_expires_with_its_reason(void **state)
 {
@@ -237,26 +240,26 @@ idle_sequence_expires_with_its_reason(void **state)
     assert_non_null(
         strstr(got.body, "after 1200 ms idle (limit 1000 ms); start a new one with the start flag "
                          "(ts-request-sequence-start, sequence_start) or choose another id"));
-    got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone says the same */
+    got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone gives the same reason */
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
     assert_non_null(strstr(got.body, "1200 ms idle"));
     assert_string_equal(fake.closed, "a:idle:6 ");
     got = client_step(c, 5, "a", "1", CN_ROW_START, 0);
     assert_string_equal(got.body, "1");
-    assert_int_equal(got.generation, first.generation + 999 + 1200); /* the time */
+    assert_int_equal(got.generation, first.generation + 999 + 1200); /* opening time */
     first = got;
     cn_clock_advance(1200);
     got = client_step(c, 6, "a", "1", 0, 0);
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
-    cn_clock_advance(60000); /* forgotten: the id is free */
+    cn_clock_advance(60000); /* the tombstone is forgotten, so the id is free */
     got = client_step(c, 7, "a", "1", 0, 0);
     assert_string_equal(got.body, "1");
     assert_int_equal(got.generation, first.generation + 1200 + 60000);
     client_stop(c);
 }
 
-/* sequence.onExpired: restart. A late step begins anew and its answer says so, also when it is told
- * again; who needs a START (v2, sessions) is refused as ever. */
+/* sequence.onExpired: restart. A late step begins anew and its answer says so, also when the answer
+ * is repeated. A step that needs a START (v2, sessions) is still refused. */
 static void
 late_step_begins_anew_where_that_is_wanted(void **state)
 {
@@ -276,7 +279,7 @@ late_step_begins_anew_where_that_is_wanted(void **state)
     cn_clock_advance(1200);
     got = client_step(c, 4, "a", "1", CN_ROW_MUST_EXIST, 0);
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
-    got = client_step(c, 5, "a", "7", 0, 0); /* the tombstone is met */
+    got = client_step(c, 5, "a", "7", 0, 0); /* it meets the tombstone */
     assert_string_equal(got.body, "7");
     assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_RESTARTED_IDLE);
     for (uint64_t job = 6; job < 30 && !has(got.flags, CN_ANSWER_RESTARTED_LIFETIME); job++) {
@@ -290,7 +293,8 @@ late_step_begins_anew_where_that_is_wanted(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The server that knows a sequence has its own clocks: its rows are not refused by ours. */
+/* A server that knows a sequence has clocks of its own, so the worker's clocks do not refuse its
+ * rows. */
 static void
 server_knows_better_than_our_clock(void **state)
 {
@@ -305,7 +309,7 @@ server_knows_better_than_our_clock(void **state)
     client_stop(c);
 }
 
-/* The total clock runs from START, however busy a sequence is. */
+/* The total time counts from START, however busy a sequence is. */
 static void
 lifetime_ends_a_busy_sequence(void **state)
 {
@@ -338,12 +342,12 @@ ended_id_may_be_used_again(void **state)
     got = client_step(c, 2, "a", "1", CN_ROW_END | CN_ROW_REDELIVERED, end.generation);
     assert_string_equal(got.body, "6");
     assert_int_equal(got.flags, CN_ANSWER_ENDED | CN_ANSWER_REPLAYED);
-    got = client_step(c, 3, "a", "1", 0, end.generation); /* meant for the one that is over */
+    got = client_step(c, 3, "a", "1", 0, end.generation); /* for the generation that is over */
     assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
     got = client_step(c, 4, "a", "2", 0, 0);
     assert_string_equal(got.body, "2");
     assert_int_equal(got.generation, end.generation + 1);
-    got = client_step(c, 5, "a", "end", 0, 0); /* by the handler */
+    got = client_step(c, 5, "a", "end", 0, 0); /* the handler ends it */
     assert_true(has(got.flags, CN_ANSWER_ENDED));
     got = client_step(c, 6, "b", "3", CN_ROW_START | CN_ROW_END, 0);
     assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_ENDED);
@@ -352,7 +356,7 @@ ended_id_may_be_used_again(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* CLOSE deletes, tells the handler once, and leaves the reason behind. */
+/* CLOSE deletes the state, informs the handler once, and stores the reason. */
 static void
 close_deletes_and_tells(void **state)
 {
@@ -367,8 +371,8 @@ close_deletes_and_tells(void **state)
     assert_int_equal(client_start(c, false), 0);
     expect_body(c, 4, "c", "1", 0, "8"); /* c is cached, a and b are only stored */
     client_put_close(c, "a", a.generation, CN_CLOSE_DELETED);
-    client_put_close(c, "a", 0, CN_CLOSE_DELETED);  /* again: reported once */
-    client_put_close(c, "b", 12345, CN_CLOSE_IDLE); /* another generation lives: left alone */
+    client_put_close(c, "a", 0, CN_CLOSE_DELETED);  /* the second time it is not reported */
+    client_put_close(c, "b", 12345, CN_CLOSE_IDLE); /* another generation lives */
     client_put_close(c, "c", 0, CN_CLOSE_CANCELLED);
     client_put_close(c, "never", 0, CN_CLOSE_IDLE);
     client_send(c);
@@ -409,7 +413,7 @@ one_row_a_sequence_in_order(void **state)
     client_stop(c);
 }
 
-/* The batch size is the model's: no handler call gets more. */
+/* The batch size is the model's: no call of the handler gets more rows. */
 static void
 batches_stay_in_their_size(void **state)
 {
@@ -432,8 +436,8 @@ batches_stay_in_their_size(void **state)
     client_stop(c);
 }
 
-/* One row of each of the sequences from `first` on, in one frame; how many batches the worker made
- * of them. */
+/* Sends one row of each sequence from `first` on, in one frame. Returns how many batches the worker
+ * made. */
 static unsigned
 round_of(struct client *c, uint64_t *job, int first, int n)
 {
@@ -451,8 +455,8 @@ round_of(struct client *c, uint64_t *job, int first, int n)
     return fake.batches - before;
 }
 
-/* Sequences whose steps always come and go together are parted, when the worker had to wait for
- * them. */
+/* If sequences always come and go together, and the worker had to wait for them, the batch is
+ * split. */
 static void
 lockstep_is_broken(void **state)
 {
@@ -463,16 +467,16 @@ lockstep_is_broken(void **state)
     c->load.batch_size = 64;
     c->load.handler = "apart";
     assert_int_equal(client_start(c, false), 0);
-    assert_int_equal(round_of(c, &job, 0, 20), 1); /* nothing ran before */
-    /* Whether the worker already waits when they come is not up to us. */
+    assert_int_equal(round_of(c, &job, 0, 20), 1); /* no batch ran before */
+    /* The test cannot decide whether the worker already waits when they come. */
     while (round_of(c, &job, 0, 20) == 1)
         assert_in_range(++rounds, 0, 10000);
     assert_int_equal(fake.batches, rounds + 2);
     client_stop(c);
 }
 
-/* Two groups in turn keep server and worker busy: they stay whole. So do all where a batch is one
- * run. */
+/* Two groups that alternate keep server and worker busy, so they are not split. Neither are batches
+ * that are one run of a model. */
 static void
 what_is_not_in_lockstep_stays_whole(void **state)
 {
@@ -489,7 +493,7 @@ what_is_not_in_lockstep_stays_whole(void **state)
     }
 }
 
-/* A client that went away costs no step, if its row still waits. */
+/* If a client has gone away while its row still waits, the step is not done. */
 static void
 cancelled_row_does_not_run(void **state)
 {
@@ -540,7 +544,7 @@ close_keeps_its_place(void **state)
     assert_string_equal(fake.closed, "a:cancelled:11 ");
 }
 
-/* Stateless models take the same way without any store. */
+/* Stateless models work in the same way, without a store. */
 static void
 stateless_rows_need_no_store(void **state)
 {
@@ -557,8 +561,8 @@ stateless_rows_need_no_store(void **state)
     client_stop(c);
 }
 
-/* A description is asked for like a step, but belongs to no sequence, runs no step, leaves no
- * record: the steps beside it in the batch are as ever. */
+/* A description is requested like a step, but it belongs to no sequence, runs no step and leaves no
+ * record. Steps in the same batch are not affected. */
 static void
 description_touches_no_sequence(void **state)
 {
@@ -580,7 +584,8 @@ description_touches_no_sequence(void **state)
     client_stop(c);
 }
 
-/* Opens s0, s1, ... with this body until one is refused: how many, that one too; its id in `id`. */
+/* Opens s0, s1, ... with this body until one is refused. Returns how many, including that one,
+ * whose id is in `id`. */
 static int
 fill_store(struct client *c, uint64_t *job, const char *body, char id[32], struct got *got)
 {
@@ -594,7 +599,8 @@ fill_store(struct client *c, uint64_t *job, const char *body, char id[32], struc
     return opened;
 }
 
-/* A full store refuses what would grow it; the step is not half done, others in its batch are. */
+/* A full store refuses what would make it grow. The refused step is not half done, and others in
+ * its batch are done. */
 static void
 full_store_refuses_only_growth(void **state)
 {
@@ -618,15 +624,15 @@ full_store_refuses_only_growth(void **state)
         assert_true(client_get(c, &got));
         assert_int_equal(got.code, got.job == job + 1 ? CN_E_STATE_STORE : 0);
     }
-    got = client_step(c, job + 3, id, "grow 30000", 0, 0); /* s1 made room */
+    got = client_step(c, job + 3, id, "grow 30000", 0, 0); /* s1 has made room */
     assert_int_equal(got.code, 0);
     assert_true(has(got.flags, CN_ANSWER_OPENED));
     client_stop(c);
     assert_int_equal(fake.live_states, 0);
 }
 
-/* What a step and a sequence's end write besides the state must not grow with time either: with
- * states of one byte there is nothing else that a full store could get back. */
+/* What a step, or a sequence's end, writes besides the state must not grow with time either. With
+ * states of one byte, a full store could get no other room back. */
 static void
 full_store_of_tiny_states_goes_on(void **state)
 {
@@ -666,7 +672,8 @@ full_store_of_tiny_states_goes_on(void **state)
     }
 }
 
-/* An end makes room, so it is taken, and its answer leaves. But there is no room to keep it. */
+/* An END makes room, so it is accepted, and its answer is sent. But there is no room to keep the
+ * answer. */
 static void
 full_store_takes_an_end_without_its_answer(void **state)
 {
@@ -679,19 +686,19 @@ full_store_takes_an_end_without_its_answer(void **state)
     c->load.store_max_bytes = 1 << 20;
     assert_int_equal(client_start(c, false), 0);
     fill_store(c, &job, "5", id, &got);
-    /* The first ones may still find room in pages that are not full. */
+    /* The first sequences may still find room in pages that are not full. */
     for (unsigned i = 1; i < 200 && got.code != CN_E_ANSWER_NOT_KEPT; i++, job++) {
         snprintf(id, sizeof(id), "s%u", i);
         got = client_step(c, job, id, "123456789", CN_ROW_END, 0);
         assert_int_equal(got.code, 0);
-        assert_string_equal(got.body, "123456789"); /* a tiny state is 0 when it is read */
+        assert_string_equal(got.body, "123456789");                /* a tiny state is read as 0 */
         got = client_step(c, job, id, "123456789", CN_ROW_END, 0); /* sent again */
     }
     assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
     client_stop(c);
 }
 
-/* Without durability all works the same while the worker lives. */
+/* Without durability everything works in the same way while the worker lives. */
 static void
 memory_store_behaves_alike(void **state)
 {
@@ -700,7 +707,7 @@ memory_store_behaves_alike(void **state)
 
     c->load.durability = CN_DURABILITY_NONE;
     c->load.store_dir = "";
-    c->load.cache_entries = 0; /* so that every step goes through the store */
+    c->load.cache_entries = 0; /* so that every step reads the store */
     assert_int_equal(client_start(c, false), 0);
     expect_body(c, 1, "a", "5", 0, "5");
     expect_body(c, 2, "a", "5", 0, "10");
@@ -716,7 +723,8 @@ memory_store_behaves_alike(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* Cached states share the handler's memory: when that is used up they make room, the step runs. */
+/* Cached states share the handler's memory. If that is used up, cached states are dropped, and the
+ * step runs. */
 static void
 cached_states_make_room_for_a_step(void **state)
 {
@@ -734,7 +742,7 @@ cached_states_make_room_for_a_step(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* Rows that run again keep their places where those are slots. */
+/* If the places in a batch are slots, rows that run again keep their places. */
 static void
 memory_used_up_keeps_the_places(void **state)
 {
@@ -772,7 +780,7 @@ memory_used_up_keeps_the_places(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* Expired sequences that no server knows any more go without anybody asking. */
+/* Expired sequences that no server knows any more are removed without a request. */
 static void
 sweep_closes_what_nobody_knows(void **state)
 {
@@ -794,7 +802,7 @@ sweep_closes_what_nobody_knows(void **state)
     }
     cn_clock_advance(900);
     got = client_step(c, job++, "s7", "1", 0, 0);
-    assert_string_equal(got.body, "1"); /* its tombstone is old by now */
+    assert_string_equal(got.body, "1"); /* its tombstone has expired by now */
     client_stop(c);
     for (int i = 0; i < 50; i++) {
         snprintf(id, sizeof(id), "s%d:idle:1", i);
@@ -803,8 +811,8 @@ sweep_closes_what_nobody_knows(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* How many sequences the worker last said it keeps in memory; waits for its word for 50 ms at
- * most. */
+/* Returns how many sequences the worker last reported to have in memory. Waits for the report for
+ * at most 50 ms. */
 static uint64_t
 cached_sequences(struct client *c, uint64_t before)
 {
@@ -828,7 +836,7 @@ cached_sequences(struct client *c, uint64_t before)
     return stats.cached_sequences;
 }
 
-/* Nor does it take a step: a round that was begun is brought to its end. */
+/* No further step is needed either: a sweep that has begun is finished. */
 static void
 sweep_goes_on_without_steps(void **state)
 {
@@ -855,7 +863,7 @@ sweep_goes_on_without_steps(void **state)
     }
 }
 
-/* Any worker takes over any sequence, and one whose memory is stale does no harm. */
+/* Any worker can continue any sequence. A worker whose cached state is stale does no harm. */
 static void
 second_worker_takes_over(void **state)
 {
@@ -867,15 +875,16 @@ second_worker_takes_over(void **state)
     cn_arena_init(&b.arena);
     b.load = a->load;
     assert_int_equal(client_start(a, false), 0);
-    /* A process of its own: LMDB may not be opened twice in one. It shares no clock: no limits. */
+    /* A process of its own, because LMDB must not be opened twice in one process. It does not share
+     * the clock, so there are no time limits. */
     b.load.idle_ms = b.load.lifetime_ms = 0;
     assert_int_equal(client_start(&b, true), 0);
     got = client_step(a, 1, "s", "5", 0, 0);
     got = client_step(&b, 2, "s", "1", CN_ROW_RELOAD, got.generation);
     assert_string_equal(got.body, "6");
-    got = client_step(a, 3, "s", "1", 0, got.generation); /* without RELOAD: a server's mistake */
+    got = client_step(a, 3, "s", "1", 0, got.generation); /* without RELOAD: an error */
     assert_int_equal(got.code, CN_E_CONFLICT);
-    got = client_step(a, 4, "s", "1", 0, 0); /* nothing was lost by it */
+    got = client_step(a, 4, "s", "1", 0, 0); /* nothing was lost by that */
     assert_string_equal(got.body, "7");
     assert_int_equal(client_stop(&b), 0);
     assert_int_equal(client_stop(a), 0);
@@ -883,7 +892,7 @@ second_worker_takes_over(void **state)
     cn_buf_fini(&b.in);
 }
 
-/* Rows may be larger than any buffer, and come in any pieces. */
+/* Rows may be larger than any buffer, and may arrive in any pieces. */
 static void
 large_and_torn_frames_arrive(void **state)
 {
@@ -925,11 +934,11 @@ bad_frames_end_the_worker(void **state)
 {
     struct client *c = *state;
     static const char *const bad[] = {
-        "\0\0\0\0\2\7\0\0\0\0\0\0",         /* version */
-        "\0\0\0\0\x63\1\0\0\0\0\0\0",       /* type */
-        "\0\0\0\0\2\1\0\0\5\0\0\0",         /* five rows in nothing */
+        "\0\0\0\0\2\7\0\0\0\0\0\0",         /* wrong version */
+        "\0\0\0\0\x63\1\0\0\0\0\0\0",       /* wrong type */
+        "\0\0\0\0\2\1\0\0\5\0\0\0",         /* five rows in no bytes */
         "\xff\xff\xff\xff\2\1\0\0\1\0\0\0", /* 4 GiB */
-        "\0\0\0\0\x42\1\0\0\0\0\0\0",       /* the worker's own */
+        "\0\0\0\0\x42\1\0\0\0\0\0\0",       /* a frame that only workers send */
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -943,7 +952,7 @@ bad_frames_end_the_worker(void **state)
     assert_int_equal(client_stop(c), 0);
 }
 
-/* STOP finishes what was received. */
+/* After STOP the worker finishes what it has received. */
 static void
 stop_finishes_what_was_received(void **state)
 {
@@ -962,7 +971,7 @@ stop_finishes_what_was_received(void **state)
     assert_int_equal(client_stop(c), 0);
 }
 
-/* Ids that are not text do not spoil messages or logs. */
+/* Ids that are not text do not damage messages or logs. */
 static void
 strange_ids_are_shown_quoted(void **state)
 {

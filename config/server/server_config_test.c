@@ -24,8 +24,7 @@ load(const char *flags, const char *environment, struct cn_server_config *config
      struct warnings *warnings, struct cn_error *err)
 {
     char *argv[32] = {(char *)(uintptr_t) "continuo"}, *envp[32] = {NULL};
-    static char flag_text[1024],
-        env_text[1024]; /* they live as long as the configuration, as argv does */
+    static char flag_text[1024], env_text[1024]; /* they must live as long as argv */
     char *rest = flag_text;
     int argc = 1, n = 0;
 

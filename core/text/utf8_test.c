@@ -56,8 +56,7 @@ a_character_has_a_length(void **state)
 static void
 a_text_is_cut_between_characters(void **state)
 {
-    struct cn_str text =
-        CN_STR("a\xc3\xa4\xf0\x9f\x98\x80z"); /* characters of 1, 2, 4 and 1 bytes */
+    struct cn_str text = CN_STR("a\xc3\xa4\xf0\x9f\x98\x80z"); /* 1, 2, 4 and 1 bytes */
     static const size_t cut[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
 
     (void)state;

@@ -220,8 +220,7 @@ timers_of_a_destroyed_wheel_are_disarmed(void **state)
 static uint64_t
 random_delay(void)
 {
-    return test_next_random() >>
-           (test_next_random() % 31); /* any order of magnitude, up to 49 days */
+    return test_next_random() >> (test_next_random() % 31); /* any magnitude up to 49 days */
 }
 
 /* A thousand timers are set, moved and cancelled at random, in small steps and in jumps of days. At

@@ -1,9 +1,10 @@
-/* Tests of management/api/api.c and describe.c: the API's routes, parameters, answers. */
+/* management/api/api_test.c - tests the routes, parameters and answers of the management API
+ * (api.c, describe.c). */
 #include "management/test_support.h"
 
 /* --- register, describe, list */
 
-/* The main way: register by file name, predict, look, unregister. */
+/* The usual way: register by file name, predict, describe, unregister. */
 static void
 a_model_is_registered_used_described_and_unregistered(void **state)
 {
@@ -36,7 +37,8 @@ a_model_is_registered_used_described_and_unregistered(void **state)
     expect("GET /models/m", 404, "Model not found: m");
 }
 
-/* The whole of TorchServe's members, in its order: clients parse them, people read them. */
+/* A description has all of TorchServe's members in its order, because clients parse them and people
+ * read them. */
 static void
 describe_has_torchserves_members_in_order(void **state)
 {
@@ -92,7 +94,7 @@ describe_has_torchserves_members_in_order(void **state)
     json_decref(whole);
 }
 
-/* A worker's word for its device is shown whatever it is: a handler may have written over its
+/* The worker's name for its device is shown safely, even if a handler has written over the worker's
  * memory. */
 static void
 describe_shows_any_device(void **state)
@@ -130,7 +132,7 @@ describe_shows_any_device(void **state)
     }
 }
 
-/* The call's own values beat the model's YAML, which beats the defaults. */
+/* A value in the call overrides the model's YAML, which overrides the default. */
 static void
 the_register_call_beats_the_yaml(void **state)
 {
@@ -154,7 +156,7 @@ the_register_call_beats_the_yaml(void **state)
     json_decref(whole);
 }
 
-/* The parameters in a JSON body, with numbers as numbers or as text. */
+/* Parameters may come in a JSON body, with numbers as numbers or as text. */
 static void
 a_json_body_registers_too(void **state)
 {
@@ -177,7 +179,7 @@ a_json_body_registers_too(void **state)
     assert_int_equal(api.status, 400);
 }
 
-/* Each mistake gets TorchServe's status, type and words. */
+/* Each mistake gets TorchServe's status, type and message. */
 static void
 wrong_calls_are_answered_as_torchserve_does(void **state)
 {
@@ -214,7 +216,8 @@ wrong_calls_are_answered_as_torchserve_does(void **state)
     json_decref(value);
 }
 
-/* Sorted by name, in pages; the token is there also where the page ends exactly at the end. */
+/* The list is sorted by name and comes in pages. There is a token even if the page ends exactly at
+ * the end. */
 static void
 the_list_comes_sorted_in_pages(void **state)
 {
@@ -238,7 +241,8 @@ the_list_comes_sorted_in_pages(void **state)
     json_decref(page);
 }
 
-/* Versions side by side: the first is the default until told otherwise, and goes last. */
+/* Versions exist side by side. The first is the default until another is chosen, and can only be
+ * removed last. */
 static void
 versions_live_side_by_side(void **state)
 {
@@ -263,8 +267,8 @@ versions_live_side_by_side(void **state)
     expect("DELETE /models/m/2.0", 200, "Model \"m\" unregistered");
 }
 
-/* customized=true asks the handler, of a stateful model too, and opens no sequence there. The
- * fake handler's answer is not a JSON object. */
+/* customized=true asks the handler, also that of a stateful model, and opens no sequence. The fake
+ * handler's answer is not a JSON object. */
 static void
 a_description_can_ask_the_handler(void **state)
 {
@@ -290,7 +294,7 @@ a_description_can_ask_the_handler(void **state)
            "add workers.");
 }
 
-/* Operators may forbid what changes the set of models; all else goes on. */
+/* Operators may forbid calls that change the set of models. Other calls still work. */
 static void
 the_model_api_can_be_off(void **state)
 {
@@ -307,7 +311,7 @@ the_model_api_can_be_off(void **state)
     json_decref(ask("GET /models/m", 200));
 }
 
-/* KServe's question, and the workflows that nobody can register. */
+/* KServe's readiness question, and workflows, which cannot be registered. */
 static void
 the_other_paths_answer_as_torchserve_does(void **state)
 {

@@ -1,5 +1,5 @@
-/* management/api/exported_sequence_test.c - an exported sequence there and back, and such that are
- * damaged. */
+/* management/api/exported_sequence_test.c - tests that an exported sequence is read as it was
+ * written, and that damaged ones are refused. */
 #include "management/api/exported_sequence.h"
 
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static const struct cn_exported_sequence full = {
     .record = {"\0record\xff", 8},
 };
 
-/* In memory of just its size, for the sanitizer; the caller frees it. */
+/* Returns the file in memory of exactly its size, for the sanitizer. The caller frees it. */
 static struct cn_str
 encoded(const struct cn_exported_sequence *envelope)
 {
@@ -86,7 +86,7 @@ an_envelope_arrives_whole(void **state)
     free((char *)bytes.ptr);
 }
 
-/* A file that was cut anywhere is refused with the reason, and nothing behind its end is read. */
+/* A file that is cut anywhere is refused with the reason, and nothing beyond its end is read. */
 static void
 a_cut_envelope_is_refused(void **state)
 {
@@ -103,7 +103,7 @@ a_cut_envelope_is_refused(void **state)
     free((char *)bytes.ptr);
 }
 
-/* One bit anywhere, also in what no decoder looks at. */
+/* A flipped bit anywhere is found, even in bytes that no decoder reads. */
 static void
 an_altered_envelope_is_refused(void **state)
 {
@@ -133,7 +133,7 @@ other_things_are_called_by_their_name(void **state)
     (void)state;
     refused(CN_STR("{\"state\": 1}"), "not an exported sequence");
     refused(CN_STR("CNSEQ\n\x1a and more of it"),
-            "not an exported sequence"); /* line ends changed */
+            "not an exported sequence"); /* the line ends were changed */
     refused(newer, "format 2");
     refused(damaged, "damaged");
     refused(without_id, "contradict each other");

@@ -1,5 +1,5 @@
-/* management/api/sequence_json_test.c - how sequences look to an operator, and tokens from
- * outside. */
+/* management/api/sequence_json_test.c - tests how sequences are shown to an operator, and tokens
+ * that come from outside. */
 #include "management/api/sequence_json.h"
 
 #include <setjmp.h>
@@ -52,7 +52,7 @@ number_of(json_t *object, const char *key)
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* One that lies on disk only: its clocks run on what is stored. */
+/* A sequence that is only on disk: its clocks are computed from the stored times. */
 static void
 a_stored_sequence_shows_what_the_store_has(void **state)
 {
@@ -116,7 +116,7 @@ a_closed_sequence_shows_its_reason(void **state)
     json_decref(shown);
 }
 
-/* What a page gave out leads on to just there, whatever bytes the id has. */
+/* The token of a page leads to the next sequence, whatever bytes the id has. */
 static void
 tokens_go_there_and_back(void **state)
 {

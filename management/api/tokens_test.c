@@ -1,4 +1,5 @@
-/* Tests of management/api/tokens.c: who may pass, for how long, and what stands in the file. */
+/* management/api/tokens_test.c - tests which keys are accepted, for how long, and what the key file
+ * contains. */
 #include "management/api/tokens.h"
 
 #include <jansson.h>
@@ -51,7 +52,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* A member of the file, as text. */
+/* Returns a member of the file as text. */
 static const char *
 in_file(const char *kind, const char *member)
 {
@@ -75,7 +76,7 @@ check(enum cn_token_kind kind, const char *scheme, const char *key)
     return cn_tokens_check(tokens, kind, cn_str_from(text), NULL);
 }
 
-/* Each key opens its own door only. */
+/* Each key is accepted only where it belongs. */
 static void
 keys_open_their_own_interface(void **state)
 {
@@ -89,7 +90,7 @@ keys_open_their_own_interface(void **state)
                              door == key ? 0 : CN_E_TOKEN);
 }
 
-/* ^Bearer\s+(\S+)$ and nothing else; the error is TorchServe's. */
+/* The header must match ^Bearer\s+(\S+)$ exactly. The error is TorchServe's. */
 static void
 only_a_bearers_key_counts(void **state)
 {
@@ -118,7 +119,7 @@ only_a_bearers_key_counts(void **state)
         "Token Authorization failed. Token either incorrect, expired, or not provided correctly");
 }
 
-/* Two of them expire, to the millisecond that the file says. */
+/* Two of the keys expire at exactly the time that the file says. */
 static void
 keys_expire_but_the_api_key(void **state)
 {
@@ -133,7 +134,7 @@ keys_expire_but_the_api_key(void **state)
     assert_int_equal(check(CN_TOKEN_API, "Bearer ", in_file("API", "key")), 0);
 }
 
-/* Others on the machine must not read it, also where a file was there before. */
+/* Other users of the machine must not read the file, even if a file existed before. */
 static void
 the_file_is_the_owners_alone(void **state)
 {
@@ -161,7 +162,8 @@ on_renewed(struct cn_token_renewal *renewal)
     n_renewed++;
 }
 
-/* The old key ends with the new one's beginning; the others stay. One renewal at a time. */
+/* A new key replaces the old one of its kind at once, and the others stay. One key is renewed at a
+ * time. */
 static void
 a_renewed_key_replaces_the_old_one(void **state)
 {

@@ -1,7 +1,9 @@
-/* Tests of management over several loops in full run: what the thread sanitizer is for.
+/* management/models/lifecycle_test.c - tests management with several busy loops, mainly for the
+ * thread sanitizer.
  *
- * Loop 0 is turned by the test; two more run in threads, where models live in turn and jobs come
- * from both. Real clock, real processes (tests/support/fake_worker.c). */
+ * The test turns loop 0. Two more loops run in threads; models are spread over them in turn, and
+ * jobs come from both. The clock and the processes are real (tests/support/fake_worker.c).
+ */
 #include "management/models/lifecycle.h"
 
 #include <pthread.h>
@@ -25,7 +27,7 @@
 #include "scheduler/queue/submit.h"
 
 #define LOOPS 3
-#define CLIENTS 8 /* a loop */
+#define CLIENTS 8 /* on each loop */
 
 static char dir[64], worker[600], store[100], state_dir[100];
 static struct cn_server_config config;
@@ -34,7 +36,7 @@ static struct cn_management *management;
 static char said[1200];
 static int status;
 
-/* --- clients: each has one job under way at a time, for ever */
+/* --- clients: each always has one job under way */
 
 struct client {
     struct cn_job job;
@@ -244,7 +246,7 @@ unregister_model(void)
         fail_msg("%s", said);
 }
 
-/* On the loop of the load. */
+/* Runs on the loop of the load. */
 struct start_load {
     struct cn_msg msg;
     struct load *load;
@@ -272,7 +274,7 @@ start_load(void)
     }
 }
 
-/* Waits until the clients of each loop got `answers` more good answers. */
+/* Waits until the clients of each loop have got `answers` more successful answers. */
 static void
 expect_progress(unsigned long answers)
 {
@@ -319,7 +321,7 @@ tear_down(void **state)
     return test_dir_remove(dir);
 }
 
-/* Workers come and go under load; no request may notice. */
+/* Workers come and go under load, and no request fails because of it. */
 static void
 scaling_under_load_fails_no_request(void **state)
 {
@@ -340,8 +342,8 @@ scaling_under_load_fails_no_request(void **state)
         assert_int_equal(loads[i].bad + loads[i].unknown, 0);
 }
 
-/* A model goes and comes again and again under load: each job is answered, by the model or by the
- * news that it is gone; no queue is used after its end. */
+/* A model is removed and registered again and again under load. Each job is answered, by the model
+ * or with the error that there is no such model, and no queue is used after its end. */
 static void
 unregistering_under_load_answers_everybody(void **state)
 {

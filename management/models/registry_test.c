@@ -1,4 +1,5 @@
-/* Tests of management/models/registry.c: names and defaults, and views over several loops. */
+/* management/models/registry_test.c - tests names and default versions, and views over several
+ * loops. */
 #include "management/models/registry.h"
 
 #include <pthread.h>
@@ -102,7 +103,7 @@ lookup(const char *name, const char *version, struct cn_error *err)
     return cn_registry_lookup(registry, cn_str_from(name), cn_str_from(version), err);
 }
 
-/* A name means its default version: the first one, until somebody says otherwise. */
+/* A name means its default version: the first one, until another is chosen. */
 static void
 the_first_version_is_the_default(void **state)
 {
@@ -120,7 +121,7 @@ the_first_version_is_the_default(void **state)
     assert_ptr_equal(lookup("m", "", &err), &queues[1]);
 }
 
-/* Clients and scripts look for TorchServe's words. */
+/* Clients and scripts look for TorchServe's messages. */
 static void
 unknown_names_get_torchserves_words(void **state)
 {
@@ -137,8 +138,8 @@ unknown_names_get_torchserves_words(void **state)
     assert_string_equal(err.message, "Model version: 3 does not exist for model: m");
 }
 
-/* Two of the same name and version would be one queue too many; also while the old one still
- * ends. */
+/* Two models with the same name and version would be one too many, even if the old one is still
+ * ending. */
 static void
 the_same_version_twice_is_a_conflict(void **state)
 {
@@ -156,7 +157,7 @@ the_same_version_twice_is_a_conflict(void **state)
     assert_int_equal(cn_registry_add(registry, again, &err), 0);
 }
 
-/* Without a name there is one model that can be meant: the only one of the command line. */
+/* Without a name only one model can be meant: the only one of the command line. */
 static void
 the_single_startup_model_needs_no_name(void **state)
 {
@@ -183,7 +184,8 @@ the_single_startup_model_needs_no_name(void **state)
     assert_null(cn_registry_lookup_startup(registry, &err));
 }
 
-/* Views are searched by halves: every one of many must be found, whatever the order of coming. */
+/* Views are searched by bisection: each of many models must be found, in whatever order they were
+ * added. */
 static void
 all_of_many_models_are_found(void **state)
 {
@@ -199,7 +201,8 @@ all_of_many_models_are_found(void **state)
     assert_null(lookup("m500", "", NULL));
 }
 
-/* What is only reserved has no queue: it can't be found, and it can't be anyone's default yet. */
+/* A version that is only reserved has no queue: it cannot be found, and cannot become the default
+ * yet. */
 static void
 a_version_without_queue_is_not_found(void **state)
 {
@@ -223,8 +226,8 @@ set_flag(void *ctx)
     *(bool *)ctx = true;
 }
 
-/* A queue may be closed once nobody can find it any more: so a publication is done only when the
- * slowest loop has ended the turn in which it took the view. */
+/* A queue may be closed once nobody can find it. So a publication is finished when the slowest loop
+ * has ended the turn in which it took the view. */
 static void
 a_publication_waits_for_every_loop(void **state)
 {
@@ -245,7 +248,7 @@ a_publication_waits_for_every_loop(void **state)
     cn_loop_turn(loops[2], 0);          /* takes the view */
     cn_loop_turn(loops[0], 0);
     assert_false(done);
-    cn_loop_turn(loops[2], 0); /* a turn later */
+    cn_loop_turn(loops[2], 0); /* one turn later */
     cn_loop_turn(loops[0], 0);
     assert_true(done);
 }
@@ -266,7 +269,7 @@ look(struct cn_hook *hook)
     struct cn_model_queue *queue =
         cn_registry_lookup(registry, CN_STR("m"), (struct cn_str){NULL, 0}, NULL);
 
-    /* A queue that was freed would be touched here. */
+    /* This would touch a queue that was freed. */
     if (queue) {
         assert_int_equal(*(int *)queue, 42);
         reader->seen++;
@@ -292,8 +295,7 @@ read_for_ever(void *arg)
     return NULL;
 }
 
-/* Loops in full run never see a queue that is gone: the run under ThreadSanitizer and
- * AddressSanitizer says so. */
+/* Busy loops never see a queue that is gone; ThreadSanitizer and AddressSanitizer check this. */
 static void
 running_loops_never_find_what_is_gone(void **state)
 {

@@ -1,4 +1,4 @@
-/* Tests of management/models/url_rules.c: which URLs, which addresses. */
+/* management/models/url_rules_test.c - tests which URLs and which addresses are allowed. */
 #include "management/models/url_rules.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ allows(const char *patterns, const char *url)
     return yes;
 }
 
-/* TorchServe's rules: any of them, the whole URL, in any case of letters. */
+/* TorchServe's rules: one of the expressions must match the whole URL, without regard to case. */
 static void
 one_pattern_must_match_the_whole_url(void **state)
 {
@@ -48,7 +48,7 @@ one_pattern_must_match_the_whole_url(void **state)
     assert_false(allows(".*", "gopher://a/b"));
 }
 
-/* At the start, not at the first register. */
+/* A wrong expression is reported at the start, not at the first register call. */
 static void
 a_bad_pattern_is_named(void **state)
 {
@@ -72,7 +72,8 @@ is_private(const char *text)
     return cn_address_is_private((const struct sockaddr *)&v6);
 }
 
-/* In every spelling: a way around one is a way around all. */
+/* A private address is refused in every spelling, because one way around the rule would be enough.
+ */
 static void
 private_addresses_are_known(void **state)
 {

@@ -1,4 +1,4 @@
-/* Tests of management/repository/model_store.c. */
+/* management/repository/model_store_test.c - tests finding models in the model store. */
 #include "management/repository/model_store.h"
 
 #include <setjmp.h>
@@ -103,7 +103,7 @@ paths_that_climb_are_refused(void **state)
                    "Relative path is not allowed in url: file:///tmp/../etc/passwd");
 }
 
-/* TorchServe's words, which scripts look for. */
+/* The messages are TorchServe's, which scripts look for. */
 static void
 missing_archives_are_named(void **state)
 {
@@ -140,7 +140,8 @@ all_lists_models_sorted(void **state)
     cn_free(names);
 }
 
-/* The server says at its start that its store can't be used, not at the first register. */
+/* If the model store cannot be used, the server says so at its start, not at the first register
+ * call. */
 static void
 an_unusable_store_is_named(void **state)
 {
@@ -158,7 +159,7 @@ an_unusable_store_is_named(void **state)
                         "cannot open the model store /nowhere: No such file or directory");
 }
 
-/* A model without any name is called as its file. */
+/* A model without a name gets the name of its file. */
 static void
 the_stem_names_a_model(void **state)
 {
@@ -173,7 +174,7 @@ the_stem_names_a_model(void **state)
     cn_free(stem);
 }
 
-/* A load names a model, not a file; and it must notice when what lies there is another thing. */
+/* A load request names a model, not a file. It must notice when another archive lies there. */
 static void
 archives_are_found_by_name_and_change(void **state)
 {

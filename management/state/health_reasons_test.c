@@ -1,5 +1,5 @@
-/* management/state/health_reasons_test.c - reasons come, change and go; only an empty table is
- * healthy. */
+/* management/state/health_reasons_test.c - tests that reasons are added, changed and removed, and
+ * that only an empty table is healthy. */
 #include "management/state/health_reasons.h"
 
 #include <setjmp.h>

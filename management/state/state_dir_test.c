@@ -1,4 +1,4 @@
-/* Tests of management/state/state_dir.c and state_store.c. */
+/* management/state/state_dir_test.c - tests state_dir.c and state_store.c. */
 #include "management/state/state_dir.h"
 
 #include <setjmp.h>
@@ -55,7 +55,7 @@ open_dir(void)
     return opened;
 }
 
-/* Sequences may hold private data: nobody else may read them. */
+/* Sequences may hold private data, so other users must not be able to read them. */
 static void
 the_folder_is_made_private(void **state)
 {
@@ -68,7 +68,8 @@ the_folder_is_made_private(void **state)
     cn_state_dir_close(opened, true);
 }
 
-/* Two servers writing one store would break both; the second says who has it. */
+/* Two servers that write one store would break it, so the second one is refused, with a message
+ * that says who holds the lock. */
 static void
 a_second_server_is_refused_and_told_the_pid(void **state)
 {
@@ -85,7 +86,7 @@ a_second_server_is_refused_and_told_the_pid(void **state)
     cn_state_dir_close(open_dir(), true);
 }
 
-/* A worker of a dead server may still write: the lock lives as long as it does. */
+/* A worker of a dead server may still write, so the lock is held as long as the worker lives. */
 static void
 the_lock_lives_as_long_as_an_inheritor(void **state)
 {
@@ -121,7 +122,7 @@ inode_of(const char *name)
     return st.st_ino;
 }
 
-/* A disk without a free byte takes no new file and no new folder: what is written is written in
+/* A disk without a free byte has no room for new files and folders, so everything is written in
  * place. */
 static void
 nothing_is_made_anew_at_the_second_start(void **state)
@@ -159,7 +160,8 @@ nothing_is_made_anew_at_the_second_start(void **state)
     cn_free(place);
 }
 
-/* A first start that found no room, or a power cut in it, may leave small files empty: as none. */
+/* A first start without room, or a power cut during it, may leave small files empty. They count as
+ * missing. */
 static void
 empty_files_are_as_none(void **state)
 {
@@ -174,7 +176,7 @@ empty_files_are_as_none(void **state)
     assert_true(exists(path));
 }
 
-/* An old server must not touch what it doesn't understand. */
+/* An old server must not change a folder that it does not understand. */
 static void
 a_newer_format_is_refused(void **state)
 {
@@ -192,7 +194,7 @@ a_newer_format_is_refused(void **state)
     cn_state_dir_close(open_dir(), true);
 }
 
-/* Where the folder can't be made, its name is said. */
+/* If the folder cannot be made, the message names it. */
 static void
 an_impossible_folder_is_named(void **state)
 {
@@ -204,7 +206,7 @@ an_impossible_folder_is_named(void **state)
     assert_non_null(strstr(err.message, "/proc/nothing/here"));
 }
 
-/* No name can leave the folder or meet another's. */
+/* No name can lead out of the folder or be confused with another one. */
 static void
 names_become_safe_file_names(void **state)
 {
@@ -222,7 +224,7 @@ names_become_safe_file_names(void **state)
     cn_buf_fini(&buf);
 }
 
-/* 128 bytes of a name are allowed, which can be 384 of a file name: those have 255. */
+/* A name may have 128 bytes, which may take 384 in a file name. Long names are cut to 255. */
 static void
 long_names_fit_and_stay_apart(void **state)
 {
@@ -244,7 +246,7 @@ long_names_fit_and_stay_apart(void **state)
         assert_true(exists(stores[i]));
         cn_free(stores[i]);
     }
-    name[85] = '\0'; /* 255 in the file's name: as they always were */
+    name[85] = '\0'; /* 255 bytes in the file name, so it is not cut */
     stores[0] = cn_state_dir_store(opened, name, "1.0");
     assert_null(strchr(stores[0], '~'));
     assert_int_equal(cn_state_dir_prepare_store(stores[0], worker, false, &err), 0);
@@ -252,8 +254,8 @@ long_names_fit_and_stay_apart(void **state)
     cn_state_dir_close(opened, true);
 }
 
-/* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each
- * store is checked before its first use, and a bad one is kept but not used. */
+/* After kill -9 of the server the page cache is intact, so nothing needs a check. After a power cut
+ * each store is checked before its first use, and a bad one is kept but not used. */
 static void
 only_a_power_cut_makes_stores_suspect(void **state)
 {
@@ -298,8 +300,8 @@ only_a_power_cut_makes_stores_suspect(void **state)
     cn_free(bad);
 }
 
-/* Whatever a version is called, its store is not taken for one that was set aside, and it is
- * checked like any other; a store with the longest possible name can be set aside, too. */
+/* A store is never confused with one that was set aside, whatever its version is called, and is
+ * checked like any other. A store with the longest possible name can be set aside, too. */
 static void
 every_version_is_checked(void **state)
 {

@@ -1,5 +1,5 @@
-/* management/workers/autoscale_test.c - the number of workers follows the load, one at a time, and
- * does not swing. */
+/* management/workers/autoscale_test.c - tests that the number of workers follows the load, one at a
+ * time, and does not swing. */
 #include "management/workers/autoscale.h"
 
 #include <setjmp.h>
@@ -23,7 +23,8 @@ begin_case(void **state)
     return 0;
 }
 
-/* `ms` later: `calls` handler calls of 1 ms were made, and a step waited for `wait_ms`. */
+/* Moves the time by `ms`, in which `calls` handler calls of 1 ms were made and a step waited for
+ * `wait_ms`. */
 static uint32_t
 later(uint64_t ms, uint64_t calls, uint64_t wait_ms)
 {
@@ -35,7 +36,7 @@ later(uint64_t ms, uint64_t calls, uint64_t wait_ms)
     return seen.wanted = cn_autoscale_decide(&autoscale, &seen, &reason);
 }
 
-/* Up to the maximum, and never while a worker is still loading. */
+/* Workers are added up to the maximum, and never while one is still loading. */
 static void
 steps_that_wait_bring_workers(void **state)
 {
@@ -52,7 +53,7 @@ steps_that_wait_bring_workers(void **state)
     assert_int_equal(reason, CN_SCALED_NOT);
 }
 
-/* One at a time, each after a quiet time of its own; to the minimum and not below. */
+/* Workers are removed one at a time, each after a quiet time of its own, down to the minimum. */
 static void
 idle_workers_go(void **state)
 {
@@ -66,7 +67,7 @@ idle_workers_go(void **state)
     assert_int_equal(later(600000, 0, 0), 1);
 }
 
-/* What three workers do at 70 % would keep two of them all too busy: they stay. */
+/* If three workers are busy for 70 % of their time, two would be too busy, so all three stay. */
 static void
 busy_workers_stay(void **state)
 {
@@ -76,7 +77,7 @@ busy_workers_stay(void **state)
     assert_int_equal(later(60000, 3 * 20000, 0), 2);
 }
 
-/* A single long wait begins the quiet time anew. */
+/* A single long wait starts the quiet time anew. */
 static void
 a_wait_keeps_them(void **state)
 {
@@ -88,7 +89,8 @@ a_wait_keeps_them(void **state)
     assert_int_equal(later(1, 0, 0), 1);
 }
 
-/* With minWorkers 0 the last one goes when nothing came, and comes back with the next step. */
+/* With minWorkers 0 the last worker is removed when no step has come. The next step starts one
+ * again. */
 static void
 none_and_back(void **state)
 {
@@ -102,7 +104,7 @@ none_and_back(void **state)
     assert_int_equal(later(60000, 0, 0), 0);
     assert_int_equal(later(0, 0, 1), 1);
     assert_int_equal(reason, CN_SCALED_DEMAND);
-    seen.wanted = seen.max = 0; /* an operator's wish */
+    seen.wanted = seen.max = 0; /* an operator has scaled the model to 0 */
     assert_int_equal(later(0, 0, 1), 0);
 }
 

@@ -1,5 +1,5 @@
-/* Tests of management/workers/error_lines.c: ten thousand failing steps write few lines, and how
- * many there were. */
+/* management/workers/error_lines_test.c - tests that ten thousand failing steps write few log
+ * lines, and a line with the number of those that are left out. */
 #include "management/workers/error_lines.h"
 
 #include <setjmp.h>
@@ -31,7 +31,7 @@ make(uint32_t per_second)
     cn_error_lines_init(&lines, loop, &about, per_second);
 }
 
-/* What `fn` writes to stderr, in `written`. */
+/* Runs `fn` and leaves what it writes to stderr in `written`. */
 static void
 capture(void (*fn)(void))
 {
@@ -72,7 +72,7 @@ take(unsigned times)
     return n;
 }
 
-/* The bound holds for each second, and the next line says what a second left out. */
+/* The bound holds for each second, and the next line says how many were left out in that second. */
 static void
 a_second_has_so_many_lines_and_the_rest_is_counted(void **state)
 {
@@ -93,7 +93,7 @@ a_second_has_so_many_lines_and_the_rest_is_counted(void **state)
     cn_loop_destroy(loop);
 }
 
-/* --handler-error-lines 0. */
+/* --handler-error-lines 0 writes all lines. */
 static void
 without_a_bound_all_are_written(void **state)
 {

@@ -1,4 +1,4 @@
-/* management/workers/spawn_test.c - what a worker gets to know of its surroundings. */
+/* management/workers/spawn_test.c - tests which variables of the environment a worker gets. */
 #include "management/workers/spawn.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* How often the entry is among those of a worker, when ours are `ours`. */
+/* Counts the entry in a worker's environment, if the server's environment is `ours`. */
 static int
 times_seen(char **ours, const char *entry)
 {
@@ -25,7 +25,7 @@ times_seen(char **ours, const char *entry)
     return seen;
 }
 
-/* Handlers are others' code: what the server knows is not theirs to read. */
+/* Handlers are the code of others, who must not read what the server knows. */
 static void
 secrets_stay_with_the_server(void **state)
 {

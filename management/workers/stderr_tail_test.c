@@ -1,4 +1,4 @@
-/* Tests of management/workers/stderr_tail.c. */
+/* management/workers/stderr_tail_test.c - tests how a worker's stderr becomes log lines. */
 #include "management/workers/stderr_tail.h"
 
 #include <setjmp.h>
@@ -27,7 +27,7 @@ add(struct cn_stderr_tail *tail, const char *text)
     cn_stderr_tail_add(tail, text, strlen(text), see, NULL);
 }
 
-/* A pipe gives pieces, the log wants lines. */
+/* A pipe delivers pieces, and the log wants lines. */
 static void
 lines_are_put_together_from_pieces(void **state)
 {
@@ -46,7 +46,7 @@ lines_are_put_together_from_pieces(void **state)
     cn_stderr_tail_fini(&tail);
 }
 
-/* A handler that prints for ever must not eat the server's memory. */
+/* A handler that prints without end must not use up the server's memory. */
 static void
 only_the_newest_lines_are_kept(void **state)
 {
@@ -66,7 +66,7 @@ only_the_newest_lines_are_kept(void **state)
     cn_stderr_tail_fini(&tail);
 }
 
-/* A line without an end is bounded too, and nothing of it is lost for the log. */
+/* A line without an end is bounded, too, and nothing of it is lost for the log. */
 static void
 a_line_without_end_is_cut(void **state)
 {

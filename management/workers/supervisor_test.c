@@ -1,9 +1,10 @@
-/* Tests of management/workers/supervisor.c: how workers load, die and come back. */
+/* management/workers/supervisor_test.c - tests how workers load, die and are restarted. */
 #include "management/test_support.h"
 
 /* --- loading that fails */
 
-/* A synchronous register that fails says why and leaves nothing behind, except what was stored. */
+/* A synchronous register call that fails gives the reason and leaves nothing behind, except stored
+ * sequences. */
 static void
 a_failed_register_says_why_and_is_undone(void **state)
 {
@@ -29,8 +30,9 @@ a_failed_register_says_why_and_is_undone(void **state)
     json_decref(value);
 }
 
-/* A worker that fails to load is tried at once, then after 1, 2, 4 ... s; describe tells. Requests
- * are refused with the reason meanwhile, and are served once it loads. */
+/* If a worker fails to load, loading is tried again at once, then after 1, 2, 4 ... s, and the
+ * description shows this. Meanwhile requests are refused with the reason; they are served once it
+ * has loaded. */
 static void
 loading_is_tried_again_ever_more_slowly(void **state)
 {
@@ -91,7 +93,8 @@ a_load_that_hangs_meets_its_timeout(void **state)
 
 /* --- workers that die */
 
-/* A crash costs its worker, not the model: started again at once, the cause kept for people. */
+/* If a worker crashes, the model stays: a new worker is started at once, and the cause is kept for
+ * people to read. */
 static void
 a_crashed_worker_is_replaced_and_remembered(void **state)
 {
@@ -114,7 +117,8 @@ a_crashed_worker_is_replaced_and_remembered(void **state)
     json_decref(whole);
 }
 
-/* kill -9 from outside, without any request: seen and repaired by itself. */
+/* The server notices a kill -9 from outside without any request, and replaces the worker by itself.
+ */
 static void
 a_killed_worker_comes_back_by_itself(void **state)
 {
@@ -183,7 +187,7 @@ a_worker_that_sends_garbage_is_replaced(void **state)
     api_end(&api);
     for (i = 0; i < 4000 && !seen; i++) {
         cn_loop_turn(loop, 2);
-        cn_clock_advance(5); /* the grace between the end of the socket and kill -9 */
+        cn_clock_advance(5); /* the time between the end of the socket and kill -9 */
         seen = count_of("m", CN_M_WORKER_DEATHS) > 0;
     }
     assert_true(seen);

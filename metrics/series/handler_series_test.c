@@ -77,8 +77,8 @@ each_type_counts_in_its_way(void **state)
     assert_int_equal(got->counts[CN_SERIES_BUCKETS], 1);
 }
 
-/* Values of dimensions may come from clients, but clients must not be able to create any number of series.
- */
+/* Values of dimensions may come from clients, but clients must not be able to create any number of
+ * series. */
 static void
 series_are_bounded_and_those_that_are_there_go_on(void **state)
 {

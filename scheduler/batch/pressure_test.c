@@ -27,7 +27,8 @@ config_none(struct cn_model_config *config)
     config->durability = CN_DURABILITY_NONE;
 }
 
-/* With batchSize 1 a worker has two rows; the third sequence waits. Its time counts, once. */
+/* With batchSize 1 a worker has two rows, so the third sequence waits. Its waiting time counts
+ * once. */
 static void
 a_wait_for_a_worker_is_seen(void **state)
 {
@@ -46,17 +47,17 @@ a_wait_for_a_worker_is_seen(void **state)
     settle(rig);
     assert_true(waits > 0);
     pass(rig, 300);
-    assert_int_equal(cn_model_queue_take_wait(rig->queue), 300); /* it waits still */
+    assert_int_equal(cn_model_queue_take_wait(rig->queue), 300); /* it still waits */
     pass(rig, 100);
     answer_next(rig, fake);
     settle(rig);
-    assert_int_equal(cn_model_queue_take_wait(rig->queue), 400); /* it is sent */
+    assert_int_equal(cn_model_queue_take_wait(rig->queue), 400); /* it was sent */
     assert_int_equal(cn_model_queue_take_wait(rig->queue), 0);
     answer_all(rig, fake);
     rig_destroy(rig);
 }
 
-/* A worker more would not help a sequence whose step before is still on its way. */
+/* One more worker would not help a sequence whose earlier step is not answered yet. */
 static void
 steps_of_one_sequence_wait_for_themselves(void **state)
 {
@@ -75,7 +76,7 @@ steps_of_one_sequence_wait_for_themselves(void **state)
     rig_destroy(rig);
 }
 
-/* maxBatchDelay is wanted. */
+/* Waiting because of maxBatchDelay does not count, because the model asks for it. */
 static void
 a_delay_that_the_model_asks_for_is_no_wait(void **state)
 {
@@ -92,8 +93,8 @@ a_delay_that_the_model_asks_for_is_no_wait(void **state)
     rig_destroy(rig);
 }
 
-/* A sequence stays at its worker as long as that takes its steps soon; else it moves, and the new
- * worker reads its state from the store. */
+/* A sequence stays with its worker as long as that takes its steps soon. Otherwise it moves, and
+ * the new worker reads its state from the store. */
 static void
 a_step_that_waits_for_too_long_moves_its_sequence(void **state)
 {
@@ -130,12 +131,12 @@ a_step_that_waits_for_too_long_moves_its_sequence(void **state)
     client_send(rig, &clients[2], "c", "2", 0);
     settle(rig);
     fake_read(second);
-    assert_int_equal(second->n_rows, 2); /* it is at home there now */
+    assert_int_equal(second->n_rows, 2); /* the second worker is its home now */
     answer_all(rig, second);
     rig_destroy(rig);
 }
 
-/* What a sequence needs must not go with its worker. */
+/* If a sequence's state would be lost with its worker, the number of workers stays fixed. */
 static void
 states_that_live_in_workers_fix_them(void **state)
 {

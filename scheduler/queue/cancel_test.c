@@ -1,5 +1,5 @@
-/* scheduler/queue/cancel_test.c - clients that go away, from the queue's own loop and from another
- * one. */
+/* scheduler/queue/cancel_test.c - tests clients that go away, on the queue's own loop and on
+ * another one. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #include "core/system/random.h"
 #include "scheduler/test_support.h"
 
-/* A waiting step is answered at the end of the turn, and those behind it don't notice. */
+/* A cancelled step that waits is answered at the end of the turn. The steps behind it are not
+ * affected. */
 static void
 waiting_job_is_answered_at_once(void **state)
 {
@@ -33,7 +34,7 @@ waiting_job_is_answered_at_once(void **state)
     rig_destroy(rig);
 }
 
-/* A client that goes in the very turn of its request never reaches a worker. */
+/* If a client goes away in the same turn in which its request came, no worker gets the step. */
 static void
 incoming_job_is_answered_at_once(void **state)
 {
@@ -52,9 +53,9 @@ incoming_job_is_answered_at_once(void **state)
     rig_destroy(rig);
 }
 
-/* The client of a step closed its connection before the step was admitted, here behind a later
- * question: it is not done, nor is one with a key, since the key may have left the window. A number
- * tells a copy from the step, so that one need not be refused. */
+/* If a client closed its connection before its step was admitted, here behind a later question, the
+ * step is not done. Neither is one with a key, since the key may have left the window. A step with
+ * a number is admitted, because a copy of it would be recognised. */
 static void
 step_of_a_closed_connection_is_not_admitted(void **state)
 {
@@ -76,7 +77,7 @@ step_of_a_closed_connection_is_not_admitted(void **state)
     keyed.job.row.idempotency_key = CN_STR("k");
     numbered.job.row.step = start.job.row.step = 1;
     client_prepare(&cancelled, rig->loop, "s", "5", 0);
-    cancelled.job.left = &left; /* as a call of gRPC */
+    cancelled.job.left = &left; /* cancelled like a gRPC call */
     client_prepare(&waits, rig->loop, "s", "6", 0);
     waits.job.left = &there;
     for (unsigned i = 0; i < 4; i++)
@@ -119,10 +120,10 @@ settle_both(void)
         settle(versions[i % 2]);
 }
 
-/* A step asks a slow worker of its own version for its sequence, which lives in another version.
- * Meanwhile its client closes the connection and asks the sequence there what became of the step:
- * it is not done. So it must not be done there when it comes. The step of a client that stays is.
- */
+/* A sequence lives in another version, and a slow worker of the named version is asked first.
+ * Meanwhile the client closes its connection and asks that other version what became of the step,
+ * which was not done. So the step must not be done either when it comes there later. If the client
+ * stays, its step is done. */
 static void
 step_of_a_closed_connection_is_not_done_in_another_version(void **state)
 {
@@ -173,7 +174,8 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
     rig_destroy(old);
 }
 
-/* More of them than are looked at in one call, between others whose clients are there. */
+/* There are more such steps than one call of poll() checks, and the clients of others between them
+ * are there. */
 static void
 many_closed_connections_are_found(void **state)
 {
@@ -214,7 +216,7 @@ many_closed_connections_are_found(void **state)
     cn_free(clients);
 }
 
-/* A running step may be committed already: the worker is told once, and its answer ends the job. */
+/* A running step may have been committed. The worker is told once, and its answer ends the job. */
 static void
 running_job_waits_for_its_worker(void **state)
 {
@@ -239,7 +241,7 @@ running_job_waits_for_its_worker(void **state)
     rig_destroy(rig);
 }
 
-/* The answer and the cancel meet in one turn: the answer wins, the cancel is forgotten. */
+/* If the answer and the cancel come in the same turn, the answer counts. */
 static void
 answer_in_the_same_turn_wins(void **state)
 {
@@ -260,7 +262,7 @@ answer_in_the_same_turn_wins(void **state)
     cn_loop_turn(rig->loop, 0);
     assert_int_equal(gone.finals, 1);
     assert_int_equal(gone.error, 0);
-    memset(&gone.job, 0xff, sizeof(gone.job)); /* it is the front end's again */
+    memset(&gone.job, 0xff, sizeof(gone.job)); /* it belongs to the front end again */
     settle(rig);
     fake_read(fake);
     assert_int_equal(fake->n_cancels, 1);
@@ -268,7 +270,7 @@ answer_in_the_same_turn_wins(void **state)
     rig_destroy(rig);
 }
 
-/* Nobody waits for the answer of a step whose worker died: it is not sent again. */
+/* If the client of a step has left and its worker dies, the step is not sent again. */
 static void
 cancelled_job_is_not_sent_again(void **state)
 {
@@ -291,8 +293,8 @@ cancelled_job_is_not_sent_again(void **state)
     rig_destroy(rig);
 }
 
-/* From here on: the queue's loop in one thread, clients on another loop in a second one, and a
- * worker in a third. */
+/* The following test has three threads: the queue's loop in one, a loop with clients in another,
+ * and a worker in the third. */
 
 #define ROUNDS 3000
 #define AT_ONCE 32
@@ -300,7 +302,7 @@ cancelled_job_is_not_sent_again(void **state)
 struct far_client;
 
 struct far {
-    struct cn_loop *here, *there; /* clients', queue's */
+    struct cn_loop *here, *there; /* here: clients' loop; there: queue's loop */
     struct cn_model_queue *queue;
     struct cn_worker_link *link;
     struct cn_deferred start;
@@ -308,11 +310,11 @@ struct far {
     int fd;
     struct far_client *live[AT_ONCE];
     unsigned sent, answered, cancelled;
-    unsigned in_order[8]; /* next number that each sequence's client expects */
+    unsigned in_order[8]; /* the number that each sequence's client expects next */
     atomic_bool empty;
 };
 
-/* On the heap, and freed at the final answer: a late touch is seen by a sanitizer. */
+/* Lies on the heap and is freed at the final answer, so that a sanitizer sees any later access. */
 struct far_client {
     struct cn_job job;
     struct far *far;
@@ -324,7 +326,7 @@ struct far_client {
 
 static void send_one(struct far *far);
 
-/* cmocka's own checks work in its thread only. */
+/* cmocka's own checks only work in its thread. */
 static void
 far_answered(struct cn_job *job, struct cn_answer_box *box)
 {
@@ -336,7 +338,7 @@ far_answered(struct cn_job *job, struct cn_answer_box *box)
     cn_assert(cn_loop_is_here(far->here));
     cn_assert(box->answer.error_code == 0 || box->answer.error_code == CN_E_CANCELLED);
     if (box->answer.error_code == 0 && final) {
-        /* A final answer waits here for messages of its job; others may pass it. */
+        /* a final answer waits here for messages of its job */
         bool may_wait = client->cancelled || client->number % 2;
 
         cn_assert(may_wait || client->number >= far->in_order[sequence]);
@@ -382,8 +384,7 @@ send_one(struct far *far)
     client->job.row = (struct cn_row){
         .sequence_id = cn_str_from(client->id), .n_parts = 1, .parts = &client->part};
     cn_model_queue_submit(far->queue, &client->job);
-    victim =
-        far->live[cn_random_u64() % AT_ONCE]; /* waiting, running, or with its answer on the way */
+    victim = far->live[cn_random_u64() % AT_ONCE]; /* it waits, runs, or its answer is on the way */
     if (victim && cn_random_u64() % 2) {
         victim->cancelled = true;
         cn_model_queue_cancel(far->queue, &victim->job);
@@ -426,7 +427,7 @@ far_loop(void *loop)
     return NULL;
 }
 
-/* Answers what it gets until the other end closes. */
+/* Answers all rows until the other end closes. */
 static void *
 far_worker(void *arg)
 {
@@ -455,7 +456,7 @@ far_worker(void *arg)
 
             cn_assert(number == 0 || number > last[number % 8]);
             last[number % 8] = number;
-            if (number % 2) { /* it streams: credit crosses with the rest */
+            if (number % 2) { /* it streams, so that credit crosses with answers, too */
                 answer.flags = CN_ANSWER_LIVE | (number % 4 == 1 ? CN_ANSWER_COMMITTED : 0u);
                 fake_send(fake, &answer);
                 answer.flags |= CN_ANSWER_FINAL;
@@ -469,8 +470,8 @@ far_worker(void *arg)
     return NULL;
 }
 
-/* Cancels cross answers in all ways between two loops: each job gets one final answer, its memory
- * is not touched after that, and steps still run in order. */
+/* Cancels and answers cross between two loops in all ways. Each job gets exactly one final answer,
+ * its memory is not touched afterwards, and steps still run in order. */
 static void
 cancels_and_answers_cross_between_loops(void **state)
 {

@@ -1,9 +1,10 @@
-/* scheduler/queue/job_group_test.c */
+/* scheduler/queue/job_group_test.c - tests the waiting jobs of one sequence. */
 #include "scheduler/queue/job_group.h"
 
 #include "scheduler/test_support.h"
 
-/* One at a time, in the order of arrival; the next only when the one before was answered. */
+/* Jobs run one at a time, in the order of their arrival. The next one runs when the one before has
+ * been answered. */
 static void
 jobs_leave_one_by_one_in_order(void **state)
 {
@@ -43,7 +44,7 @@ full_group_refuses(void **state)
     assert_int_equal(group.waiting, 1);
 }
 
-/* A job that comes back goes before all that wait, and no limit loses it. */
+/* A job that comes back goes before all that wait, even if the group is full. */
 static void
 put_back_goes_to_the_front(void **state)
 {
@@ -60,7 +61,7 @@ put_back_goes_to_the_front(void **state)
     assert_ptr_equal(cn_job_group_take(&group), &a);
 }
 
-/* A cancelled job leaves from the middle. */
+/* A cancelled job is taken out from the middle of the group. */
 static void
 removed_job_leaves_no_gap(void **state)
 {

@@ -1,4 +1,4 @@
-/* scheduler/queue/model_queue_test.c - order, admission, batches, opening and closing. */
+/* scheduler/queue/model_queue_test.c - tests order, admission, batches, opening and closing. */
 #include "scheduler/test_support.h"
 
 static void
@@ -57,7 +57,7 @@ config_explicit(struct cn_model_config *config)
     config->sequence_strict = true;
 }
 
-/* What a client sends one after the other is done in that order, one at a time. */
+/* Steps that a client sends one after the other are done in that order, one at a time. */
 static void
 steps_of_a_sequence_run_in_order_one_by_one(void **state)
 {
@@ -111,7 +111,7 @@ answer_and_next_step_share_a_turn(void **state)
     rig_destroy(rig);
 }
 
-/* With tickets nobody waits: what no worker can take into its batch now is refused at once. */
+/* With tickets nobody waits: a request for which no worker has room is refused at once. */
 static void
 with_tickets_a_job_is_taken_or_refused(void **state)
 {
@@ -139,7 +139,8 @@ with_tickets_a_job_is_taken_or_refused(void **state)
     rig_destroy(rig);
 }
 
-/* Told, where TorchServe leaves the client waiting; what runs already goes on. */
+/* A request that has waited for too long is answered, while TorchServe leaves the client waiting.
+ * Running steps are not affected. */
 static void
 the_client_timeout_ends_waiting_only(void **state)
 {
@@ -165,7 +166,8 @@ the_client_timeout_ends_waiting_only(void **state)
     rig_destroy(rig);
 }
 
-/* A worker is told the generation that it said itself, and to reload only where it must. */
+/* The worker gets the generation that it has reported itself, and has to reload a state only where
+ * that is necessary. */
 static void
 rows_carry_what_the_server_knows(void **state)
 {
@@ -192,7 +194,7 @@ rows_carry_what_the_server_knows(void **state)
     rig_destroy(rig);
 }
 
-/* A worker never holds more than twice its batch, in frames of at most a batch. */
+/* A worker never holds more rows than two batches, and a frame never has more than one batch. */
 static void
 credit_and_frames_are_bounded(void **state)
 {
@@ -220,7 +222,7 @@ credit_and_frames_are_bounded(void **state)
     rig_destroy(rig);
 }
 
-/* All that came in one turn leaves in one frame, without any timer. */
+/* Steps that come in one turn leave in one frame, without a timer. */
 static void
 jobs_of_one_turn_share_a_frame(void **state)
 {
@@ -240,7 +242,8 @@ jobs_of_one_turn_share_a_frame(void **state)
     rig_destroy(rig);
 }
 
-/* maxBatchDelay holds rows for an idle worker only, until the batch is full or the first is old. */
+/* maxBatchDelay holds rows back only for an idle worker, until the batch is full or the first row
+ * is old enough. */
 static void
 delay_waits_for_a_full_batch(void **state)
 {
@@ -259,7 +262,7 @@ delay_waits_for_a_full_batch(void **state)
     settle(rig);
     fake_read(fake);
     assert_int_equal(fake->n_rows, 4);
-    client_send(rig, &clients[4], "", "x", 0); /* the worker is busy: no use in waiting */
+    client_send(rig, &clients[4], "", "x", 0); /* the worker is busy: no rows are held */
     settle(rig);
     fake_read(fake);
     assert_int_equal(fake->n_rows, 5);
@@ -304,7 +307,7 @@ stateless_rows_have_no_sequence(void **state)
     rig_destroy(rig);
 }
 
-/* Sequences spread over the workers, and each keeps to its own. */
+/* Sequences are spread over the workers, and each one stays with its worker. */
 static void
 sequences_spread_and_stay(void **state)
 {
@@ -336,7 +339,7 @@ sequences_spread_and_stay(void **state)
     rig_destroy(rig);
 }
 
-/* A worker that its own sequences keep busy still takes new ones in their turn. */
+/* A worker that is busy with its own sequences still gets new ones in turn. */
 static void
 new_sequences_are_not_starved(void **state)
 {
@@ -368,7 +371,8 @@ new_sequences_are_not_starved(void **state)
     rig_destroy(rig);
 }
 
-/* Each limit answers with its own code, its numbers, and a time to come back. */
+/* Each limit has its own error code. The message has the numbers, and the answer says when to try
+ * again. */
 static void
 full_is_an_ordinary_answer(void **state)
 {
@@ -392,7 +396,7 @@ full_is_an_ordinary_answer(void **state)
     assert_int_equal(c.error, CN_E_QUEUE_FULL);
     assert_string_equal(c.text, "model m has 3 jobs waiting (jobQueueSize 3); try again later");
     fake_attach(rig);
-    settle(rig); /* two are in flight, so the queue has room, the table hasn't */
+    settle(rig); /* two are in flight, so the queue has room, but the table is full */
     client_send(rig, &c, "c", "1", 0);
     settle(rig);
     assert_int_equal(c.error, CN_E_TOO_MANY_SEQUENCES);
@@ -402,7 +406,7 @@ full_is_an_ordinary_answer(void **state)
     assert_int_equal(a[0].finals + a[1].finals + b.finals, 3);
 }
 
-/* An ended sequence gives its slot to the next one. */
+/* When a sequence ends, its place is free for the next one. */
 static void
 ended_sequence_gives_its_slot_back(void **state)
 {
@@ -424,7 +428,7 @@ ended_sequence_gives_its_slot_back(void **state)
     rig_destroy(rig);
 }
 
-/* No id on a stateful model opens a sequence with an id that the client is told. */
+/* A request without an id opens a sequence, and the client gets the new id. */
 static void
 missing_id_is_generated(void **state)
 {
@@ -446,7 +450,8 @@ missing_id_is_generated(void **state)
     rig_destroy(rig);
 }
 
-/* A model may demand ids, and with `strict` the store is asked before a sequence is made. */
+/* A model may demand ids. With `strict` a worker is asked whether the sequence exists before it is
+ * opened. */
 static void
 explicit_and_strict_models_say_so(void **state)
 {
@@ -475,7 +480,7 @@ explicit_and_strict_models_say_so(void **state)
     fake_send(fake, &answer);
     settle(rig);
     assert_int_equal(unknown.error, CN_E_SEQUENCE_UNKNOWN);
-    assert_int_equal(rig_stats(rig).live_sequences, 1); /* it never lived */
+    assert_int_equal(rig_stats(rig).live_sequences, 1); /* the sequence was never opened */
     rig_destroy(rig);
 }
 
@@ -519,7 +524,7 @@ body_3_gib(struct cn_job *job, const char *text)
     job->row.parts[0].data = (struct cn_str){text, (size_t)3 << 30};
 }
 
-/* What no frame can carry is refused before it can harm the worker's connection. */
+/* A row that no frame can carry is refused before it can harm the worker's connection. */
 static void
 impossible_requests_are_refused(void **state)
 {
@@ -561,8 +566,7 @@ impossible_requests_are_refused(void **state)
     rig_destroy(rig);
 }
 
-/* START on a live id waits its turn like any step; the new generation is learned from the
- * answer. */
+/* START on a live id waits its turn like any step. The answer brings the new generation. */
 static void
 start_on_a_live_id_keeps_the_order(void **state)
 {
@@ -619,7 +623,8 @@ steps_behind_an_end_open_anew(void **state)
     rig_destroy(rig);
 }
 
-/* A tombstone's answer empties the server's table too; each waiting step gets its own. */
+/* If the worker answers that a sequence is closed, the server forgets the sequence, too. Each
+ * waiting step gets its own answer. */
 static void
 tombstone_is_forgotten_by_the_server(void **state)
 {
@@ -647,7 +652,8 @@ tombstone_is_forgotten_by_the_server(void **state)
     rig_destroy(rig);
 }
 
-/* A failed first step leaves nothing that would take a slot; a failed later one changes nothing. */
+/* If the first step of a sequence fails, nothing remains that takes a place. If a later step fails,
+ * nothing changes. */
 static void
 failed_steps_do_not_open_or_close(void **state)
 {
@@ -679,7 +685,7 @@ failed_steps_do_not_open_or_close(void **state)
     rig_destroy(rig);
 }
 
-/* Without a worker, and with none to come, jobs don't wait for nothing. */
+/* If there is no worker and none will come, jobs are answered at once. */
 static void
 no_worker_expected_refuses_at_once(void **state)
 {
@@ -730,7 +736,7 @@ waiting_jobs_keep_their_deadline(void **state)
     }
     settle(rig);
     pass(rig, 100);
-    assert_int_equal(busy[0].finals, 0); /* in flight: the worker's time counts */
+    assert_int_equal(busy[0].finals, 0); /* in flight: only the worker's time limit applies */
     assert_int_equal(busy[1].error, CN_E_HANDLER_DEADLINE);
     assert_string_equal(busy[1].text, "waited 100 ms for a worker; the model is overloaded");
     answer_all(rig, fake);
@@ -738,7 +744,8 @@ waiting_jobs_keep_their_deadline(void **state)
     rig_destroy(rig);
 }
 
-/* Closing without dropping lets what waits run; the owner hears once, not from inside the call. */
+/* Closing without dropping lets waiting jobs run. The owner is informed once, and not from inside
+ * the call. */
 static void
 close_lets_waiting_jobs_run(void **state)
 {
@@ -767,7 +774,7 @@ close_lets_waiting_jobs_run(void **state)
     rig_destroy(rig);
 }
 
-/* Closing in a hurry refuses what waits, wherever it waits, and lets what runs end. */
+/* Closing with dropping refuses waiting jobs, wherever they wait, and lets running ones end. */
 static void
 close_in_a_hurry_drops_waiting_jobs(void **state)
 {
@@ -802,7 +809,7 @@ destroys_queue(void *ctx)
     cn_model_queue_destroy(rig->queue);
 }
 
-/* The owner may destroy the queue as soon as it hears that it is empty. */
+/* The owner may destroy the queue as soon as it is informed that the queue is empty. */
 static void
 queue_may_be_destroyed_when_empty(void **state)
 {

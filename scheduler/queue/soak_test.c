@@ -1,8 +1,9 @@
-/* scheduler/queue/soak_test.c - thousands of random events; the promises that must hold after each.
+/* scheduler/queue/soak_test.c - runs thousands of random events and checks after each that the
+ * promises hold.
  *
- * Clients send, cancel and go; workers answer, fail, die, are late, retire; time
- * passes. Checked: one row of a sequence at a time, in order, over all workers;
- * credit; exactly one final answer for each job; an empty queue at the end.
+ * Clients send, cancel and leave. Workers answer, fail, die, are late and retire. Time passes. The
+ * test checks that one row of a sequence runs at a time, in order, over all workers; that credit is
+ * kept; that each job gets exactly one final answer; and that the queue is empty at the end.
  */
 #include <stdlib.h>
 
@@ -25,8 +26,8 @@ struct soak {
     struct client clients[CLIENTS];
     bool busy[CLIENTS];
     struct place places[WORKERS];
-    unsigned numbers[SEQUENCES]; /* last one given to a client */
-    unsigned seen[SEQUENCES];    /* last one that a worker got */
+    unsigned numbers[SEQUENCES]; /* the last one given to a client */
+    unsigned seen[SEQUENCES];    /* the last one that a worker got */
     struct fake *runs_at[SEQUENCES];
     unsigned sent, done, died;
 };
@@ -65,7 +66,7 @@ collect(struct soak *soak)
     }
 }
 
-/* What the worker got since the last look. */
+/* Checks what the worker got since the last call. */
 static void
 check_rows(struct soak *soak, struct fake *fake)
 {
@@ -134,7 +135,7 @@ event_cancel(struct soak *soak)
 static void
 answer_row(struct soak *soak, struct fake *fake)
 {
-    /* Sometimes not the oldest one: rows may be answered in any order. */
+    /* Mostly the oldest row, but rows may be answered in any order. */
     unsigned at = fake->next + (roll(soak, 3) == 0 ? roll(soak, fake->n_rows - fake->next) : 0);
     struct seen_row row = fake->rows[at];
     struct cn_answer answer = answer_to(&row);
@@ -277,13 +278,12 @@ run(uint64_t seed)
     assert_int_equal(soak->sent, soak->done);
     stats = rig_stats(soak->rig);
     assert_int_equal(stats.waiting_jobs + stats.in_flight_jobs, 0);
-    assert_in_range(stats.jobs, 1,
-                    soak->sent); /* those that were cancelled at once are not in it */
+    assert_in_range(stats.jobs, 1, soak->sent); /* without those that were cancelled at once */
     rig_destroy(soak->rig);
     cn_free(soak);
 }
 
-/* Whatever happens in whatever order, the promises of model_queue.h hold. */
+/* Whatever happens, in whatever order, the promises of model_queue.h hold. */
 static void
 promises_hold_whatever_happens(void **state)
 {

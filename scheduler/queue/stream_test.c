@@ -1,5 +1,5 @@
-/* scheduler/queue/stream_test.c - rows that stream: their place, their sequence, their credit,
- * their end. */
+/* scheduler/queue/stream_test.c - tests rows that stream: their place at the worker, their
+ * sequence, their credit, and their end. */
 #include <stdlib.h>
 
 #include "scheduler/test_support.h"
@@ -20,7 +20,8 @@ with_clocks(struct cn_model_config *config)
     config->max_num_sequence = 1;
 }
 
-/* A piece of the row's stream; NULL: a yield without one. `more` are flags besides LIVE. */
+/* Sends a piece of the row's stream, or a yield without a piece if it is NULL. `more` has flags
+ * besides LIVE. */
 static void
 stream(struct rig *rig, struct fake *fake, unsigned row, const char *body, uint32_t more)
 {
@@ -43,8 +44,8 @@ go(struct rig *rig, struct fake *fake, struct client *client, const char *id, co
     fake_read(fake);
 }
 
-/* What the client gets is what the handler gave, piece by piece; a yield without a piece is for the
- * scheduler alone. */
+/* The client gets what the handler sent, piece by piece. A yield without a piece concerns only the
+ * scheduler. */
 static void
 pieces_are_passed_on_in_order(void **state)
 {
@@ -66,8 +67,8 @@ pieces_are_passed_on_in_order(void **state)
     rig_destroy(rig);
 }
 
-/* A row that streams leaves its place among the 2 x batchSize rows: slow readers must not keep a
- * worker from the work of others. stream.max bounds it all the same. */
+/* A row that streams does not count among the 2 x batchSize rows, because slow readers must not
+ * keep a worker from other work. stream.max bounds streams. */
 static void
 streams_take_no_place_among_rows(void **state)
 {
@@ -85,14 +86,14 @@ streams_take_no_place_among_rows(void **state)
     stream(rig, fake, 0, "p", 0);
     assert_int_equal(fake->n_rows, 3);
     stream(rig, fake, 1, "p", 0);
-    assert_int_equal(fake->n_rows, 3); /* two stream: no more, as long as they do */
+    assert_int_equal(fake->n_rows, 3); /* two rows stream, so the worker gets no more */
     stream(rig, fake, 1, "q", CN_ANSWER_FINAL);
     assert_int_equal(fake->n_rows, 4);
     rig_destroy(rig);
 }
 
-/* Without continuousBatching the next step waits for the whole answer, since the state is in the
- * stream's hands until then. */
+/* Without continuousBatching the next step waits for the whole answer, because the stream has the
+ * state until then. */
 static void
 next_step_waits_for_a_stream(void **state)
 {
@@ -108,13 +109,13 @@ next_step_waits_for_a_stream(void **state)
     assert_int_equal(fake->n_cancels, 0);
     stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
     assert_int_equal(fake->n_rows, 2);
-    answer_next(rig, fake); /* rows[0], answered already: the worker says so twice and is lost */
+    answer_next(rig, fake); /* rows[0] was answered already, so a second answer loses the worker */
     assert_int_equal(fake->lost, 1);
     rig_destroy(rig);
 }
 
-/* A stream whose step is committed holds up nobody: the next step goes with the generation that the
- * first one opened, and may be answered before the stream ends. */
+/* A stream whose step is committed holds up no other step. The next step gets the generation that
+ * the first one opened, and may be answered before the stream ends. */
 static void
 committed_stream_is_overtaken(void **state)
 {
@@ -139,12 +140,13 @@ committed_stream_is_overtaken(void **state)
     assert_int_equal(first.finals, 0);
     stream(rig, fake, 0, "q", CN_ANSWER_FINAL | CN_ANSWER_OPENED);
     assert_string_equal(first.all, "pq");
-    assert_int_equal(rig_stats(rig).opened_sequences, 1); /* told once */
+    assert_int_equal(rig_stats(rig).opened_sequences, 1); /* it was reported once */
     assert_int_equal(rig_stats(rig).in_flight_jobs, 0);
     rig_destroy(rig);
 }
 
-/* END, START and DELETE must not wait for a handler that streams for an hour: it is told, once. */
+/* END, START and DELETE must not wait for a handler that streams for an hour. The handler is told
+ * once to stop. */
 static void
 stream_is_told_of_the_end(void **state)
 {
@@ -193,7 +195,7 @@ stream_is_told_of_deletion(void **state)
     settle(rig);
     fake_read(fake);
     assert_int_equal(fake->n_cancels, 1);
-    assert_int_equal(fake->n_closes, 0); /* after the step, as always */
+    assert_int_equal(fake->n_closes, 0); /* the CLOSE comes after the step, as always */
     stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
     assert_int_equal(fake->n_closes, 1);
     fake_closed(fake, 1);
@@ -201,8 +203,8 @@ stream_is_told_of_deletion(void **state)
     rig_destroy(rig);
 }
 
-/* A stream is not idle, but it has no more time than its sequence; a committed one keeps no slot
- * when its sequence is over. */
+/* A stream is not idle time, but it ends with the total time of its sequence. A committed stream
+ * keeps no place when its sequence is over. */
 static void
 clocks_of_a_sequence_that_streams(void **state)
 {
@@ -218,16 +220,16 @@ clocks_of_a_sequence_that_streams(void **state)
     fake_read(fake);
     assert_int_equal(fake->n_closes, 0);
     assert_int_equal(rig_stats(rig).live_sequences, 1);
-    pass(rig, 2100); /* the total clock */
+    pass(rig, 2100); /* the total time is over */
     fake_read(fake);
     assert_int_equal(fake->n_closes, 1);
     assert_int_equal(fake->closes[0].reason, CN_CLOSE_LIFETIME);
     fake_closed(fake, 1);
     settle(rig);
     assert_int_equal(rig_stats(rig).live_sequences, 0);
-    go(rig, fake, &next, "t", "1", 0); /* its slot is free */
+    go(rig, fake, &next, "t", "1", 0); /* the place of the sequence is free */
     assert_int_equal(next.finals, 0);
-    stream(rig, fake, 0, "r", CN_ANSWER_FINAL); /* the first one ends after its sequence */
+    stream(rig, fake, 0, "r", CN_ANSWER_FINAL); /* the first stream ends after its sequence */
     assert_int_equal(first.finals, 1);
     rig_destroy(rig);
 }
@@ -255,8 +257,8 @@ idle_clock_starts_after_the_stream(void **state)
     rig_destroy(rig);
 }
 
-/* What a client took goes back to the worker by the quarter window, and only for rows that
- * stream. */
+/* When a client has read a quarter of the window, the worker gets that credit back, but only for
+ * rows that stream. */
 static void
 credit_goes_back_in_steps(void **state)
 {
@@ -280,8 +282,9 @@ credit_goes_back_in_steps(void **state)
     rig_destroy(rig);
 }
 
-/* A death in mid-stream: what the client has can't be made again, so the stream breaks off and is
- * not sent to another worker; a row of which nothing has left runs again as any other. */
+/* A worker dies while a row streams. The pieces that the client has cannot be made again, so the
+ * stream breaks off and is not sent to another worker. A row without a sent piece runs again like
+ * any other. */
 static void
 death_in_mid_stream_is_told(void **state)
 {
@@ -311,7 +314,7 @@ death_in_mid_stream_is_told(void **state)
     rig_destroy(rig);
 }
 
-/* The same where the step was committed: its sequence went on before and goes on after. */
+/* The same happens if the step was committed, but its sequence continues. */
 static void
 death_of_an_overtaken_stream(void **state)
 {
@@ -321,7 +324,7 @@ death_of_an_overtaken_stream(void **state)
 
     (void)state;
     go(rig, fake, &first, "s", "1", 0);
-    stream(rig, fake, 0, NULL, CN_ANSWER_COMMITTED); /* nothing was said, but it stands */
+    stream(rig, fake, 0, NULL, CN_ANSWER_COMMITTED); /* no piece, but a commit */
     go(rig, fake, &second, "s", "2", 0);
     assert_int_equal(fake->n_rows, 2);
     fake_die(fake, false, "killed");
@@ -336,7 +339,8 @@ death_of_an_overtaken_stream(void **state)
     rig_destroy(rig);
 }
 
-/* A suspect runs alone, but streams of hours can't hold it up: they are never sent again. */
+/* A row that may have killed a worker runs alone. Streams that take hours cannot delay it, because
+ * they are never sent again. */
 static void
 suspects_do_not_wait_for_streams(void **state)
 {
@@ -369,8 +373,8 @@ tell_stats(struct rig *rig, struct fake *fake, uint64_t streams)
     settle(rig);
 }
 
-/* A worker whose streams all wait for slow clients says nothing for long and is well. One that does
- * not even say that is not. */
+/* A worker whose streams all wait for slow clients may be silent for long, as long as it sends
+ * statistics. If it does not even send those, it hangs. */
 static void
 paused_streams_are_no_hung_worker(void **state)
 {
@@ -389,13 +393,13 @@ paused_streams_are_no_hung_worker(void **state)
     assert_int_equal(fake->overdue, 0);
     for (i = 0; i < 12; i++) {
         pass(rig, 1000);
-        tell_stats(rig, fake, 0); /* of rows that should be answered, a count says nothing */
+        tell_stats(rig, fake, 0); /* statistics say nothing about rows that should be answered */
     }
     assert_int_equal(fake->overdue, 1);
     rig_destroy(rig);
 }
 
-/* Steps that wait behind a stream are refused with the others when the model goes. */
+/* Steps that wait behind a stream are refused like others when the model is removed. */
 static void
 waiting_behind_a_stream_is_refused_at_the_end(void **state)
 {
@@ -412,14 +416,15 @@ waiting_behind_a_stream_is_refused_at_the_end(void **state)
     assert_int_equal(second.error, CN_E_DRAINING);
     assert_int_equal(first.finals, 0);
     fake_read(fake);
-    assert_int_equal(fake->n_cancels, 1); /* it should come to its end */
+    assert_int_equal(fake->n_cancels, 1); /* the stream is told to end */
     assert_int_equal(fake->why_cancelled[0], CN_STOP_ENDED);
     stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
     assert_int_equal(first.error, 0);
     rig_destroy(rig);
 }
 
-/* What has streamed ran here, so its last piece cannot say that the sequence lives elsewhere. */
+/* A row that has streamed ran in this version, so its last piece cannot say that the sequence lives
+ * in another one. */
 static void
 stream_does_not_end_elsewhere(void **state)
 {

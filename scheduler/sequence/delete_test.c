@@ -1,5 +1,5 @@
-/* scheduler/sequence/delete_test.c - one sequence is deleted on demand, whatever it does at that
- * moment. */
+/* scheduler/sequence/delete_test.c - tests deleting a sequence on request, whatever happens to it
+ * at that moment. */
 #include "scheduler/queue/model_queue_priv.h"
 
 #include "scheduler/test_support.h"
@@ -42,7 +42,8 @@ config_lifetime(struct cn_model_config *config)
     config->sequence_timeout_ms = 5000;
 }
 
-/* It is done when the worker says so, not before; neighbours live on. */
+/* The deletion is reported when the worker has done it, and not before. Other sequences are not
+ * affected. */
 static void
 idle_sequence_is_deleted(void **state)
 {
@@ -70,7 +71,7 @@ idle_sequence_is_deleted(void **state)
     rig_destroy(rig);
 }
 
-/* The store may know it: a worker is asked, and no entry stays behind. */
+/* An unknown sequence may be in the store, so a worker is asked. No entry remains in the table. */
 static void
 unknown_id_is_deleted_in_the_store(void **state)
 {
@@ -80,7 +81,7 @@ unknown_id_is_deleted_in_the_store(void **state)
 
     (void)state;
     delete (rig, &wish, "s");
-    delete (rig, &again, "s"); /* while the first is under way: one CLOSE serves both */
+    delete (rig, &again, "s"); /* the first deletion is under way, so one CLOSE serves both */
     fake_read(fake);
     assert_int_equal(fake->n_closes, 1);
     assert_int_equal(fake->closes[0].generation, 0);
@@ -94,8 +95,8 @@ unknown_id_is_deleted_in_the_store(void **state)
     rig_destroy(rig);
 }
 
-/* A step in flight ends first, those behind it meet the deletion: they may not act on state that
- * somebody was told to be gone. */
+/* A running step ends first, and the steps behind it get the deletion's error. They must not change
+ * a state that somebody was told is gone. */
 static void
 running_step_ends_first_and_waiting_ones_meet_the_deletion(void **state)
 {
@@ -125,8 +126,8 @@ running_step_ends_first_and_waiting_ones_meet_the_deletion(void **state)
     rig_destroy(rig);
 }
 
-/* The running step was the last one anyhow, or outlives the total clock: the wish is answered
- * too. */
+/* If the running step ends the sequence anyway, or its total time is over, the request for deletion
+ * is answered, too. */
 static void
 sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
 {
@@ -157,7 +158,8 @@ sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
     rig_destroy(rig);
 }
 
-/* Another worker takes it over; with none left nobody may say that it is done. */
+/* If the worker dies, another one deletes the sequence. If there is none, nobody may say that it
+ * was deleted. */
 static void
 death_of_the_worker_is_not_a_deletion(void **state)
 {
@@ -186,7 +188,8 @@ death_of_the_worker_is_not_a_deletion(void **state)
     rig_destroy(rig);
 }
 
-/* A disk that is full: the state is still there, and whoever asked must know that. */
+/* If the disk is full, the state is still there, and whoever asked for the deletion must know that.
+ */
 static void
 failed_deletion_is_told(void **state)
 {
@@ -209,14 +212,15 @@ failed_deletion_is_told(void **state)
     assert_true(second.told == 1 && second.order.err.code == CN_E_STATE_STORE);
     assert_string_equal(second.order.err.message,
                         "sequence t is not deleted: disk full; try again");
-    client_send(rig, &client, "t", "x", 0); /* goes on with what the store holds */
+    client_send(rig, &client, "t", "x", 0); /* continues with what the store has */
     settle(rig);
     answer_next(rig, fake);
     assert_int_equal(client.finals, 1);
     rig_destroy(rig);
 }
 
-/* A step that a dead worker may have committed is told its answer before the state goes. */
+/* If a dead worker may have committed a step, the step gets its answer before the state is deleted.
+ */
 static void
 redelivered_step_goes_before_the_deletion(void **state)
 {
@@ -244,7 +248,7 @@ redelivered_step_goes_before_the_deletion(void **state)
     rig_destroy(rig);
 }
 
-/* What can't be done is said at once. */
+/* A request that cannot be done is refused at once. */
 static void
 impossible_deletions_are_refused(void **state)
 {

@@ -1,4 +1,5 @@
-/* scheduler/sequence/sequence_test.c - the clocks of sequences, and how they are closed. */
+/* scheduler/sequence/sequence_test.c - tests the clocks of sequences, and how sequences are closed.
+ */
 #include "scheduler/sequence/sequence.h"
 
 #include "scheduler/test_support.h"
@@ -38,8 +39,9 @@ step(struct rig *rig, struct fake *fake, struct client *client, const char *id)
     answer_next(rig, fake);
 }
 
-/* An idle live sequence costs less than 300 bytes: block, malloc's header, table slots at their
- * emptiest (3/8 full). The timer is in the block, so a far deadline costs nothing more. */
+/* An idle live sequence costs less than 300 bytes: its block, malloc's header, and its slots in the
+ * table when that is emptiest (3/8 full). The timer is in the block, so a far deadline costs
+ * nothing more. */
 static void
 idle_sequence_is_small(void **state)
 {
@@ -50,8 +52,8 @@ idle_sequence_is_small(void **state)
     assert_true(block + 16 * 8 / 3 < 220);
 }
 
-/* The idle clock runs from the last answer; each step puts it off; then a worker deletes the
- * state. */
+/* Idle time counts from the last answer, and each step starts it anew. When it is over, a worker
+ * deletes the state. */
 static void
 idle_sequence_is_closed(void **state)
 {
@@ -79,7 +81,7 @@ idle_sequence_is_closed(void **state)
     rig_destroy(rig);
 }
 
-/* A step in flight or waiting is not idleness, however long it takes. */
+/* A sequence with a step in flight or waiting is not idle, however long the step takes. */
 static void
 busy_sequence_is_not_idle(void **state)
 {
@@ -101,8 +103,8 @@ busy_sequence_is_not_idle(void **state)
     rig_destroy(rig);
 }
 
-/* With a stateTtl only the slot is given back: the state stays, so no worker is told to delete
- * it. */
+/* With stateTtlMSec only the sequence's place is given back. The state stays, so no worker is told
+ * to delete it. */
 static void
 idle_slot_is_given_back_but_state_stays(void **state)
 {
@@ -122,8 +124,8 @@ idle_slot_is_given_back_but_state_stays(void **state)
     rig_destroy(rig);
 }
 
-/* A step that comes while its sequence is being closed waits for the deletion, so it cannot
- * overtake it at another worker; then the store decides. */
+/* A step that comes while its sequence is being closed waits for the deletion, so that it cannot
+ * overtake it at another worker. Then the store decides whether the sequence exists. */
 static void
 step_never_overtakes_the_close(void **state)
 {
@@ -142,7 +144,7 @@ step_never_overtakes_the_close(void **state)
     fake_read(other);
     assert_int_equal(home->n_closes, 1);
     assert_int_equal(home->n_rows + other->n_rows, 1);
-    assert_int_equal(refused.error, CN_E_TOO_MANY_SEQUENCES); /* the late step has the slot */
+    assert_int_equal(refused.error, CN_E_TOO_MANY_SEQUENCES); /* the late step has the place */
     fake_closed(home, 1);
     settle(rig);
     fake_read(home);
@@ -154,7 +156,7 @@ step_never_overtakes_the_close(void **state)
     rig_destroy(rig);
 }
 
-/* The worker that was to close it dies: another one is told. */
+/* If the worker that was to close the sequence dies, another one gets the CLOSE. */
 static void
 close_survives_its_worker(void **state)
 {
@@ -173,7 +175,7 @@ close_survives_its_worker(void **state)
     fake_read(other);
     assert_int_equal(other->n_closes, 1);
     assert_int_equal(other->n_rows, 0);
-    fake_die(other, false, NULL); /* and now there is nobody: the store's own times say the same */
+    fake_die(other, false, NULL); /* now the store's own times close the sequence */
     settle(rig);
     assert_int_equal(late.finals, 0);
     other = fake_attach(rig);
@@ -183,7 +185,8 @@ close_survives_its_worker(void **state)
     rig_destroy(rig);
 }
 
-/* Nobody to tell when it expires: it is forgotten, and the store's own times say the same. */
+/* If there is no worker when a sequence expires, the server forgets the sequence, and the store's
+ * own times close it. */
 static void
 expiry_without_a_worker_forgets(void **state)
 {
@@ -200,7 +203,7 @@ expiry_without_a_worker_forgets(void **state)
     rig_destroy(rig);
 }
 
-/* The total clock counts from the opening that the store knows, not from what this server saw. */
+/* The total time counts from the opening that the store has, not from what this server has seen. */
 static void
 lifetime_counts_from_the_opening(void **state)
 {
@@ -218,7 +221,7 @@ lifetime_counts_from_the_opening(void **state)
     fake_send(fake, &answer);
     settle(rig);
     pass(rig, 500);
-    step(rig, fake, &client, "s"); /* says another time of opening for the same generation */
+    step(rig, fake, &client, "s"); /* the answer has another opening time for the same generation */
     pass(rig, 499);
     assert_int_equal(rig_stats(rig).live_sequences, 1);
     pass(rig, 1);
@@ -228,8 +231,8 @@ lifetime_counts_from_the_opening(void **state)
     rig_destroy(rig);
 }
 
-/* At the end of the total clock the running step is finished, the waiting ones are refused, and a
- * START among them opens the next generation after the deletion. */
+/* When the total time is over, the running step is finished and waiting ones are refused. A START
+ * among them opens the next generation after the deletion. */
 static void
 lifetime_ends_between_steps(void **state)
 {
@@ -243,7 +246,7 @@ lifetime_ends_between_steps(void **state)
     client_send(rig, &runs, "s", "x", 0);
     client_send(rig, &waits, "s", "x", 0);
     client_prepare(&retry, rig->loop, "s", "x", 0);
-    retry.job.row.idempotency_key = CN_STR("k"); /* the store knows whether it was done in time */
+    retry.job.row.idempotency_key = CN_STR("k"); /* the store knows if it was in time */
     cn_model_queue_submit(rig->queue, &retry.job);
     client_send(rig, &starts, "s", "x", CN_ROW_START);
     client_send(rig, &after, "s", "x", 0);
@@ -268,7 +271,8 @@ lifetime_ends_between_steps(void **state)
     rig_destroy(rig);
 }
 
-/* A START that is in flight when the old generation's time is over saves the new one. */
+/* If a START is in flight when the total time of the old generation is over, the new generation is
+ * not closed. */
 static void
 start_in_flight_outlives_the_old_generation(void **state)
 {
@@ -297,7 +301,8 @@ start_in_flight_outlives_the_old_generation(void **state)
     rig_destroy(rig);
 }
 
-/* A step that was with a dying worker may have been done in time, so it is sent again even late. */
+/* A step that was in a dying worker may have been done in time, so it is sent again even if the
+ * time is over by now. */
 static void
 redelivered_step_is_not_refused_for_age(void **state)
 {
@@ -321,7 +326,7 @@ redelivered_step_is_not_refused_for_age(void **state)
     rig_destroy(rig);
 }
 
-/* Unregistering closes what lives: idle ones now, busy ones after their step. */
+/* Unregistering closes live sequences: idle ones at once, busy ones after their step. */
 static void
 close_sequences_tells_the_workers(void **state)
 {
@@ -354,7 +359,8 @@ close_sequences_tells_the_workers(void **state)
     rig_destroy(rig);
 }
 
-/* Thousands that expire together are closed in frames of a bounded number at a time. */
+/* Thousands of sequences that expire together are closed in frames, with a bounded number of
+ * sequences at a time. */
 static void
 mass_expiry_is_paced(void **state)
 {

@@ -1,5 +1,5 @@
-/* scheduler/sequence/stored_sequences_test.c - sequences are looked at and written while their
- * steps come and go. */
+/* scheduler/sequence/stored_sequences_test.c - tests reading and writing stored sequences while
+ * steps run. */
 #include "scheduler/queue/model_queue_priv.h"
 
 #include "scheduler/test_support.h"
@@ -37,7 +37,7 @@ ask(struct rig *rig, struct wish *wish, enum cn_query_op op, const char *id)
             fake_read(&rig->fakes[i]);
 }
 
-/* The worker answers the next query it was asked. */
+/* The worker answers the next query that it has. */
 static void
 give(struct rig *rig, struct fake *fake, int code, uint64_t generation, const char *next)
 {
@@ -92,7 +92,8 @@ config_idle(struct cn_model_config *config)
     config->sequence_timeout_ms = 9000;
 }
 
-/* A look goes where the sequence's steps go, behind those that were sent, and holds up none. */
+/* A query goes to the worker that gets the sequence's steps, behind the rows that were sent, and
+ * delays no step. */
 static void
 a_read_follows_the_steps_to_the_home_worker(void **state)
 {
@@ -110,7 +111,7 @@ a_read_follows_the_steps_to_the_home_worker(void **state)
     ask(rig, &wish, CN_QUERY_READ, "s");
     assert_int_equal(first->n_queries, 1);
     assert_int_equal(second->n_queries, 0);
-    assert_int_equal(first->queries[0].after_rows, 2); /* in the order of sending */
+    assert_int_equal(first->queries[0].after_rows, 2); /* sent in this order */
     assert_true(cn_model_queue_look(rig->queue, CN_STR("s"), &live));
     assert_true(live.in_flight && live.worker == 1 && live.waiting == 0);
     answer_next(rig, first);
@@ -120,7 +121,7 @@ a_read_follows_the_steps_to_the_home_worker(void **state)
     rig_destroy(rig);
 }
 
-/* An id that the queue does not know may be in the store; looking opens nothing. */
+/* An id that the queue does not know may be in the store. Looking it up opens nothing. */
 static void
 a_read_of_an_unknown_id_opens_nothing(void **state)
 {
@@ -139,7 +140,7 @@ a_read_of_an_unknown_id_opens_nothing(void **state)
     rig_destroy(rig);
 }
 
-/* No step may run on a state that is about to be written over, nor overtake the writing. */
+/* No step may run on a state that is about to be replaced, or overtake the write. */
 static void
 a_write_waits_for_the_running_step_and_holds_those_behind_it(void **state)
 {
@@ -165,7 +166,7 @@ a_write_waits_for_the_running_step_and_holds_those_behind_it(void **state)
     give(rig, fake, 0, 50, "");
     assert_true(wish.told == 1 && wish.has_result);
     assert_int_equal(fake->n_rows, 2);
-    assert_int_equal(fake->rows[1].generation, 50); /* the steps go on with what was written */
+    assert_int_equal(fake->rows[1].generation, 50); /* steps continue with the written state */
     assert_true(fake->rows[1].flags & CN_ROW_RELOAD);
     answer_next(rig, fake);
     answer_next(rig, fake);
@@ -173,7 +174,8 @@ a_write_waits_for_the_running_step_and_holds_those_behind_it(void **state)
     rig_destroy(rig);
 }
 
-/* What was written lives from then on: it has a slot, a home and both clocks. */
+/* A sequence that was written is live from then on: it has a place, a home worker and both clocks.
+ */
 static void
 a_written_sequence_is_live_and_its_clocks_run(void **state)
 {
@@ -197,7 +199,7 @@ a_written_sequence_is_live_and_its_clocks_run(void **state)
     rig_destroy(rig);
 }
 
-/* A write that the worker refuses changes nothing, and leaves nothing behind. */
+/* If the worker refuses a write, nothing has changed, and nothing remains. */
 static void
 a_refused_write_changes_nothing(void **state)
 {
@@ -234,7 +236,8 @@ note_deleted(struct cn_sequence_delete *order)
     deleted++;
 }
 
-/* Two writes, and a deletion, of one sequence go one after the other; each is told its own end. */
+/* Two writes and a deletion of one sequence are done one after the other, and each caller gets its
+ * own result. */
 static void
 writes_and_deletions_of_one_sequence_take_turns(void **state)
 {
@@ -252,7 +255,7 @@ writes_and_deletions_of_one_sequence_take_turns(void **state)
     assert_int_equal(fake->n_closes, 0);
     give(rig, fake, 0, 50, "");
     assert_true(first.told == 1 && second.told == 0);
-    assert_int_equal(fake->n_closes, 1); /* the deletion goes first: what is written later stays */
+    assert_int_equal(fake->n_closes, 1); /* deletion first: later writes stay */
     fake_closed(fake, 1);
     settle(rig);
     fake_read(fake);
@@ -264,7 +267,8 @@ writes_and_deletions_of_one_sequence_take_turns(void **state)
     rig_destroy(rig);
 }
 
-/* The caller learns that the result is not known; the steps go on with another worker. */
+/* If the worker dies, the caller learns that the result is not known. Steps continue with another
+ * worker. */
 static void
 death_of_the_worker_is_told_and_nothing_hangs(void **state)
 {
@@ -297,7 +301,7 @@ death_of_the_worker_is_told_and_nothing_hangs(void **state)
     rig_destroy(rig);
 }
 
-/* A worker that does not answer a look is as stuck as one that does not answer a step. */
+/* A worker that does not answer a query hangs, like one that does not answer a step. */
 static void
 a_worker_that_does_not_answer_is_overdue(void **state)
 {
@@ -314,7 +318,7 @@ a_worker_that_does_not_answer_is_overdue(void **state)
     rig_destroy(rig);
 }
 
-/* With durability none each worker has its own sequences: a list goes through all of them. */
+/* With durability none each worker has its own sequences, so a list asks all workers. */
 static void
 a_list_of_memory_stores_goes_from_worker_to_worker(void **state)
 {
@@ -326,7 +330,7 @@ a_list_of_memory_stores_goes_from_worker_to_worker(void **state)
     ask(rig, &wish, CN_QUERY_LIST, "");
     assert_int_equal(first->n_queries, 1);
     give(rig, first, 0, 1, "more");
-    assert_int_equal(wish.order.worker, 1); /* this one has more */
+    assert_int_equal(wish.order.worker, 1); /* this worker has more */
     ask(rig, &wish, CN_QUERY_LIST, "");
     give(rig, first, 0, 1, "");
     assert_int_equal(wish.order.worker, 2);
@@ -336,11 +340,11 @@ a_list_of_memory_stores_goes_from_worker_to_worker(void **state)
     fake_read(second);
     assert_int_equal(second->n_queries, 1);
     give(rig, second, 0, 1, "");
-    assert_int_equal(wish.order.worker, 0); /* that was all */
+    assert_int_equal(wish.order.worker, 0); /* there are no more */
     rig_destroy(rig);
 }
 
-/* What can't be done is said at once. */
+/* A request that cannot be done is refused at once. */
 static void
 impossible_queries_are_refused(void **state)
 {
@@ -377,7 +381,7 @@ impossible_queries_are_refused(void **state)
     assert_int_equal(many[CN_QUERIES_MAX - 1].told, 1);
 }
 
-/* A RESULT that nobody asked for ends the connection. */
+/* A RESULT without a query ends the connection. */
 static void
 a_result_out_of_turn_ends_the_link(void **state)
 {

@@ -1,4 +1,5 @@
-/* scheduler/swap/swap_leftovers_test.c - which import is a sequence, and which is a leftover. */
+/* scheduler/swap/swap_leftovers_test.c - tests which of two imports of a moved sequence counts, and
+ * which is left over from a move that did not finish. */
 #include "scheduler/swap/swap_leftovers.h"
 
 #include <setjmp.h>

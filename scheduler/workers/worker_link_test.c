@@ -1,5 +1,5 @@
-/* scheduler/workers/worker_link_test.c - frames in pieces, back-pressure, and workers that break
- * the rules. */
+/* scheduler/workers/worker_link_test.c - tests frames that arrive in pieces, full sockets, and
+ * workers that break the rules. */
 #include "scheduler/workers/worker_link.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ fake_put(struct fake *fake, const void *bytes, size_t len)
     assert_int_equal(write(fake->fd, bytes, len), (ssize_t)len);
 }
 
-/* LOAD goes out, LOADED and STATS come to the owner, byte by byte if need be. */
+/* LOAD is sent, and LOADED and STATS reach the owner, even byte by byte. */
 static void
 frames_may_come_in_pieces(void **state)
 {
@@ -63,7 +63,7 @@ frames_may_come_in_pieces(void **state)
     rig_destroy(rig);
 }
 
-/* A worker that reads slowly gets all of it in the end; the loop never waits for it. */
+/* A worker that reads slowly gets all bytes in the end, and the loop never waits for it. */
 static void
 slow_reader_gets_all(void **state)
 {
@@ -82,8 +82,8 @@ slow_reader_gets_all(void **state)
     client.part.data = (struct cn_str){body, len};
     cn_model_queue_submit(rig->queue, &client.job);
     settle(rig);
-    assert_true(cn_borrowed_output_pending(&fake->link->borrowed)); /* more than the socket takes */
-    assert_true(fake->link->out.cap < 4096);                        /* and no copy of it */
+    assert_true(cn_borrowed_output_pending(&fake->link->borrowed)); /* more than fits */
+    assert_true(fake->link->out.cap < 4096);                        /* and they were not copied */
     assert_int_equal(client.job.unsent, 1);
     while (cn_frame_next(bytes, got, len + 4096, &frame, NULL) == 0) {
         ssize_t n = recv(fake->fd, bytes + got, 50000, 0);
@@ -105,7 +105,7 @@ slow_reader_gets_all(void **state)
     rig_destroy(rig);
 }
 
-/* An answer near the frame limit arrives whole, through the smallest of sockets. */
+/* An answer near the frame limit arrives whole, even through the smallest socket. */
 static void
 large_answer_arrives(void **state)
 {
@@ -137,13 +137,13 @@ large_answer_arrives(void **state)
     assert_int_equal(client.finals, 1);
     assert_int_equal(strlen(client.text), sizeof(client.text) - 1);
     assert_int_equal(strspn(client.text, "a"), sizeof(client.text) - 1);
-    assert_true(client.was_read_there); /* not copied */
+    assert_true(client.was_read_there); /* it was not copied */
     cn_buf_fini(&buf);
     cn_free(body);
     rig_destroy(rig);
 }
 
-/* When several large answers come at once, each one has all of its bytes, and what follows them is
+/* If several large answers come at once, each has all of its bytes, and the frames behind them are
  * read. */
 static void
 large_answers_in_a_row_are_told_apart(void **state)
@@ -188,8 +188,8 @@ large_answers_in_a_row_are_told_apart(void **state)
     rig_destroy(rig);
 }
 
-/* A job's memory is not looked at again once its worker is gone: the job goes whole to the next
- * one. */
+/* When a worker is gone, the memory of its jobs is not read any more. A job is sent whole to the
+ * next worker. */
 static void
 what_was_lent_goes_back_with_its_job(void **state)
 {
@@ -208,11 +208,11 @@ what_was_lent_goes_back_with_its_job(void **state)
     assert_int_equal(client.job.unsent, 1);
     cn_model_queue_detach(rig->queue, first->link, false, "it is to go");
     assert_int_equal(client.job.unsent, 0);
-    client.part.data = CN_STR("small"); /* what the next one gets */
+    client.part.data = CN_STR("small"); /* what the next worker gets */
     memset(body, 'c', len);
     cn_free(body);
     second = fake_attach(rig);
-    fake_read(first); /* there is room again, but nothing more to write */
+    fake_read(first); /* there is room again, but nothing left to write */
     settle(rig);
     assert_true(first->lost == 1 || !first->link->out.len);
     answer_all(rig, second);
@@ -255,7 +255,7 @@ an_answer_before_all_was_sent_loses_the_link(void **state)
     rig_destroy(rig);
 }
 
-/* All headers and bytes of an answer are the box's own. */
+/* An answer box has its own copy of all headers and bytes. */
 static void
 box_has_its_own_bytes(void **state)
 {
@@ -359,7 +359,7 @@ stops_reading(struct fake *fake)
     assert_int_equal(shutdown(fake->fd, SHUT_RDWR), 0);
 }
 
-/* Whatever a worker does wrong costs it its connection, once, with a reason; its jobs are kept. */
+/* A worker that breaks a rule loses its connection, once and with a reason. Its jobs are kept. */
 static void
 broken_rules_lose_the_link(void **state)
 {
@@ -406,7 +406,8 @@ broken_rules_lose_the_link(void **state)
     }
 }
 
-/* What a worker had answered before it died counts, though the server finds out by writing. */
+/* Answers that a worker sent before it died count, even if the server notices the death by a write.
+ */
 static void
 answers_of_the_dead_are_read(void **state)
 {
@@ -451,7 +452,7 @@ reader_gone_is_found_by_writing(void **state)
     rig_destroy(rig);
 }
 
-/* Nothing was sent, so nothing can be answered. */
+/* Nothing was sent, so an answer is an error. */
 static void
 answer_before_attach_loses_the_link(void **state)
 {
@@ -466,7 +467,8 @@ answer_before_attach_loses_the_link(void **state)
     rig_destroy(rig);
 }
 
-/* After a detach its owner ends it: what it still says is neither used nor blamed. */
+/* After a detach the owner destroys the link. Bytes that still come are neither used nor reported
+ * as an error. */
 static void
 answers_after_detach_are_dropped(void **state)
 {
@@ -513,7 +515,7 @@ destroys_on_lost(void *owner, const char *why)
     fake->link = NULL;
 }
 
-/* The owner may destroy the link from its callbacks, whatever still waits in the buffer. */
+/* The owner may destroy the link from its callbacks, whatever the buffer still holds. */
 static void
 link_may_be_destroyed_in_callbacks(void **state)
 {

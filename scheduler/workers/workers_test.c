@@ -1,4 +1,5 @@
-/* scheduler/workers/workers_test.c - workers that die, are late, retire; jobs that survive it. */
+/* scheduler/workers/workers_test.c - tests workers that die, are late or retire, and jobs that
+ * survive this. */
 #include "scheduler/test_support.h"
 
 static void
@@ -22,7 +23,8 @@ config_timeout(struct cn_model_config *config)
     config->response_timeout_s = 2;
 }
 
-/* A step that was in flight is sent again under its id, before the ones behind it, and reloads. */
+/* A step that was in flight is sent again under its job id, before later ones, and its state is
+ * reloaded. */
 static void
 death_sends_steps_again_in_order(void **state)
 {
@@ -54,7 +56,7 @@ death_sends_steps_again_in_order(void **state)
     rig_destroy(rig);
 }
 
-/* What a worker is at, and since when nothing came of it, can be asked. */
+/* The server can say which step a worker has, and since when the worker has not answered. */
 static void
 a_busy_worker_shows_with_what(void **state)
 {
@@ -88,7 +90,7 @@ a_busy_worker_shows_with_what(void **state)
     rig_destroy(rig);
 }
 
-/* Nobody knows which of the rows killed the worker: each goes alone, before anything else. */
+/* Nobody knows which row killed the worker, so each goes alone, before anything else. */
 static void
 suspects_go_alone(void **state)
 {
@@ -113,13 +115,14 @@ suspects_go_alone(void **state)
         assert_true(second->rows[i].flags & CN_ROW_REDELIVERED);
         answer_next(rig, second);
     }
-    assert_int_equal(second->n_rows, 12); /* and then the rest together */
+    assert_int_equal(second->n_rows, 12); /* then the others together */
     assert_int_equal(cn_worker_link_in_flight(second->link), 4);
     answer_all(rig, second);
     rig_destroy(rig);
 }
 
-/* A busy worker takes a suspect only when it is empty, and nothing with it. */
+/* A row that may have killed a worker goes to a busy worker only when that is empty, and nothing
+ * goes with it. */
 static void
 busy_worker_empties_for_a_suspect(void **state)
 {
@@ -151,7 +154,8 @@ busy_worker_empties_for_a_suspect(void **state)
     rig_destroy(rig);
 }
 
-/* The row that kills each worker it is alone with is answered at last, and its neighbours live. */
+/* A row that kills each worker in which it is alone gets an error in the end, and its neighbours
+ * are done. */
 static void
 poison_is_answered_after_three_deaths(void **state)
 {
@@ -191,7 +195,7 @@ poison_is_answered_after_three_deaths(void **state)
     rig_destroy(rig);
 }
 
-/* Being late kills the worker once; a row that was alone with it is not tried again. */
+/* A late worker is killed once. A row that was alone in it is not tried again. */
 static void
 overdue_row_is_answered(void **state)
 {
@@ -212,7 +216,7 @@ overdue_row_is_answered(void **state)
     pass(rig, 5000);
     assert_int_equal(fake->overdue, 1);
     fake_read(fake);
-    assert_int_equal(fake->n_rows, 1); /* nothing more for a worker that is about to be ended */
+    assert_int_equal(fake->n_rows, 1); /* a worker that will be killed gets nothing more */
     fake_die(fake, true, NULL);
     settle(rig);
     assert_int_equal(slow.error, CN_E_HANDLER_DEADLINE);
@@ -223,7 +227,7 @@ overdue_row_is_answered(void **state)
     rig_destroy(rig);
 }
 
-/* Each answer shows that the worker gets on: a queue of slow calls is not late. */
+/* Each answer shows that the worker makes progress, so a queue of slow calls is not late. */
 static void
 progress_puts_the_deadline_off(void **state)
 {
@@ -242,7 +246,7 @@ progress_puts_the_deadline_off(void **state)
     }
     pass(rig, 60000);
     assert_int_equal(fake->overdue, 0);
-    client_send(rig, &clients[0], "", "1", 0); /* counts from its own sending */
+    client_send(rig, &clients[0], "", "1", 0); /* its time counts from when it was sent */
     settle(rig);
     pass(rig, 1999);
     assert_int_equal(fake->overdue, 0);
@@ -251,7 +255,7 @@ progress_puts_the_deadline_off(void **state)
     rig_destroy(rig);
 }
 
-/* Several rows in flight with a late worker: each gets another chance, alone. */
+/* If a late worker had several rows, each gets another chance, alone. */
 static void
 overdue_batch_is_tried_one_by_one(void **state)
 {
@@ -275,7 +279,8 @@ overdue_batch_is_tried_one_by_one(void **state)
     rig_destroy(rig);
 }
 
-/* A retiring worker ends what it has; its sequences go on elsewhere and reload there. */
+/* A retiring worker finishes what it has. Its sequences continue in other workers, which reload
+ * them. */
 static void
 retire_moves_sequences(void **state)
 {
@@ -324,7 +329,7 @@ detaches_in_callback(void *ctx)
     rig->fakes[0].link = NULL;
 }
 
-/* The owner may detach and destroy a link as soon as it hears that it is retired. */
+/* The owner may detach and destroy a link as soon as it is informed that the worker is retired. */
 static void
 retired_link_may_go_at_once(void **state)
 {
@@ -340,7 +345,7 @@ retired_link_may_go_at_once(void **state)
     rig_destroy(rig);
 }
 
-/* What waited for a dead home goes to any other worker, without being a suspect. */
+/* Jobs that waited for a dead home worker go to any other worker, together with others. */
 static void
 waiting_steps_find_a_new_home(void **state)
 {
@@ -361,7 +366,7 @@ waiting_steps_find_a_new_home(void **state)
         snprintf(id, sizeof(id), "s%u", i);
         client_send(rig, &again[i], id, "2", 0);
     }
-    settle(rig); /* two in flight, two at home in its list */
+    settle(rig); /* two in flight, two wait for their home worker */
     second = fake_attach(rig);
     fake_die(first, false, NULL);
     settle(rig);
@@ -376,8 +381,8 @@ waiting_steps_find_a_new_home(void **state)
     rig_destroy(rig);
 }
 
-/* Pieces that the client has are not sent again, whether the answer comes in the same pieces or
- * in one. */
+/* Pieces that the client has are not sent again, whether the answer comes in the same pieces or as
+ * a whole. */
 static void
 replayed_answer_is_not_sent_twice(void **state)
 {
@@ -428,7 +433,7 @@ replayed_answer_is_not_sent_twice(void **state)
     }
 }
 
-/* With nobody to send it to, a step of a dead worker is answered too. */
+/* If there is no other worker, a step of a dead worker is answered, too. */
 static void
 last_worker_dies_for_good(void **state)
 {
@@ -442,7 +447,7 @@ last_worker_dies_for_good(void **state)
     settle(rig);
     cn_model_queue_set_expected(rig->queue, 0, "it failed to start 5 times");
     settle(rig);
-    assert_int_equal(a.finals + b.finals, 0); /* there is still one */
+    assert_int_equal(a.finals + b.finals, 0); /* one worker is left */
     fake_die(fake, false, "killed by signal 9");
     settle(rig);
     assert_int_equal(a.error, CN_E_NO_WORKER);

@@ -504,8 +504,7 @@ full_disk_fails_the_commit_only(void **state)
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(cn_store_put(store, key_of(key, i), CN_STR("tombstone"), &err), 0);
     assert_int_equal(cn_store_commit(store, &err), 0);
-    for (unsigned i = 0; i < 2;
-         i++) { /* the room of a commit may be used from the next commit on */
+    for (unsigned i = 0; i < 2; i++) { /* the next commit can use freed room */
         assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
         assert_int_equal(cn_store_put(store, CN_STR("s"), CN_STR("small"), NULL), 0);
         assert_int_equal(cn_store_commit(store, &err), 0);

@@ -220,8 +220,7 @@ taken_comes_back_or_is_forgotten(void **state)
     assert_int_equal(cn_lru_count(lru), 0);
     assert_int_equal(cn_lru_bytes(lru), 0);
     assert_null(cn_lru_take(lru, CN_STR("a")));
-    cn_lru_prefetch(lru, keys, 2, sizeof(struct object),
-                    found); /* also for an entry that is taken out */
+    cn_lru_prefetch(lru, keys, 2, sizeof(struct object), found); /* one is taken out */
     cn_lru_put(lru, a);
     assert_ptr_equal(cn_lru_take(lru, CN_STR("a")), a);
     cn_lru_forget(lru, a);

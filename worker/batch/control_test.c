@@ -1,4 +1,4 @@
-/* worker/batch/control_test.c - control tensors of rows, and the row that stands for no row. */
+/* worker/batch/control_test.c - tests the control tensors of rows, and the row of padding. */
 #include "worker/batch/control.h"
 
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 static struct cn_model_io *io;
 static struct cn_arena arena;
 
-/* `corrid`: the type of that control. */
+/* `corrid` is the type of the CORRID control. */
 static void
 open_with(const char *corrid, unsigned max_batch_size)
 {
@@ -47,7 +47,7 @@ done(void)
     cn_arena_fini(&arena);
 }
 
-/* The part of that name is this tensor. */
+/* Expects that the part of this name is this tensor. */
 static void
 has(const struct cn_row *row, const char *name, const char *type, const void *bytes, size_t len)
 {
@@ -62,7 +62,8 @@ has(const struct cn_row *row, const char *name, const char *type, const void *by
     fail_msg("no part %s", name);
 }
 
-/* Behind the inputs, in the declared types, with the batch dimension where there is one. */
+/* Controls come after the inputs, in their declared types, and with the batch dimension if there is
+ * one. */
 static void
 controls_follow_the_inputs(void **state)
 {
@@ -92,7 +93,7 @@ controls_follow_the_inputs(void **state)
     done();
 }
 
-/* An id of the wrong kind is the client's mistake, and a text has its length before it. */
+/* An id of the wrong kind is the client's mistake. A text id is preceded by its length. */
 static void
 ids_have_their_kind(void **state)
 {
@@ -114,7 +115,7 @@ ids_have_their_kind(void **state)
     done();
 }
 
-/* Zeros and empty strings of the shape of a real row; controls say no. */
+/* Padding has zeros and empty strings in the shape of a real row, and its controls are false. */
 static void
 padding_looks_like_a_row(void **state)
 {

@@ -1,15 +1,16 @@
-/* worker/batch/idempotency_test.c - a client that sends its last step again, under its key, gets
- * the answer of that step and changes nothing.
+/* worker/batch/idempotency_test.c - tests that a client which sends its last step again under its
+ * key gets the answer of that step and changes nothing.
  *
  * The worker runs in a thread, so that the test moves its clock. Each retry is another job, as
- * after a restart of the server. */
+ * after a restart of the server.
+ */
 #include "worker/test_client.h"
 
 #include "core/time/clock.h"
 
 #define REPLAYED CN_ANSWER_REPLAYED
 
-/* One step under a key. */
+/* Sends one step with a key. */
 static struct got
 keyed(struct client *c, const char *key, uint64_t job, const char *id, const char *body,
       uint32_t flags)
@@ -30,7 +31,8 @@ keyed(struct client *c, const char *key, uint64_t job, const char *id, const cha
         assert_int_equal(expect_got.flags, wanted_flags);                                          \
     } while (0)
 
-/* From memory, after the worker's restart, and with the cached state declared stale. */
+/* The answer comes from memory, after a restart of the worker, and when the cached state is
+ * declared stale. */
 static void
 retry_gets_the_answer_of_its_step(void **state)
 {
@@ -59,7 +61,7 @@ retry_gets_the_answer_of_its_step(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A retry leaves the cached state where it was: it must not slow down the next step. */
+/* A retry leaves the cached state in its place, so that it does not slow down the next step. */
 static void
 retry_keeps_the_cached_state(void **state)
 {
@@ -74,7 +76,8 @@ retry_keeps_the_cached_state(void **state)
     client_stop(c);
 }
 
-/* Two requests under one key are a mistake that must not look like an answer. */
+/* Two different requests under one key are a mistake, and the second must not get the first one's
+ * answer. */
 static void
 key_of_another_request_is_refused(void **state)
 {
@@ -95,12 +98,13 @@ key_of_another_request_is_refused(void **state)
                                          "of sequence a;"));
     }
     expect_got(keyed(c, "k", 9, "a", "5", 0), 0, "5", CN_ANSWER_OPENED | REPLAYED);
-    expect_got(keyed(c, "k", 10, "b", "7", 0), 0, "7", CN_ANSWER_OPENED); /* of another sequence */
+    expect_got(keyed(c, "k", 10, "b", "7", 0), 0, "7", CN_ANSWER_OPENED); /* another sequence */
     client_stop(c);
 }
 
-/* A late copy of a step is not done again, though others came since: without keys, with others,
- * after a restart and in the next generation. Its answer is gone, and that is said. */
+/* A late copy of a step is not done again, even if others came since: without keys, with other
+ * keys, after a restart, and in the next generation. Its answer is no longer stored, and the error
+ * says so. */
 static void
 keys_of_earlier_steps_are_known(void **state)
 {
@@ -129,7 +133,7 @@ keys_of_earlier_steps_are_known(void **state)
     client_stop(c);
 }
 
-/* The window has an end: load.key_window, which the test's client sets to 4. */
+/* The window has a size: load.key_window, which the test's client sets to 4. */
 static void
 the_oldest_key_goes_first(void **state)
 {
@@ -145,8 +149,8 @@ the_oldest_key_goes_first(void **state)
     client_stop(c);
 }
 
-/* A step of a full store that has no room for one more key lets the oldest one go, instead of being
- * refused. Some sequences lie in pages with room left, and keep it. */
+/* If a full store has no room for one more key, the oldest key is dropped, and the step is not
+ * refused. Sequences whose page has room keep all keys. */
 static void
 full_store_drops_the_oldest_key(void **state)
 {
@@ -170,10 +174,10 @@ full_store_drops_the_oldest_key(void **state)
         struct got got;
 
         snprintf(id, sizeof(id), "a%u", i);
-        assert_int_equal(keyed(c, "k2", job++, id, "0", 0).code, 0); /* its answer is no longer */
+        assert_int_equal(keyed(c, "k2", job++, id, "0", 0).code, 0); /* not the last step */
         assert_true(keyed(c, "k2", job++, id, "0", 0).flags & REPLAYED);
         got = keyed(c, "k1", job++, id, "0", 0);
-        if (got.code != CN_E_KEY_SUPERSEDED) { /* no longer known: it is a step of its own */
+        if (got.code != CN_E_KEY_SUPERSEDED) { /* the key was forgotten: a new step */
             assert_int_equal(got.code, 0);
             assert_false(got.flags & REPLAYED);
             dropped++;
@@ -183,7 +187,7 @@ full_store_drops_the_oldest_key(void **state)
     client_stop(c);
 }
 
-/* One step with a number. */
+/* Sends one step with a number. */
 static struct got
 numbered(struct client *c, uint64_t number, uint64_t job, const char *body, uint32_t flags)
 {
@@ -202,7 +206,8 @@ expect_refused(struct got got, int code, uint64_t expected)
     assert_int_equal(got.step, expected);
 }
 
-/* A step is done when its number follows, answered again when it was the last, and refused else. */
+/* A step is done if its number is the next one. The last one is answered again, and any other is
+ * refused. */
 static void
 numbers_follow_each_other(void **state)
 {
@@ -226,7 +231,7 @@ numbers_follow_each_other(void **state)
     client_stop(c);
 }
 
-/* The first step of a generation has number 1; what has ended is begun anew by a start only. */
+/* The first step of a generation has number 1. An ended sequence is begun anew only by a START. */
 static void
 numbers_begin_and_end(void **state)
 {
@@ -245,7 +250,7 @@ numbers_begin_and_end(void **state)
     client_stop(c);
 }
 
-/* What was not committed is run again: that is what the client asks for. */
+/* A step that was not committed is run again, as the client wants. */
 static void
 failed_step_runs_again(void **state)
 {
@@ -260,7 +265,7 @@ failed_step_runs_again(void **state)
     client_stop(c);
 }
 
-/* The generation that a START opened is not thrown away by its retry. */
+/* A retry of a START does not throw away the generation that the START opened. */
 static void
 retried_start_opens_once(void **state)
 {
@@ -280,7 +285,7 @@ retried_start_opens_once(void **state)
     client_stop(c);
 }
 
-/* The tombstone that an END leaves has its answer; without the key the id is free again. */
+/* The tombstone of an END has the END's answer. Without the key the id is free again. */
 static void
 retried_end_ends_once(void **state)
 {
@@ -300,8 +305,8 @@ retried_end_ends_once(void **state)
     client_stop(c);
 }
 
-/* A client that was away longer than the idle limit still learns what became of its step; a deleted
- * sequence keeps no answer. */
+/* A client that was away for longer than the idle limit still gets the answer of its step. A
+ * deleted sequence keeps no answer. */
 static void
 closed_sequence_keeps_the_answer_for_a_retry(void **state)
 {
@@ -323,7 +328,7 @@ closed_sequence_keeps_the_answer_for_a_retry(void **state)
         assert_non_null(strstr(got.body, i ? "step 1 of sequence b is committed" : "5"));
         assert_true(keyed(c, "l", 10 * i + 3, id, "5", 0).code != 0);
     }
-    /* Nor does the store's own clock take it away. */
+    /* The store's own clock does not remove it either. */
     expect_got(keyed(c, "k", 31, "c", "5", 0), 0, "5", CN_ANSWER_OPENED);
     cn_clock_advance(5000);
     expect_got(keyed(c, "k", 32, "c", "5", 0), 0, "5", CN_ANSWER_OPENED | REPLAYED);
@@ -331,7 +336,7 @@ closed_sequence_keeps_the_answer_for_a_retry(void **state)
     client_stop(c);
 }
 
-/* An answer that wasn't kept: the client learns that the step stands. */
+/* If the answer was not kept, the client learns that the step is committed. */
 static void
 large_answer_is_known_to_be_committed(void **state)
 {
@@ -346,7 +351,7 @@ large_answer_is_known_to_be_committed(void **state)
     client_stop(c);
 }
 
-/* Without a store on disk the same holds while the worker lives. */
+/* Without a store on disk all of this holds as long as the worker lives. */
 static void
 memory_store_knows_keys(void **state)
 {
@@ -361,7 +366,7 @@ memory_store_knows_keys(void **state)
     client_stop(c);
 }
 
-/* Rows without a sequence have nothing to be remembered with. */
+/* Nothing can be remembered for rows without a sequence. */
 static void
 stateless_rows_ignore_the_key(void **state)
 {

@@ -1,10 +1,10 @@
-/* worker/batch/row_phase_test.c - rows walk their table of phases in random order.
+/* worker/batch/row_phase_test.c - rows walk through their table of phases in random order.
  *
- * A real worker is driven turn by turn in this thread, with a frozen clock, so a seed decides
+ * The test drives a real worker turn by turn in this thread, with a frozen clock, so a seed decides
  * everything: which rows, streams, cancels, credits, closes and moves come, in which turn, when
- * time passes and how the worker ends. The linker puts __wrap_cn_row_enter in the place of
- * cn_row_enter (CMakeLists.txt), so the test sees each move. Every pair of phases that the table
- * allows must happen; the ones that it forbids abort by themselves.
+ * time passes and how the worker ends. The linker replaces cn_row_enter by __wrap_cn_row_enter
+ * (CMakeLists.txt), so the test sees each move. Every pair of phases that the table allows must
+ * happen. A forbidden move aborts the process.
  */
 #include "worker/test_client.h"
 
@@ -26,11 +26,11 @@ static struct {
     struct cn_worker worker;
     uint64_t n_jobs;
     unsigned char sent[MAX_JOBS], answered[MAX_JOBS]; /* rows of a job, and its final answers */
-    char ids[MAX_JOBS][4];                            /* of the job's sequence; may be empty */
+    char ids[MAX_JOBS][4];                            /* id of the job's sequence; may be empty */
     uint64_t open[MAX_OPEN];                          /* jobs without a final answer */
     unsigned n_open;
     uint64_t last_job; /* the step that was answered last; 0: none */
-    char record[4096]; /* what an EXPORT has brought */
+    char record[4096]; /* the result of an EXPORT */
     size_t record_bytes;
     unsigned moves[N_PHASES][N_PHASES];
 } walk;
@@ -94,7 +94,7 @@ any_id(char out[8])
     return out;
 }
 
-/* One row with one of the handler's commands. */
+/* Puts one row with one of the handler's commands. */
 static void
 send_step(void)
 {
@@ -116,7 +116,7 @@ send_step(void)
                 one_in(3) ? flags[below(sizeof(flags) / sizeof(*flags))] : 0, NULL);
 }
 
-/* The last step of a sequence once more, as after the death of a worker. */
+/* Puts the last step of a sequence once more, as after the death of a worker. */
 static void
 send_again(void)
 {
@@ -145,8 +145,8 @@ send_move(void)
     put_row(new_job(), any_id(id), "1", 0, &move);
 }
 
-/* A batch that the server has built: rows of different sequences and padding. Its last row comes a
- * turn later, if the worker shall wait for it. */
+/* Puts a batch that the server has built: rows of different sequences and padding. If the worker
+ * shall wait, the last row comes a turn later. */
 static void
 send_formed(void (*turn)(void))
 {
@@ -234,7 +234,7 @@ read_answers(void)
     }
 }
 
-/* Between two turns a row waits, or rests because it streams. */
+/* Between two turns a row waits, or it rests because it streams. */
 static void
 check_phases(void)
 {
@@ -276,7 +276,7 @@ one_turn(void)
     assert_int_equal(take_turn(), 1);
 }
 
-/* --- a life of a worker */
+/* --- the life of one worker */
 
 static void
 act(void)
@@ -300,7 +300,7 @@ act(void)
         cn_clock_advance(below(one_in(9) ? 2000 : 50));
         break;
     case 5:
-        fake.tiny = one_in(4); /* states that were stored as tiny can't be read otherwise */
+        fake.tiny = one_in(4); /* then states that were stored as tiny cannot be read */
         fake.out_of_memory_over = one_in(2) ? 4 : 0;
         break;
     case 6:
@@ -334,8 +334,8 @@ begin_life(void)
     read_answers();
 }
 
-/* Ends the worker: by STOP, after which it answers all that it has received; or because the server
- * is gone, or all at once, so that rows are dropped. */
+/* Ends the worker: by STOP, after which it answers everything that it has received; or because the
+ * server is gone; or at once, so that rows are dropped. */
 static void
 end_life(void)
 {

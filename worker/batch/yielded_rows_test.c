@@ -1,10 +1,11 @@
-/* worker/batch/yielded_rows_test.c - rows that yield: turns, pieces, credit, stops, commits. */
+/* worker/batch/yielded_rows_test.c - tests rows that yield: turns, pieces, credit, stops, commits.
+ */
 #include <signal.h>
 
 #include "core/time/clock.h"
 #include "worker/test_client.h"
 
-/* One ANSWER frame, copied. */
+/* A copy of one ANSWER frame. */
 struct piece {
     uint64_t job, generation;
     uint32_t flags;
@@ -72,8 +73,8 @@ credit(struct client *c, uint64_t job, uint64_t bytes)
     client_send(c);
 }
 
-/* Rows that yield take turns with those that come, whatever the batch size: here one row a
- * batch. */
+/* Rows that yield take turns with new ones, whatever the batch size is. Here a batch has one row.
+ */
 static void
 rows_take_turns(void **state)
 {
@@ -99,8 +100,7 @@ rows_take_turns(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The head goes with the first piece and only with it; all pieces say that they can't be made
- * again. */
+/* Only the first piece has the head. All pieces say that they cannot be made again. */
 static void
 head_is_in_the_first_piece(void **state)
 {
@@ -123,8 +123,8 @@ head_is_in_the_first_piece(void **state)
     client_stop(c);
 }
 
-/* A stream is one step: one commit, with its last piece. What is stored is the whole answer, so
- * that a retry gets it all. */
+/* A stream is one step: it has one commit, with its last piece. The whole answer is stored, so that
+ * a retry gets all of it. */
 static void
 stream_is_committed_once_at_its_end(void **state)
 {
@@ -144,7 +144,7 @@ stream_is_committed_once_at_its_end(void **state)
     client_stop(c);
 }
 
-/* More than is kept: the retry learns that the step stands. */
+/* If the answer is larger than what is kept, a retry learns that the step is committed. */
 static void
 long_stream_is_not_kept(void **state)
 {
@@ -161,7 +161,7 @@ long_stream_is_not_kept(void **state)
     client_stop(c);
 }
 
-/* A client that does not read holds up its own row, after stream.bufferBytes and one piece. */
+/* A client that does not read delays only its own row, after stream.bufferBytes and one piece. */
 static void
 slow_client_pauses_its_own_row(void **state)
 {
@@ -174,7 +174,7 @@ slow_client_pauses_its_own_row(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(next_piece(c).bytes, 100);
     assert_string_equal(client_step(c, 2, "b", "1", 0, 0).body, "1");
-    credit(c, 1, 40); /* not enough: 260 are out */
+    credit(c, 1, 40); /* not enough: 260 bytes are unread */
     assert_string_equal(client_step(c, 3, "b", "1", 0, 0).body, "2");
     credit(c, 1, 100);
     piece = next_piece(c);
@@ -186,8 +186,8 @@ slow_client_pauses_its_own_row(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A stream whose turn comes while a batch that the server formed is still arriving takes no place
- * in it. */
+/* If a stream's turn comes while a batch that the server formed is still arriving, the stream takes
+ * no place in that batch. */
 static void
 formed_batch_stays_together(void **state)
 {
@@ -209,8 +209,8 @@ formed_batch_stays_together(void **state)
     client_stop(c);
 }
 
-/* A batch that the server formed finds a stream in front of it, which goes on all the time: each
- * has its turn. */
+/* A stream that always goes on is in front of a batch that the server formed. Each of them gets its
+ * turn. */
 static void
 formed_batch_waits_for_its_turn(void **state)
 {
@@ -234,8 +234,8 @@ formed_batch_waits_for_its_turn(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The places of a formed batch are somebody's: a row whose client is gone keeps its own, the first
- * one too. */
+/* The places of a formed batch belong to rows. A row whose client is gone keeps its place, even the
+ * first one. */
 static void
 formed_batch_keeps_its_places(void **state)
 {
@@ -255,7 +255,7 @@ formed_batch_keeps_its_places(void **state)
     client_stop(c);
 }
 
-/* The handler hears why, ends as it likes, and its step stands. */
+/* The handler learns the reason, ends in its own way, and its step is committed. */
 static void
 told_to_stop_it_may_end_well(void **state)
 {
@@ -277,7 +277,7 @@ told_to_stop_it_may_end_well(void **state)
     client_stop(c);
 }
 
-/* One that goes on all the same is given up, and its step changes nothing. */
+/* If the handler yields once more, its stream is given up, and the step changes nothing. */
 static void
 one_that_never_ends_is_given_up(void **state)
 {
@@ -301,8 +301,8 @@ one_that_never_ends_is_given_up(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A row that has not begun: a client that is gone needs it no more; a sequence that ends still runs
- * it, and a stream it turns out to be ends at its first turn. */
+/* A row has not begun. If its client is gone, it is dropped. If its sequence ends, it still runs,
+ * and if it turns out to stream, it ends at its first turn. */
 static void
 stop_before_the_first_yield(void **state)
 {
@@ -326,7 +326,7 @@ stop_before_the_first_yield(void **state)
     client_stop(c);
 }
 
-/* stream.timeoutMSec, for one that waits for its client and for one that rests. */
+/* stream.timeoutMSec applies to a stream that waits for its client, and to one that rests. */
 static void
 deadline_ends_a_stream(void **state)
 {
@@ -343,7 +343,7 @@ deadline_ends_a_stream(void **state)
     expect_piece(c, 1, "1", false);
     expect_piece(c, 2, "", false);
     cn_clock_advance(5000);
-    go(c, 3, "c", "1", 0); /* wakes it: its own wait is in real time */
+    go(c, 3, "c", "1", 0); /* wakes the worker, whose own wait is in real time */
     for (int left = 3; left > 0; left--) {
         piece = next_piece(c);
         assert_true(piece.final);
@@ -359,8 +359,8 @@ deadline_ends_a_stream(void **state)
     client_stop(c);
 }
 
-/* A yield without a piece says nothing to the client, but the server is told once that the row
- * streams; it comes again when its rest is over. */
+/* A yield without a piece sends nothing to the client, but the server learns once that the row
+ * streams. The row runs again when its rest is over. */
 static void
 resting_row_comes_again(void **state)
 {
@@ -377,8 +377,8 @@ resting_row_comes_again(void **state)
     client_stop(c);
 }
 
-/* A sequence whose answer streams is not idle, however long: the sweep, which knows no streams,
- * leaves it alone, and its next step goes on. */
+/* A sequence that streams is not idle, however long it takes. The sweep, which does not know of
+ * streams, leaves it alone, and its next step continues. */
 static void
 streaming_sequence_is_not_swept(void **state)
 {
@@ -391,21 +391,22 @@ streaming_sequence_is_not_swept(void **state)
     assert_int_equal(client_step(c, 1, "a", "5", 0, 0).code, 0);
     go(c, 2, "a", "rest 10000000", 0);
     assert_false(next_piece(c).final);
-    for (uint64_t i = 0; i < 9; i++) { /* past idle and the sweep's grace; each step makes a turn */
+    for (uint64_t i = 0; i < 9; i++) { /* beyond the idle limit; each step makes a turn */
         cn_clock_advance(10000);
         snprintf(id, sizeof(id), "b%d", (int)i);
         assert_int_equal(client_step(c, 10 + i, id, "1", 0, 0).code, 0);
     }
     assert_null(strstr(fake.closed, "a:idle"));
-    assert_non_null(strstr(fake.closed, "b0:idle:1")); /* it does sweep */
+    assert_non_null(strstr(fake.closed, "b0:idle:1")); /* this one was swept */
     cancel(c, 2, CN_STOP_CANCELLED);
     assert_true(next_piece(c).final);
     assert_string_equal(client_step(c, 30, "a", "1", 0, 0).body, "6");
     client_stop(c);
 }
 
-/* continuousBatching: the step stands at its first yield, so the next one runs while it streams, on
- * the committed state. What the stream does to its state later is nobody's. */
+/* With continuousBatching the step is committed at its first yield, so the next step runs on the
+ * committed state while the first one streams. What the stream does to its state afterwards is
+ * lost. */
 static void
 committed_stream_is_overtaken(void **state)
 {
@@ -422,7 +423,7 @@ committed_stream_is_overtaken(void **state)
     assert_true(piece.flags & CN_ANSWER_COMMITTED);
     assert_true(piece.flags & CN_ANSWER_OPENED);
     assert_int_not_equal(piece.generation, 0);
-    got = client_step(c, 2, "a", "stream 3", 0, 0); /* a retry learns what there is to know */
+    got = client_step(c, 2, "a", "stream 3", 0, 0); /* a retry learns that the step is committed */
     assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
     assert_non_null(strstr(got.body, "its answer was streamed after that"));
     c->key = NULL;
@@ -433,14 +434,15 @@ committed_stream_is_overtaken(void **state)
     credit(c, 1, 1);
     expect_piece(c, 1, "3", false);
     credit(c, 1, 1);
-    expect_piece(c, 1, "sum 3", true); /* its own */
+    expect_piece(c, 1, "sum 3", true); /* the stream's own state */
     assert_string_equal(client_step(c, 5, "a", "10", 0, 0).body, "31");
     client_stop(c);
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The server does not send the next step of a sequence while one streams that is not committed. If
- * it did, or a second worker ran that step, the stream must not write over it: its step fails. */
+/* The server does not send the next step of a sequence while a stream is not committed. If it did,
+ * or if a second worker ran that step, the stream must not overwrite it: the step of the stream
+ * fails. */
 static void
 uncommitted_stream_that_was_overtaken_fails(void **state)
 {
@@ -463,7 +465,7 @@ uncommitted_stream_that_was_overtaken_fails(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* Another step may end the streams of its sequence, of its own and of none else. */
+/* Another step may end the streams of its own sequence, and of no other. */
 static void
 step_stops_streams_of_its_sequence(void **state)
 {
@@ -488,7 +490,8 @@ step_stops_streams_of_its_sequence(void **state)
     client_stop(c);
 }
 
-/* So does the end of the sequence, by a step, by START or by the server. */
+/* The end of the sequence ends them, too, whether it comes by a step, by START or from the server.
+ */
 static void
 end_of_the_sequence_stops_its_streams(void **state)
 {
@@ -522,8 +525,8 @@ end_of_the_sequence_stops_its_streams(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A step with END that streams: the end is committed at its first yield, on_close is called
- * when the stream is over, since it has the state until then. */
+/* A step with END streams. The end is committed at its first yield. on_close is called when the
+ * stream is over, since the stream has the state until then. */
 static void
 last_step_of_a_sequence_may_stream(void **state)
 {
@@ -547,7 +550,7 @@ last_step_of_a_sequence_may_stream(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* After the commit the step can't end the sequence any more: the handler is told. */
+/* After the commit the handler cannot end the sequence any more, and gets an error. */
 static void
 end_after_the_commit_is_an_error(void **state)
 {
@@ -572,7 +575,7 @@ end_after_the_commit_is_an_error(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A piece over the limit fails the step; the stream that was is given back. */
+/* A piece over the limit fails the step, and the stream is freed. */
 static void
 piece_over_the_limit_fails(void **state)
 {
@@ -589,7 +592,7 @@ piece_over_the_limit_fails(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* Told to stop, a worker waits for what its streams have to say, and no longer. */
+/* After STOP a worker waits for the last pieces of its streams, and no longer. */
 static void
 worker_that_stops_ends_its_streams(void **state)
 {
@@ -609,7 +612,7 @@ worker_that_stops_ends_its_streams(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The server is gone: nobody waits. */
+/* If the server is gone, the worker does not wait. */
 static void
 streams_end_with_the_server(void **state)
 {
@@ -626,7 +629,7 @@ streams_end_with_the_server(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A stream in a worker that dies before its end leaves the sequence as it was. */
+/* If a worker dies before a stream has ended, the sequence stays as it was. */
 static void
 death_in_mid_stream_changes_nothing(void **state)
 {

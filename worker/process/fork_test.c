@@ -1,4 +1,4 @@
-/* worker/process/fork_test.c - what a forked worker has of its own. */
+/* worker/process/fork_test.c - tests what a forked worker does not share with its zygote. */
 #include "worker/process/fork.h"
 
 #include <setjmp.h>
@@ -28,8 +28,7 @@ draw(int to)
     _exit(write(to, &drawn, sizeof(drawn)) == (ssize_t)sizeof(drawn) ? 0 : 1);
 }
 
-/* What a zygote does: it has drawn something, so that it holds a page of random bytes, and
- * forks. */
+/* Does what a zygote does: draws random bytes, so that it holds a page of them, and forks. */
 static void
 be_the_zygote(int to)
 {
@@ -47,8 +46,8 @@ be_the_zygote(int to)
     draw(to);
 }
 
-/* Workers that were forked from one process draw different random bytes, and others than it: with
- * the page that they inherit, all would draw the same. */
+/* Workers that were forked from one process draw different random bytes, which also differ from
+ * that process's. With the page that they inherit, all would draw the same. */
 static void
 forked_workers_draw_different_bytes(void **state)
 {
@@ -59,14 +58,14 @@ forked_workers_draw_different_bytes(void **state)
 
     (void)state;
     if (cn_fork_check(&err) != 0)
-        skip(); /* a sanitizer's thread, or a kernel that lacks what it needs */
+        skip(); /* a sanitizer has a thread, or the kernel lacks something */
     assert_int_equal(pipe(fds), 0);
     zygote = fork();
     assert_true(zygote >= 0);
     if (zygote == 0)
         be_the_zygote(fds[1]);
     close(fds[1]);
-    for (i = 0; i <= SIBLINGS; i++) /* its siblings are children of this process */
+    for (i = 0; i <= SIBLINGS; i++) /* the child's siblings are children of this process */
         assert_true(waitpid(-1, &status, 0) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     for (i = 0; i <= SIBLINGS; i++)
         assert_int_equal(read(fds[0], &all[i], sizeof(all[i])), sizeof(all[i]));
