@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests. What they are built of lies in tests/support."""
+"""Fixtures of the end-to-end tests. Their parts are in tests/support."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure shows the transcript and where the folder was kept; success shows nothing."""
+    """Shows the transcript of a test that fails, and where its folder was kept. Shows nothing if the test passes."""
     outcome = yield
     report = outcome.get_result()
     if report.failed:
@@ -82,7 +82,8 @@ def small_disk(folder):
 
 @contextlib.contextmanager
 def servers_in(folder, transcript, failed):
-    """The function that the fixture `server` gives; at the end it looks at what was started."""
+    """Yields the function behind the fixture `server`. At the end of the test it checks every server that was started.
+    """
     servers = []
 
     def start_server(*models, flags=(), env=None, clock=False, start=True, name="server", share=None):
@@ -109,8 +110,8 @@ def servers_in(folder, transcript, failed):
 def server(folder, transcript, request):
     """server(model, ..., flags=[...], env={...}, clock=False) starts a server with these models.
 
-    start=False gives one that is set up but not started. At the end of the test each server that
-    still runs must stop cleanly, and none may have left a sanitizer report."""
+    With start=False the server is set up but not started. At the end of the test each server that still runs must stop
+    cleanly, and none may have left a sanitizer report."""
     try:
         with servers_in(folder, transcript, lambda: request.node.stash.get(FAILED, False)) as start_server:
             yield start_server
@@ -128,8 +129,8 @@ def any_loops(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_server():
-    """As `server`, but what it starts is shared by the tests of the module: for those of many small
-    cases that only ask. The last of them finds out whether it stopped cleanly."""
+    """Like `server`, but the tests of a module share what it starts. For modules with many small cases that change
+    nothing. After the last test the server must stop cleanly."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-e2e-"))
     with servers_in(folder, Transcript(), lambda: False) as start_server:
         yield start_server
@@ -138,9 +139,9 @@ def shared_server():
 
 @pytest.fixture
 def torchserve(folder, transcript, request):
-    """torchserve(env={...}) gives an operator's folder for the command of that name.
+    """torchserve(env={...}) makes an operator's folder for the command of that name.
 
-    What still runs at the end of the test is killed; none may have left a sanitizer report."""
+    Servers that still run at the end of the test are killed. None may have left a sanitizer report."""
     made = []
 
     def make(env=None):
@@ -168,7 +169,7 @@ def torchserve(folder, transcript, request):
 
 @pytest.fixture
 def source(folder):
-    """A web server that archives are fetched from (tests/support/source.py)."""
+    """A web server from which archives are downloaded (tests/support/source.py)."""
     (folder / "source").mkdir()
     made = Source(folder / "source")
     yield made

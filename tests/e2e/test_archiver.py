@@ -1,4 +1,4 @@
-"""continuo-archiver as people call it."""
+"""Tests of continuo-archiver on the command line."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def test_the_same_input_gives_the_same_bytes(source, transcript):
 
 
 def test_the_manifest_has_torchserves_keys_and_digests(source, transcript):
-    """Other tools read it too."""
+    """Other tools read the manifest, too."""
     archiver(*flags(source, source), transcript=transcript)
     with zipfile.ZipFile(source / "m.mar") as archive:
         manifest = json.loads(archive.read("MAR-INF/MANIFEST.json"))
@@ -46,7 +46,7 @@ def test_the_manifest_has_torchserves_keys_and_digests(source, transcript):
 
 
 def test_verify_finds_a_changed_byte(source, transcript):
-    """What was packed is what is loaded."""
+    """The server must load exactly what was packed."""
     archiver(*flags(source, source, "--archive-format", "no-archive"), transcript=transcript)
     assert archiver("verify", source / "m", check=False, transcript=transcript).returncode == 0
     (source / "m" / "handler.lua").write_text(COUNTER_LUA.replace("+", "-"))
@@ -55,14 +55,14 @@ def test_verify_finds_a_changed_byte(source, transcript):
 
 
 def test_inspect_shows_what_is_inside(source, transcript):
-    """Without unpacking."""
+    """`inspect` shows an archive without unpacking it."""
     archiver(*flags(source, source), transcript=transcript)
     shown = archiver("inspect", source / "m.mar", transcript=transcript).stdout
     assert "handler.lua" in shown and "2.5" in shown
 
 
 def test_output_that_is_not_whole_is_no_success(source, transcript):
-    """Whoever reads it from a file on a full disk must know."""
+    """If standard output is a full disk, the command fails, because the output is not complete."""
     archiver(*flags(source, source), transcript=transcript)
     with open("/dev/full", "wb") as full:
         done = subprocess.run([BIN / "continuo-archiver", "inspect", source / "m.mar"], stdout=full,
@@ -71,7 +71,7 @@ def test_output_that_is_not_whole_is_no_success(source, transcript):
 
 
 def test_an_existing_archive_is_kept_unless_forced(source, transcript):
-    """As torch-model-archiver."""
+    """torch-model-archiver does the same."""
     archiver(*flags(source, source), transcript=transcript)
     again = archiver(*flags(source, source), check=False, transcript=transcript)
     assert again.returncode == 1 and "already exists" in again.stderr and "--force" in again.stderr
@@ -84,7 +84,7 @@ def test_an_existing_archive_is_kept_unless_forced(source, transcript):
     ("minWorkers: 1\nminWorkers: 2\n", "model-config.yaml:2:1"),
 ])
 def test_a_wrong_yaml_is_found_at_packing_time(source, transcript, yaml, place):
-    """With file, line and column."""
+    """The message has file, line and column."""
     (source / "model-config.yaml").write_text(yaml)
     run = archiver(*flags(source, source), check=False, transcript=transcript)
     assert run.returncode == 1 and place in run.stderr
@@ -92,27 +92,27 @@ def test_a_wrong_yaml_is_found_at_packing_time(source, transcript, yaml, place):
 
 
 def test_an_unknown_key_warns_with_the_nearest_known_one(source, transcript):
-    """A typo must not silently do nothing."""
+    """A misspelt key must not silently have no effect."""
     (source / "model-config.yaml").write_text("minWorkers: 1\nmaxWorker: 2\n")
     run = archiver(*flags(source, source), transcript=transcript)
     assert "model-config.yaml:2:1" in run.stderr and "maxWorkers" in run.stderr
 
 
 def test_a_missing_handler_is_named(source, transcript):
-    """Exit 1, and no archive."""
+    """The exit status is 1, and there is no archive."""
     (source / "handler.lua").unlink()
     run = archiver(*flags(source, source), check=False, transcript=transcript)
     assert run.returncode == 1 and "handler.lua" in run.stderr
 
 
 def test_missing_flags_are_named(transcript):
-    """Exit 2 for a wrong command line, as torch-model-archiver."""
+    """The exit status is 2 for a wrong command line, as with torch-model-archiver."""
     run = archiver("--model-name", "m", check=False, transcript=transcript)
     assert run.returncode == 2 and "--handler" in run.stderr
 
 
 def test_it_answers_to_torch_model_archivers_name(source, transcript):
-    """Scripts that call the other tool go on working."""
+    """Scripts that call torch-model-archiver still work."""
     run = subprocess.run([BIN / "torch-model-archiver", *map(str, flags(source, source))],
                          capture_output=True, text=True, timeout=limit(30), check=False)
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""Archives come from outside: whatever is wrong with one is said at registration and harms nothing."""
+"""Archives come from outside: a faulty one is refused at registration, with the reason, and does no harm."""
 
 import hashlib
 import io
@@ -91,7 +91,8 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_malformed_archive_is_refused_with_its_reason(server, what):
-    """A 4xx that names the culprit; nothing is written outside, and the server serves on."""
+    """The answer is a 4xx that names the faulty entry. Nothing is written outside the folder, and the server continues.
+    """
     s = server(counter())
     data, word = BAD[what]
     (s.store / "bad.mar").write_bytes(data)
@@ -109,7 +110,7 @@ def test_a_malformed_archive_is_refused_with_its_reason(server, what):
 
 @pytest.mark.parametrize("url", ["../outside.mar", "missing.mar", "sub/../../outside.mar", "ftp://host/a.mar", ""])
 def test_a_url_that_leads_nowhere_or_out_of_the_store_is_refused(server, url):
-    """404 as TorchServe says it, whether or not the file exists."""
+    """The answer is TorchServe's 404, whether or not the file exists."""
     s = server(counter())
     (s.folder / "outside.mar").write_bytes(zipped(good_files()))
     answer = s.register_url(url)
@@ -132,7 +133,7 @@ def test_a_tar_with_a_device_is_refused(server):
 
 
 def test_a_handler_that_does_not_compile_is_shown_with_its_line(server):
-    """The model is not kept half registered."""
+    """The model is not left half registered."""
     s = server(counter())
     answer = s.register(Model("broken", "local M = {}\nfunction M.step(\nreturn M\n"))
     assert (answer.status, answer.json["type"]) == (500, "InternalServerException"), answer
@@ -142,7 +143,7 @@ def test_a_handler_that_does_not_compile_is_shown_with_its_line(server):
 
 @pytest.mark.parametrize("archive_format", ["default", "tgz", "no-archive"])
 def test_every_archive_format_serves(server, archive_format):
-    """The three that the archiver writes."""
+    """Every format that the archiver writes can be served."""
     s = server(start=False)
     model = counter()
     model.archive_format = archive_format
@@ -153,7 +154,7 @@ def test_every_archive_format_serves(server, archive_format):
 
 
 def test_a_folder_can_be_registered_by_its_path(server):
-    """As TorchServe's own stateful suite does."""
+    """TorchServe's own tests of stateful models do this."""
     s = server(start=False)
     model = counter()
     model.archive_format = "no-archive"
@@ -164,7 +165,7 @@ def test_a_folder_can_be_registered_by_its_path(server):
 
 
 def test_files_beside_the_handler_are_there(server):
-    """--extra-files land in the model's folder; require finds modules there and nowhere else."""
+    """--extra-files are in the model's folder, and `require` finds modules only there."""
     lua = """
     local numbers = require("numbers")
     return { api = 1, step = function() return { text = tostring(numbers.answer) } end }

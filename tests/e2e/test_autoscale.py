@@ -1,4 +1,4 @@
-"""Workers follow the load between minWorkers and maxWorkers; sequences do not notice."""
+"""Workers follow the load between minWorkers and maxWorkers, and sequences are not affected."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ def metric(s, name):
 
 
 class Clients:
-    """Each has a sequence, counts its steps, and knows what each answer must be."""
+    """Clients with one sequence each. A client counts its steps and knows what each answer must be."""
 
     def __init__(self, s, count):
         self.s = s
@@ -39,7 +39,7 @@ class Clients:
             self.wrong.append((i, self.sums[i], answer))
 
     def begin(self):
-        """A step of each sequence; end() waits for the answers."""
+        """Sends a step of each sequence. end() waits for the answers."""
         self.right = 0
         self.threads = [threading.Thread(target=self._step, args=(i,)) for i in range(len(self.sums))]
         for thread in self.threads:
@@ -56,7 +56,7 @@ class Clients:
 
 
 def later_idle(s, wanted, name="counter"):
-    """The clock goes on by scaleDownIdleMSec until there are so many workers left."""
+    """Moves the clock by scaleDownIdleMSec until this many workers are left."""
     def is_there():
         if scaling(s, name)["current"] > wanted:
             s.clock.advance(60_000)
@@ -66,8 +66,8 @@ def later_idle(s, wanted, name="counter"):
 
 
 def test_a_ramp_from_one_to_four_and_back_loses_no_step(server, ctl):  # noqa: F811
-    """Steps that wait bring workers, one after the other; sequences spread over them, and come together
-    again on the last one when there is little to do."""
+    """Steps that wait make the server start workers, one after the other, and sequences spread over them. When there is
+    little to do, the sequences come together again on the last worker."""
     s = server(counter(minWorkers=1, maxWorkers=4), clock=True)
     clients = Clients(s, 24)
     clients.step()
@@ -94,8 +94,8 @@ def test_a_ramp_from_one_to_four_and_back_loses_no_step(server, ctl):  # noqa: F
 
 
 def test_to_none_and_back(server, ctl):  # noqa: F811
-    """minWorkers 0: an idle model has no process. Its state stays in the store, and the next step starts a
-    worker and waits for it: a slow answer, no error."""
+    """With minWorkers 0 an idle model has no process. Its state stays in the store, and the next step starts a worker
+    and waits for it: the answer is slow, but not an error."""
     s = server(counter(minWorkers=0, maxWorkers=2), clock=True)
     assert s.workers("counter") == [] and s.client().get("/ping").status == 200
     clients = Clients(s, 6)
@@ -116,7 +116,7 @@ def test_to_none_and_back(server, ctl):  # noqa: F811
 
 
 def test_an_operators_zero_is_zero(server):
-    """maxWorkers 0 starts nothing: steps are refused as ever."""
+    """With maxWorkers 0 no worker is started, and steps are refused as before."""
     s = server(counter(maxWorkers=2))
     assert s.admin().put("/models/counter?min_worker=0&max_worker=0&synchronous=true").status == 200
     assert s.client().step("counter", "a", 1).error == "no_worker"
@@ -124,7 +124,7 @@ def test_an_operators_zero_is_zero(server):
 
 
 def test_a_model_registered_without_workers_starts_one_when_it_is_asked(server):
-    """The answer to the registration says so."""
+    """The answer to the registration says that a step starts a worker."""
     s = server()
     assert s.register(counter(minWorkers=0, maxWorkers=1)).json == {
         "status": 'Model "counter" Version: 1.0 registered with 0 initial workers. The first request starts one.'}
@@ -132,7 +132,7 @@ def test_a_model_registered_without_workers_starts_one_when_it_is_asked(server):
 
 
 def test_a_handler_that_cannot_load_on_demand_says_so(server):
-    """A step that waits for it hears what was wrong, and within its time."""
+    """A step that waits for such a worker gets the reason, within its time limit."""
     s = server(stateless("broken", "return { api = 1, step = function() end, load = function() error('no weights') end }",
                          minWorkers=0, maxWorkers=1))
     answer = s.client().post("/predictions/broken", b"x")
@@ -141,7 +141,8 @@ def test_a_handler_that_cannot_load_on_demand_says_so(server):
 
 @pytest.mark.load
 def test_workers_that_come_and_go_all_the_time_lose_no_step(server):
-    """Verified sequences under load, while limits far too tight make the number of workers swing."""
+    """Clients verify their sequences under load, while limits that are far too narrow make the number of workers swing.
+    """
     s = server(counter(minWorkers=1, maxWorkers=4, batchSize=1, scaleUpQueueMSec=1, scaleDownIdleMSec=40))
     for _ in range(3):
         bench = s.bench("--connections", 32, "--duration", 2, "--warmup", 0)
@@ -168,7 +169,7 @@ sequence_batching: {direct: {}}
     (counter(), None),
 ], ids=["durability none", "job tickets", "one number"])
 def test_where_it_cannot_be_the_model_says_why(server, model, why):
-    """And the log, once, where maxWorkers asks for it."""
+    """The log also says it, once, if maxWorkers asks for scaling."""
     model.name = "counter"
     s = server(model)
     assert scaling(s).get("fixedBecause") == why and scaling(s)["automatic"] == (why is None)
@@ -177,7 +178,7 @@ def test_where_it_cannot_be_the_model_says_why(server, model, why):
 
 
 def test_slots_belong_to_their_workers(server):
-    """With Triton's strategies a sequence has a slot of one worker."""
+    """With Triton's strategies a sequence has a slot of one worker, so the number of workers is fixed."""
     model = counter("direct")
     model.yaml = DIRECT
     model.lua = "return { api = 1, step = function(state, req) return { outputs = { Y = { 1 } } } end }"
@@ -187,7 +188,7 @@ def test_slots_belong_to_their_workers(server):
 
 
 def test_an_operator_can_turn_it_off(server):
-    """--scale-workers=false for all models, scaleUpQueueMSec: 0 for one."""
+    """--scale-workers=false switches scaling off for all models, and scaleUpQueueMSec: 0 for one."""
     s = server(counter(maxWorkers=4), flags=["--scale-workers=false"])
     assert scaling(s)["automatic"] is False and "fixedBecause" not in scaling(s)
     s = server(counter(maxWorkers=4, scaleUpQueueMSec=0))
@@ -195,7 +196,7 @@ def test_an_operator_can_turn_it_off(server):
 
 
 def test_torchserve_does_not_scale_by_itself(torchserve):
-    """There maxWorkers only bounds what an operator asks for, and memory is planned by that."""
+    """In TorchServe maxWorkers only limits what an operator may ask for, and operators plan memory accordingly."""
     t = torchserve()
     t.properties()
     t.pack(counter(maxWorkers=4), "counter.mar")

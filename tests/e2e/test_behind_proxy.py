@@ -1,7 +1,7 @@
-"""docs/behind-a-proxy.md: each configuration runs as it stands there, but for its addresses.
+"""Runs each configuration of docs/behind-a-proxy.md as it is on the page, with other addresses.
 
-A proxy that is not installed skips its tests: scripts/proxies.sh installs all three, and CONTINUO_ENVOY names
-an Envoy that lies elsewhere."""
+The tests of a proxy that is not installed are skipped. scripts/proxies.sh installs all three, and CONTINUO_ENVOY names
+an Envoy in another place."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ def program(name):
 
 
 def block(name):
-    """A whole file out of the page, which its first line names."""
+    """Returns a whole file from the page. The file's first line has its name."""
     found = re.search(rf"^```\w+\n(# {re.escape(name)}\n.*?)^```$", PAGE, re.M | re.S)
     assert found, f"docs/behind-a-proxy.md has no {name}"
     return found.group(1)
@@ -49,7 +49,7 @@ def free_ports(n):
 
 
 def replaced(text, pairs):
-    """Each of the page's addresses stands there, so that none is left over."""
+    """Replaces each address of the page. Each must be there, so that none is forgotten."""
     for old, new in pairs:
         assert old in text, old
         text = text.replace(old, new)
@@ -58,7 +58,7 @@ def replaced(text, pairs):
 
 
 class Proxy:
-    """One of the three, in front of two servers."""
+    """One of the three proxies, in front of two servers."""
 
     def __init__(self, name, folder, transcript, servers, change=("", "")):
         self.name = name
@@ -137,7 +137,7 @@ def streamer():
 
 @pytest.fixture(params=["nginx", "haproxy", "envoy"])
 def proxied(request, server, folder, transcript):
-    """(proxy, servers): two servers with state of their own behind it."""
+    """Yields (proxy, servers): a proxy and two servers behind it, each with its own state."""
     program(request.param)
     servers = [server(counter(), streamer()) for _ in range(2)]
     place = pathlib.Path(folder) / request.param
@@ -151,7 +151,8 @@ def proxied(request, server, folder, transcript):
 
 
 def test_every_sequence_goes_to_its_server_by_each_spelling_of_its_header(proxied):
-    """All names mean one sequence and one server; both servers have some of them. nginx must not drop underscores."""
+    """All names of the header mean the same sequence and server, and both servers get some sequences. nginx must not
+    drop the name with underscores."""
     proxy, servers = proxied
     with contextlib.closing(proxy.client()) as client:
         for step, spelling in enumerate(SPELLINGS * 2, 1):
@@ -163,8 +164,8 @@ def test_every_sequence_goes_to_its_server_by_each_spelling_of_its_header(proxie
 
 
 def test_an_nginx_that_drops_the_header_is_told(server, folder, transcript):
-    """Without the page's underscores_in_headers: each step is a new sequence with 200. The log says it once, and
-    doctor names cause and cure; clients that write hyphens are well."""
+    """Without underscores_in_headers each step is a new sequence with status 200. The log says so once, and doctor
+    names cause and remedy. Clients that write hyphens are not affected."""
     program("nginx")
     servers = [server(counter()) for _ in range(2)]
     proxy = Proxy("nginx", folder, transcript, servers, change=("underscores_in_headers on;", ""))
@@ -194,8 +195,8 @@ def test_an_nginx_that_drops_the_header_is_told(server, folder, transcript):
 
 
 def test_a_streamed_answer_arrives_piece_by_piece(proxied):
-    """The first two pieces are there while the handler still runs, which another step then tells to stop: a proxy
-    that collected the answer would have shown all eleven."""
+    """The first two pieces arrive while the handler still runs; then another step tells the handler to stop. A proxy
+    that collected the answer would have delivered all eleven pieces."""
     proxy, _ = proxied
     with contextlib.closing(proxy.client()) as client:
         client.post("/predictions/streamer", "2", headers={"Continuo-Sequence": "s"})
@@ -208,7 +209,7 @@ def test_a_streamed_answer_arrives_piece_by_piece(proxied):
 
 
 def test_connections_to_the_servers_are_kept(proxied):
-    """A step through the proxy needs no new connection each."""
+    """A step through the proxy does not need a new connection to the server each time."""
     proxy, servers = proxied
     with contextlib.closing(proxy.client()) as client:
         for _ in range(60):
@@ -217,7 +218,7 @@ def test_connections_to_the_servers_are_kept(proxied):
 
 
 def client_ports(servers):
-    """Sockets, open or in TIME_WAIT, that have a server's inference port at one end."""
+    """Returns the sockets, open or in TIME_WAIT, that have a server's inference port at one end."""
     wanted = {f"{address_of(s.inference)[1]:04X}" for s in servers}
     found = set()
     for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -230,7 +231,8 @@ def client_ports(servers):
 
 
 def test_a_step_is_sent_once_and_to_its_own_server_only(proxied):
-    """Its server dies over the step: the client hears it, and the other server never sees the sequence."""
+    """The server of a sequence dies during a step. The client gets an error, and the other server never sees the
+    sequence."""
     proxy, servers = proxied
     with contextlib.closing(proxy.client()) as client:
         name = "mine"
@@ -249,7 +251,7 @@ def test_a_step_is_sent_once_and_to_its_own_server_only(proxied):
 
 
 def test_grpc_passes_with_its_metadata(proxied):
-    """Each sequence to one server, by the metadata that name it in any spelling; and a stream."""
+    """Each sequence goes to one server, chosen by the metadata that name it in any spelling. A stream does, too."""
     proxy, servers = proxied
     client = Rpc(f"127.0.0.1:{proxy.grpc}")
     for step, spelling in enumerate(SPELLINGS, 1):

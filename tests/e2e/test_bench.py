@@ -11,7 +11,7 @@ from waiting import expect, limit
 
 
 def processes_of(folder):
-    """Pids whose command line names the folder."""
+    """Returns the pids of processes whose command line names the folder."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -23,7 +23,7 @@ def processes_of(folder):
 
 
 def test_a_measurement_that_is_ended_cleans_up(tmp_path):
-    """As `timeout` ends one: its servers stop, their folders go."""
+    """If a measurement is ended, as `timeout` does it, its servers stop and its folders are removed."""
     bench = subprocess.Popen([sys.executable, ROOT / "bench/million.py", "--many", "20000", "--seconds", "60"],
                              stdout=subprocess.PIPE, text=True,
                              env=os.environ | {"TMPDIR": str(tmp_path), "CONTINUO_BUILD": str(BIN.parent)})

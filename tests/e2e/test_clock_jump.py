@@ -24,7 +24,7 @@ def all_there(s, more):
 
 
 def test_a_clock_that_jumps_ahead_while_the_server_is_down(server):
-    """It expired every sequence for good."""
+    """Before jumps were detected, such a jump expired every sequence for good."""
     s = stepped(server)
     s.stop()
     s.clock.jump(400 * DAY_MS)
@@ -57,7 +57,7 @@ def test_a_clock_that_jumps_ahead_and_back_under_the_server(server):
 
 
 def test_a_server_that_was_off_for_a_weekend_expires_what_is_idle(server):
-    """Both clocks ran on: that is no jump."""
+    """The wall clock and the kernel's clock both went on, so this is not a jump."""
     s = stepped(server)
     s.stop()
     s.clock.advance(3 * DAY_MS)
@@ -67,7 +67,7 @@ def test_a_server_that_was_off_for_a_weekend_expires_what_is_idle(server):
 
 
 def start_the_machine_again(s):
-    """What a server finds that was stopped before the machine was: the times of another boot in its file."""
+    """Makes the state folder look as after a restart of the machine: its file has the times of another boot."""
     path = s.state_dir / "clock"
     text = path.read_text()
     _, wall, _, floor = text.split()
@@ -78,8 +78,8 @@ def start_the_machine_again(s):
     (400, (), True), (3, (), False), (400, ("--clock-jump-off", "0"), False), (3, ("--clock-jump-off", DAY_MS), True),
     (-400, (), True)])
 def test_a_clock_that_is_another_one_after_the_machine_was_started(server, days, flags, is_jump):
-    """Across boots nobody knows how long the machine was off: --clock-jump-off counts instead of --clock-jump, and
-    what is shorter was a time without power. A clock that went back has jumped in any case."""
+    """Across a restart of the machine nobody knows how long it was off, so --clock-jump-off applies and not
+    --clock-jump. A shorter time counts as time without power. A clock that went back has jumped in any case."""
     s = stepped(server, *map(str, flags))
     s.stop()
     start_the_machine_again(s)

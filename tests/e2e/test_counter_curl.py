@@ -1,4 +1,4 @@
-"""The stateful example of TorchServe's documentation, by the real curl and with our counter example."""
+"""Runs the stateful example of TorchServe's documentation with the real curl and our counter example."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_curl_puts_a_file_and_the_id_is_echoed(counter_server, transcript, folde
 
 
 def test_a_request_without_id_opens_a_sequence_and_says_its_id(counter_server, transcript):
-    """A new client need not invent an id."""
+    """A new client need not choose an id."""
     url = counter_server.inference + "/predictions/counter"
     headers, body = curl(transcript, url, "-d", "4")
     made = sequence_header(headers)
@@ -54,7 +54,7 @@ def test_hyphens_and_capitals_in_the_header_name_are_the_same_header(counter_ser
 
 
 def test_zero_ends_the_counter(counter_server):
-    """The example's rule: 0 answers the total and ends the sequence; its id then begins a new one."""
+    """In the example the body 0 returns the total and ends the sequence; then the id begins a new one."""
     client = counter_server.client()
     assert client.step("counter", "e", 8).text.strip() == "8"
     assert client.step("counter", "e", 0).text.strip() == "8"
@@ -63,7 +63,7 @@ def test_zero_ends_the_counter(counter_server):
 
 
 def test_a_start_flag_begins_anew(counter_server):
-    """A client that was restarted need not end what it does not remember."""
+    """A client that was restarted need not end a sequence that it does not remember."""
     client = counter_server.client()
     assert client.step("counter", "s", 8).text.strip() == "8"
     again = client.step("counter", "s", 3, headers={"ts_request_sequence_start": "true"})
@@ -73,6 +73,6 @@ def test_a_start_flag_begins_anew(counter_server):
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/json", "application/octet-stream",
                                           "application/x-www-form-urlencoded"])
 def test_the_body_counts_whatever_its_content_type(counter_server, transcript, content_type):
-    """curl -d says x-www-form-urlencoded, -T says nothing, SDKs say JSON: all mean the same integer."""
+    """curl -d sends x-www-form-urlencoded, -T sends no type, and SDKs send JSON. All mean the same integer."""
     headers = {"Content-Type": content_type} if content_type else {}
     assert counter_server.client().step("counter", None, 9, headers=headers).text.strip() == "9"

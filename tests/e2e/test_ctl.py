@@ -1,4 +1,4 @@
-"""continuo-ctl against a running server, as an operator calls it."""
+"""Tests of continuo-ctl against a running server."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def ctl(transcript):
 
 
 def test_a_healthy_server(server, ctl):
-    """Each command's words for people, and the same facts for programs."""
+    """Each command prints a text for people, and the same facts as JSON for programs."""
     s = server(counter(minWorkers=2, maxWorkers=2), stateless())
     client = s.client()
     for i in range(3):
@@ -80,7 +80,7 @@ def test_a_healthy_server(server, ctl):
 
 
 def test_versions_are_listed_and_the_default_is_marked(server, ctl):
-    """GET /models shows default versions only; models shows all."""
+    """GET /models shows default versions only; `models` shows all versions."""
     s = server(counter())
     assert s.register(counter(version="2.0")).status == 200
     listed = json.loads(ctl(s, "models", "--json").stdout)
@@ -88,7 +88,7 @@ def test_versions_are_listed_and_the_default_is_marked(server, ctl):
 
 
 def test_top_once(server, ctl):
-    """One frame after one interval, without a terminal's sequences."""
+    """Prints one frame after one interval, without a terminal's escape sequences."""
     s = server(counter())
     s.expect_ready("counter", 1)
     frame = ctl(s, "top", "--once")
@@ -100,7 +100,7 @@ def test_top_once(server, ctl):
 
 @pytest.mark.parametrize("how", ["q", "ctrl-c"])
 def test_top_on_a_terminal_quits_and_leaves_it_as_it_was(server, how):
-    """q or Ctrl-C; the cursor and the old screen come back."""
+    """top ends on q or Ctrl-C, and restores the cursor and the old screen."""
     s = server(counter())
     main, other = pty.openpty()
     top = subprocess.Popen([BIN / "continuo-ctl", "--server", s.management, "top"], stdin=other, stdout=other,
@@ -122,7 +122,8 @@ def test_top_on_a_terminal_quits_and_leaves_it_as_it_was(server, how):
 
 
 def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
-    """Which one, with which sequence, for how long; and nothing once it goes on."""
+    """doctor names the worker, its sequence, and for how long it has not answered. When it answers again, doctor
+    reports nothing."""
     s = server(counter(), clock=True)
     client = s.client()
     client.step("counter", "seq_7", 1)
@@ -144,7 +145,8 @@ def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
 
 
 def test_doctor_forgets_failures_after_five_minutes(server, ctl):
-    """Rates over the server's whole life would call it ill for days after a bad hour, and well for hours in one."""
+    """A rate over the server's whole life would be bad for days after a bad hour, and would stay good for hours during
+    one."""
     s = server(Model("m", "return { step = function(state, req) if req.body == 'x' then error('bad') end return 'y' end }",
                      {"sequenceBatching": True}), clock=True)
     client = s.client()
@@ -163,7 +165,7 @@ def test_doctor_forgets_failures_after_five_minutes(server, ctl):
 
 
 def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
-    """With the handler's own words."""
+    """doctor repeats the handler's own message."""
     s = server(counter(), stateless("broken", lua='error("my weights are gone")'),
                flags=["--exit-on-model-failure=false"])
     expect(lambda: s.describe("broken")["lastError"], "the load has failed")
@@ -177,7 +179,7 @@ def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
 
 
 def test_doctor_tells_of_a_handler_that_crashes(server, ctl, folder, transcript):
-    """The signal, the last line on stderr, how often, and what to do."""
+    """doctor names the signal, the last line on stderr, how often it happened, and what to do."""
     (folder / "handler.c").write_text(CRASH_C)
     (folder / "crash.yaml").write_text("minWorkers: 1\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-I", ROOT / "include",
@@ -203,7 +205,7 @@ def test_doctor_tells_of_a_handler_that_crashes(server, ctl, folder, transcript)
 
 
 def test_the_transcript_of_a_crashing_model_in_the_docs(server, ctl, folder, transcript):
-    """docs/operating.md shows a newcomer what top and doctor say: it is what they say, but for numbers."""
+    """The output of top and doctor in docs/operating.md is the real one, apart from numbers."""
     told = (ROOT / "docs" / "operating.md").read_text().split("```crashing\n")[1].split("```")[0]
     (folder / "handler.c").write_text(CRASH_C.replace("this is the end", "frame 7 has no samples"))
     (folder / "speech.yaml").write_text("minWorkers: 1\nsequenceBatching: true\n")
@@ -227,7 +229,7 @@ def test_the_transcript_of_a_crashing_model_in_the_docs(server, ctl, folder, tra
 
 
 def test_a_server_that_is_not_there(ctl):
-    """What to look for, and exit status 1; --json stays JSON."""
+    """doctor says what to check and exits with 1. With --json the output is still JSON."""
     doctor = ctl("http://127.0.0.1:1", "doctor")
     assert doctor.returncode == 1 and "whether it is running" in doctor.stdout and "http://127.0.0.1:1" in doctor.stdout
     status = ctl("http://127.0.0.1:1", "status", "--json")
@@ -236,7 +238,7 @@ def test_a_server_that_is_not_there(ctl):
 
 
 def test_the_wrong_address_of_the_right_server(server, ctl):
-    """Each of the three APIs has its own address; mixing them up is the usual mistake."""
+    """Each of the three APIs has its own address, and newcomers often take the wrong one."""
     s = server(counter())
     s.expect_ready("counter", 1)
     doctor = ctl(s.inference, "doctor", metrics=s.metrics)
@@ -246,14 +248,14 @@ def test_the_wrong_address_of_the_right_server(server, ctl):
 
 
 def test_a_unix_socket(server, ctl, folder):
-    """A management API that only this machine's users with the file's permission reach."""
+    """A Unix socket: only users of this machine with the file's permission can reach this management API."""
     path = folder / "management.sock"
     server(counter(), flags=["--management-address", f"unix:{path}"])
     assert json.loads(ctl(f"unix:{path}", "models", "--json").stdout)[0]["model"] == "counter"
 
 
 def test_usage(ctl):
-    """Exit status 2 and the reason; the help fits a screen."""
+    """A wrong command line exits with 2 and the reason. The help fits on a screen."""
     wrong = ctl("http://127.0.0.1:1", "statsu")
     assert wrong.returncode == 2 and "unknown command statsu" in wrong.stderr
     shown = ctl("http://127.0.0.1:1", "--help").stdout.splitlines()

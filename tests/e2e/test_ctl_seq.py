@@ -1,4 +1,4 @@
-"""continuo-ctl seq against running servers, as an operator calls it."""
+"""Tests of continuo-ctl seq against running servers."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def seq(transcript, folder):
 
 
 def test_ls(server, seq):
-    """A table, or JSON; filters; more than a page; what to do when nothing is there."""
+    """The list is a table or JSON, with filters, more than one page, and advice when it is empty."""
     s = server(counter(sequenceMaxIdleMSec=600000))
     client = s.client()
     nothing = seq(s, "ls", "counter")
@@ -49,7 +49,7 @@ def test_ls(server, seq):
 
 
 def test_a_list_of_more_than_a_page(server, seq):
-    """All of them, whatever the server gives at once."""
+    """All sequences are listed, however few the server returns at once."""
     s = server(counter(batchSize=64), flags=["--max-page-size", "50"])
     clients = [s.client(f"c{i}") for i in range(8)]
 
@@ -67,7 +67,7 @@ def test_a_list_of_more_than_a_page(server, seq):
 
 
 def test_show(server, seq):
-    """Each fact in a line; a closed one says why in words."""
+    """Each fact is on a line of its own. For a closed sequence the reason is shown."""
     s = server(counter(sequenceMaxIdleMSec=600000))
     s.client().step("counter", "s/ 1", 5)
     shown = dict(line.split(None, 1) for line in seq(s, "show", "counter", "s/ 1").text.splitlines()
@@ -82,7 +82,7 @@ def test_show(server, seq):
 
 
 def test_export_import_fork_rm(server, seq, folder):
-    """A sequence moves from one server to another by a file, and goes on there."""
+    """A file moves a sequence from one server to another, where it continues."""
     here, there = server(counter()), server(counter(), counter("tally"), name="other")
     here.client().step("counter", "s/1", 5)
     saved = seq(here, "export", "counter", "s/1")
@@ -113,7 +113,7 @@ def test_export_import_fork_rm(server, seq, folder):
 
 
 def test_an_export_that_is_not_whole_is_no_success(server, seq, folder):
-    """Who saw it succeed may delete the sequence."""
+    """An incomplete file must be an error, because the user may delete the sequence after the export."""
     s = server(counter())
     s.client().step("counter", "a", 5)
     with open("/dev/full", "wb") as full:
@@ -125,7 +125,8 @@ def test_an_export_that_is_not_whole_is_no_success(server, seq, folder):
 
 
 def test_an_export_replaces_files_only(server, seq, folder):
-    """A pipe, a device or a link is written to: as root, "seq export M ID /dev/stdout" must leave that as it is."""
+    """An export writes to a pipe, a device or a link and does not replace it: as root, "seq export M ID /dev/stdout"
+    must leave it in place."""
     s = server(counter())
     s.client().step("counter", "a", 5)
     plain = seq(s, "export", "counter", "a", "-").stdout
@@ -140,7 +141,8 @@ def test_an_export_replaces_files_only(server, seq, folder):
 
 
 def test_files_that_are_none(server, seq, folder):
-    """The server's own words for each kind of damage; a file that isn't there; one that can't be written."""
+    """The messages: the server's own for each kind of damage, and those for a file that does not exist or cannot be
+    written."""
     s = server(counter())
     s.client().step("counter", "s", 5)
     seq(s, "export", "counter", "s", "good")
@@ -168,12 +170,12 @@ def test_files_that_are_none(server, seq, folder):
     (["rm", "counter", "s", "t", "u", "v"], "unexpected argument u: give one command at a time"),
 ])
 def test_usage(seq, words, said):
-    """Exit status 2 and how it is written."""
+    """A wrong command line exits with 2, and the message shows the right form."""
     assert said in seq("http://127.0.0.1:1", *words, code=2).errors
 
 
 def test_help_and_silence(seq):
-    """The help fits a screen; the manual has the commands; a server that isn't there is said to be."""
+    """The help fits on a screen, the manual has the commands, and a missing server is reported."""
     shown = seq("http://127.0.0.1:1", "--help").text.splitlines()
     assert len(shown) <= 24 and max(map(len, shown)) <= 100
     man = subprocess.run([BIN / "continuo-ctl", "--print-man"], capture_output=True, text=True, check=True).stdout

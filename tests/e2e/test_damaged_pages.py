@@ -1,5 +1,5 @@
-"""LMDB's file is damaged: that is found before LMDB reads it. What is whole goes on, what is lost is told, and no
-worker dies of it."""
+"""Damage to LMDB's file is found before LMDB reads it. Whole records stay usable, losses are reported, and no worker
+dies."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 def drained(server, **more):
-    """A server whose store has had each sequence in data.mdb, stopped; every sequence is at 40."""
+    """Returns a stopped server whose store has had each sequence in data.mdb. Every sequence is at 40."""
     s = server(counter(state={"journalMaxBytes": 65536}, **more))
     client = s.client()
     for i in range(40 * COUNT):
@@ -39,7 +39,8 @@ def no_worker_crashed(s):
 
 
 def page_of(data, kind):
-    """The place of a page in use of this kind: 1 is a branch, 2 a leaf. The newest tree's root, or below it."""
+    """Returns the offset of a page in use of this kind: 1 is a branch, 2 a leaf. It is the root of the newest tree, or
+    a page below it."""
     metas = [struct.unpack_from("<Q", data, at + 16 + 128)[0] for at in (0, PAGE)]
     root = struct.unpack_from("<Q", data, (metas[1] > metas[0]) * PAGE + 16 + 24 + 48 + 40)[0] * PAGE
     while struct.unpack_from("<H", data, root + 10)[0] & 1 and kind == 2:
@@ -49,7 +50,7 @@ def page_of(data, kind):
 
 
 def record_of(data):
-    """Of some record in a leaf in use: the place of its key's last byte, and its sequence's number."""
+    """Returns the place of the last byte of the key of some record in a leaf in use, and the number of its sequence."""
     leaf = page_of(data, 2)
     lower = struct.unpack_from("<H", data, leaf + 12)[0]
     for at in struct.unpack_from(f"<{(lower - 16) // 2}H", data, leaf + 16):
@@ -167,7 +168,7 @@ def test_a_second_server_is_refused_though_the_lock_file_is_gone(server):
 
 
 def test_sixty_random_corruptions():
-    """The short form of the campaign: no silent loss, no wrong value, no crash, no hang."""
+    """A short form of the campaign: no silent loss, no wrong value, no crash, no hang."""
     run = subprocess.run([sys.executable, ROOT / "tests/campaign/corrupt.py", "--trials", "60", "--seed", "7", "--jobs", "2",
                           "--build", BIN.parent], capture_output=True, text=True, timeout=limit(280), check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,8 +1,8 @@
-"""Every command that a page of docs/ shows is typed here as it stands there.
+"""Types every command of docs/ as it is on its page.
 
-PAGES has a row for each block: what must be there before, or where else the block is tested. A block without a row
-fails, so a new command gets one. Addresses become those of the test's own servers; nothing else is changed.
-"""
+PAGES has a row for each block, which says what must exist before, or where else the block is tested. A block without a
+row fails, so a new command needs one. Addresses are replaced by those of the test's own servers; nothing else is
+changed."""
 
 import os
 import re
@@ -24,14 +24,14 @@ ADAPTED = {"continuo-ctl top": "continuo-ctl top --once"}
 
 
 class Elsewhere:
-    """A block that is not typed here: `where` names what tests it instead, or says why nothing can."""
+    """A block that is not typed here. `where` names what tests it instead, or says why nothing can."""
 
     def __init__(self, where):
         self.where = where
 
 
 class Desk:
-    """A folder in which a reader of the docs types, with Continuo's programs on the PATH."""
+    """A folder in which a reader of the docs works, with Continuo's programs in the PATH."""
 
     def __init__(self, folder, server, page):
         self.make_server, self.page = server, page
@@ -60,7 +60,7 @@ class Desk:
         return self.s
 
     def start(self, words):
-        """`continuo FLAGS`: the same flags, on free ports and with this desk's folders."""
+        """Runs `continuo FLAGS` with the same flags, on free ports and with this desk's folders."""
         flags, models, words = [], [], words[1:]
         while words:
             word = words.pop(0)
@@ -100,7 +100,7 @@ class Desk:
 
 
 def lines_of(block):
-    """(command, comment, the output that the block shows below it) for each command of a block."""
+    """Yields (command, comment, output below it) for each command of a block."""
     found = []
     for line in block.replace("\\\n", " ").splitlines():
         if found and found[-1][0].count("'") % 2:  # the text of an argument goes on
@@ -162,7 +162,7 @@ def an_older_speech(desk):
 
 
 def a_damaged_counter(desk):
-    """A store that no registered model has, and a model that waits for a decision after damage."""
+    """Makes a store without a registered model, and a model whose damaged store waits for an operator's decision."""
     s = desk.serve(counter(), counter("gone", "2.0"))
     for name in ("counter", "gone"):
         s.client().step(name, "a", 5)

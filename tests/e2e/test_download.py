@@ -1,4 +1,4 @@
-"""Models from http(s) URLs: whence they may come, how far they are, and what is left when they do not."""
+"""Models from http(s) URLs: where they may come from, how their progress is shown, and what is left after a failure."""
 
 import threading
 
@@ -7,7 +7,7 @@ from waiting import expect
 
 
 def trusting(server, source, *flags, **more):
-    """A server that may load from the source, with a model there that it does not have."""
+    """Starts a server that may load from the source, which has a model that the server does not have."""
     s = server(flags=["--allowed-urls", f"{source.base}/.*", *flags], **more)
     s.pack(counter(), file_name="remote.mar").rename(source.folder / "remote.mar")
     return s
@@ -43,7 +43,7 @@ def test_a_model_comes_from_a_url_and_its_file_goes_with_it(server, source):
 
 
 def test_a_version_that_goes_at_its_deadline_takes_its_archive_with_it(server, source):
-    """As one that is unregistered by a call."""
+    """The archive goes, as if a call had unregistered the version."""
     s = trusting(server, source, clock=True)
     assert s.register_url(f"{source.base}/remote.mar").status == 200
     assert s.register(counter(version="2.0")).status == 200
@@ -57,7 +57,7 @@ def test_a_version_that_goes_at_its_deadline_takes_its_archive_with_it(server, s
 
 
 def test_a_stop_keeps_the_downloaded_archive(server, source):
-    """So that the server that starts next finds it."""
+    """The next server finds the archive."""
     s = trusting(server, source)
     assert s.register_url(f"{source.base}/remote.mar").status == 200
     s.stop()
@@ -76,7 +76,8 @@ def test_models_of_the_command_line_may_be_urls(server, source):
 
 
 def test_what_cannot_be_downloaded_is_said_and_leaves_nothing(server, source):
-    """Status, size, name, silence; TorchServe's type and first words, then the reason."""
+    """Wrong statuses, sizes and names, and a source that is silent. The message has TorchServe's type and first words,
+    then the reason."""
     s = trusting(server, source, "--max-download-size", "2000", "--download-timeout", "1500")
     (source.folder / "bad.mar").write_bytes(b"this is no archive")
     (source.folder / "large.mar").write_bytes(bytes(2001))
@@ -103,7 +104,8 @@ def test_what_cannot_be_downloaded_is_said_and_leaves_nothing(server, source):
 
 
 def test_only_allowed_urls_are_asked(server, source):
-    """allowed-urls is a list of whole patterns, for file:// too; others are not even connected to."""
+    """allowed-urls is a list of patterns for whole URLs, including file://. The server does not even connect to others.
+    """
     s = trusting(server, source)
     for url in ("http://localhost:1/remote.mar", f"{source.base}@evil/remote.mar", "file:///etc/remote.mar",
                 "https://127.0.0.1/remote.mar"):
@@ -118,7 +120,7 @@ def test_only_allowed_urls_are_asked(server, source):
 
 
 def test_private_addresses_and_redirects_need_a_rule(server, source):
-    """Without allowed-urls nobody reaches this machine's own services by registering, in no spelling."""
+    """Without allowed-urls no registration reaches a service of this machine, in whichever spelling of the address."""
     s = server()
     for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "169.254.169.254"):
         answer = s.register_url(f"http://{host}:{source.server_port}/remote.mar")
@@ -127,7 +129,7 @@ def test_private_addresses_and_redirects_need_a_rule(server, source):
 
 
 def test_redirects_go_only_where_urls_may(server, source):
-    """Each target is held against the rules; a circle ends."""
+    """Each target is checked against the rules, and a circle of redirects ends."""
     s = trusting(server, source)
     source.redirects = {"/moved.mar": "/remote.mar", "/out.mar": "http://localhost:1/remote.mar",
                         "/file.mar": "file:///etc/passwd", "/circle.mar": "/circle.mar"}
@@ -139,7 +141,8 @@ def test_redirects_go_only_where_urls_may(server, source):
 
 
 def test_progress_shows_while_a_model_is_downloaded(server, source):
-    """In its description; other models are registered and served meanwhile, and slow sources hold up no other."""
+    """The description shows the progress. Other models can be registered and used meanwhile, and a slow source delays
+    no other download."""
     s = trusting(server, source)
     size = (source.folder / "remote.mar").stat().st_size
     answers = []
@@ -166,7 +169,7 @@ def test_progress_shows_while_a_model_is_downloaded(server, source):
 
 
 def test_a_stopping_server_gives_up_a_download(server, source):
-    """SIGTERM need not wait for a slow source; nothing half is left."""
+    """SIGTERM does not wait for a slow source, and no partial file is left."""
     s = trusting(server, source)
     answers = []
     waiting = threading.Thread(target=lambda: answers.append(
@@ -180,7 +183,7 @@ def test_a_stopping_server_gives_up_a_download(server, source):
 
 
 def test_a_bad_pattern_stops_the_start(server):
-    """Better than a rule that does not hold."""
+    """A server with a rule that has no effect would be worse than one that does not start."""
     s = server(flags=["--allowed-urls", "http://(a"], start=False).launch()
     assert s.exit_code() == 1
     assert any('"http://(a" is not a valid regular expression' in line for line in s.lines)

@@ -1,4 +1,4 @@
-"""SIGTERM under load: clients that reconnect and retry as the headers tell them see no failed request."""
+"""SIGTERM under load: clients that reconnect and retry as the headers say see no failed request."""
 
 import http.client
 import threading
@@ -15,7 +15,7 @@ REFUSED_PAUSE_S = 0.02  # no server listens: nothing told the client how long to
 
 
 class Caller:
-    """One sequence, one step at a time, each with a key of its own that its retries repeat."""
+    """A client with one sequence. It makes one step at a time, each with its own key, which its retries repeat."""
 
     def __init__(self, client, sequence):
         self._client = client
@@ -63,7 +63,7 @@ def all_go_on(callers):
 
 
 def test_no_request_fails_while_servers_follow_each_other(server):
-    """Each server drains under load and is gone in time; the next one takes its place and its sequences."""
+    """Each server drains under load and ends in time. The next one takes its place and continues its sequences."""
     s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), flags=["--drain-timeout", DRAIN_TIMEOUT_S * 1000])
     s.flags += ["--inference-address", s.inference]  # the next one is where clients look for it
     callers = [Caller(s.client(f"c{i}"), f"s{i}") for i in range(CLIENTS)]

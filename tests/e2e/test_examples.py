@@ -1,4 +1,4 @@
-"""What the READMEs tell people to type works as it stands there."""
+"""The commands of the examples' READMEs work as they are written."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def blocks(path, language):
 
 @pytest.mark.parametrize("language, suffix", [("lua", "lua"), ("python", "py")])
 def test_the_readmes_own_handler_works(server, transcript, language, suffix):
-    """Five minutes are short: the first thing that a new user types must not fail."""
+    """The first commands that a new user types must not fail."""
     if language == "python" and not PYTHON_LIBRARY.exists():
         pytest.skip("this build has no Python (python3-dev)")
     readme = ROOT / "README.md"
@@ -39,7 +39,7 @@ def test_the_readmes_own_handler_works(server, transcript, language, suffix):
 
 
 def commands(block):
-    """The commands of a block, each on one line, with the comment behind it."""
+    """Returns the commands of a block, each on one line, with the comment behind it."""
     for line in block.replace("\\\n", " ").splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             command, _, comment = line.partition("   # ")
@@ -69,7 +69,7 @@ class Reader:
         return run.stdout.strip()
 
     def read(self, readme):
-        """Types all blocks; returns what came back after the server's start, and what the comments promise."""
+        """Types all blocks. Returns the answers after the server's start, and those that the comments promise."""
         shown = []
         for command, expected in (line for block in blocks(readme, "sh") for line in commands(block)):
             words = command.split()
@@ -95,21 +95,21 @@ def read_example(server):
 
 
 def test_counter_as_its_readme_says(read_example):
-    """The values behind the commands are what comes back."""
+    """The answers are the values in the comments behind the commands."""
     _, shown = read_example("counter")
     assert [answer for answer, _ in shown] == [expected for _, expected in shown] == ["5", "12", "100", "12"]
 
 
 @pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
 def test_the_counter_in_python_as_its_readme_says(read_example):
-    """The same commands, the same values."""
+    """The same commands give the same values."""
     _, shown = read_example("python/counter")
     assert [answer for answer, _ in shown] == [expected for _, expected in shown] == ["5", "12", "100", "12"]
 
 
 @pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
 def test_the_conversation_in_asyncio_as_its_readme_says(read_example):
-    """Each expert's line comes, the fastest first, and the sequence knows its earlier lines."""
+    """Each expert's line is sent when it is ready, the fastest first, and the sequence knows its earlier lines."""
     _, shown = read_example("python/asyncio")
     assert shown[-1][0] == blocks(ROOT / "examples/python/asyncio/README.md", "text")[0].strip()
 
@@ -125,7 +125,8 @@ def test_anomaly_in_python_as_its_readme_says(read_example):
 
 @pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
 def test_the_lstm_in_python_forecasts_as_in_one_run(server):
-    """Step by step, in batches with others and through a killed worker, as PyTorch does it at once."""
+    """The LSTM runs step by step, in batches with other sequences and through the death of a worker, and gives what
+    PyTorch gives in one run."""
     torch = pytest.importorskip("torch", reason="the tests' own Python has no PyTorch")
     home = ROOT / "examples" / "python" / "lstm"
     s = server(Model("forecast", (home / "handler.py").read_text(),
@@ -145,7 +146,7 @@ def test_the_lstm_in_python_forecasts_as_in_one_run(server):
 
 
 def test_anomaly_as_its_readme_says(read_example):
-    """One value by hand, then years of real weather; unusual days are few, and there are some."""
+    """One value is checked by hand. Then come years of real weather with few unusual days, but more than none."""
     s, ((by_hand, _), (stream, _)) = read_example("anomaly")
     assert by_hand == blocks(ROOT / "examples" / "anomaly" / "README.md", "json")[0].strip()
     assert 10 < stream.count('"anomaly":true') < 300 and stream.count("1461 days") == 3, stream
@@ -153,7 +154,7 @@ def test_anomaly_as_its_readme_says(read_example):
 
 
 def test_speech_as_its_readme_says(read_example):
-    """A recorded voice has speech in it; steady noise has none."""
+    """A recorded voice contains speech, and steady noise does not."""
     _, ((voice, _), (noise, _)) = read_example("speech")
     assert "speech start" in voice and "speech end" in voice, voice
     assert " 0 with speech, 0 segments" in noise, noise
@@ -164,13 +165,13 @@ def events(text, field):
 
 
 def test_repeat_as_its_readme_says(read_example):
-    """A response an element, each with its place."""
+    """There is a response for each element, with its index."""
     _, ((shown, expected),) = read_example("v2/repeat")
     assert " ".join(map(str, events(shown, "OUT"))) == expected and events(shown, "IDX") == [0, 1, 2]
 
 
 def test_decoupled_square_as_its_readme_says(read_example):
-    """n responses of n; none, and thousands, by the same handler."""
+    """n gives n responses. The same handler can give none or thousands."""
     s, ((shown, _),) = read_example("v2/decoupled_square")
     assert events(shown, "OUT") == [3, 3, 3]
     for n in (0, 5000):
@@ -179,7 +180,8 @@ def test_decoupled_square_as_its_readme_says(read_example):
 
 
 def test_generate_as_its_readme_says(read_example):
-    """In one piece and in words; a text that leads nowhere has no words, and none at all is refused."""
+    """The answer comes whole and word by word. A text that leads nowhere gives no words, and an empty one is refused.
+    """
     s, ((whole, text), (streamed, words)) = read_example("v2/generate")
     assert json.loads(whole)["text_output"] == text
     assert " ".join(events(streamed, "text_output")) == words
@@ -195,7 +197,7 @@ def example(name, folder):
 
 
 def test_examples_refuse_what_they_cannot_do(server):
-    """A client's mistake is a 400 with the reason: not a failure of the handler, nor a request that never ends."""
+    """A client's mistake gets 400 with the reason. It is not a failure of the handler, and the request ends."""
     s = server(example("anomaly", "anomaly"), example("repeat", "v2/repeat"), example("generate", "v2/generate"))
     for value in ("1e200", "nan", "-1e400"):
         answer = requests.post(s.inference + "/predictions/anomaly", data=value, timeout=20,

@@ -1,4 +1,4 @@
-"""Sequences end by their clocks. Time is moved, not waited for."""
+"""Time limits end sequences. The tests move the clock and do not wait."""
 
 import datetime
 import json
@@ -22,7 +22,7 @@ def live_sequences(s, model="counter"):
 
 
 def test_an_idle_sequence_expires_and_a_late_step_learns_why(server):
-    """Not "unknown": expired, and the state is gone."""
+    """The answer is "expired" and not "unknown", and the state is gone."""
     s = server(counter(**IDLE), clock=True)
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"
@@ -37,7 +37,7 @@ def test_an_idle_sequence_expires_and_a_late_step_learns_why(server):
 
 
 def test_a_step_before_the_limit_starts_the_idle_clock_again(server):
-    """Only silence counts."""
+    """The limit is the time without a step."""
     s = server(counter(**IDLE), clock=True)
     client = s.client()
     for step in range(1, 6):
@@ -47,7 +47,7 @@ def test_a_step_before_the_limit_starts_the_idle_clock_again(server):
 
 
 def test_the_total_time_ends_even_a_busy_sequence(server):
-    """sequenceTimeoutMSec counts from the first step, whatever happens in between."""
+    """sequenceTimeoutMSec counts from the first step, whatever happens afterwards."""
     s = server(counter(**IDLE, **TOTAL), clock=True)
     client = s.client()
     for step in range(1, 7):
@@ -59,7 +59,7 @@ def test_the_total_time_ends_even_a_busy_sequence(server):
 
 
 def test_one_sequence_expires_and_its_neighbour_lives(server):
-    """Clocks are per sequence."""
+    """Each sequence has its own clocks."""
     s = server(counter(**IDLE), clock=True)
     client = s.client()
     client.step("counter", "old", 1)
@@ -72,7 +72,7 @@ def test_one_sequence_expires_and_its_neighbour_lives(server):
 
 
 def test_expiry_gives_the_slot_back(server):
-    """maxNumSequence counts live sequences only."""
+    """Only live sequences count for maxNumSequence."""
     s = server(counter(**IDLE, maxNumSequence=2), clock=True)
     client = s.client()
     client.step("counter", "a", 1)
@@ -84,7 +84,7 @@ def test_expiry_gives_the_slot_back(server):
 
 
 def test_a_restarted_server_does_not_revive_an_expired_sequence(server):
-    """The time of the last step is in the store: sleeping through the limit counts."""
+    """The store has the time of the last step, so time during which the server was down counts, too."""
     s = server(counter(**IDLE), clock=True)
     assert s.client().step("counter", "a", 5).text == "5"
     s.stop()
@@ -95,7 +95,7 @@ def test_a_restarted_server_does_not_revive_an_expired_sequence(server):
 
 
 def test_waiting_does_not_expire_a_sequence_with_work(server):
-    """A step that waits for its worker is not silence."""
+    """A sequence whose step waits for a worker is not idle."""
     s = server(counter(**IDLE), clock=True)
     raw = s.raw()
     assert s.client().step("counter", "a", 1).text == "1"
@@ -113,7 +113,7 @@ def test_waiting_does_not_expire_a_sequence_with_work(server):
 
 
 def test_a_tombstone_says_when_its_id_is_free(server):
-    """A later step then begins a new sequence, as the message has it; a repetition before does not help."""
+    """At the time in the message a step begins a new sequence. Sending the step again before that does not help."""
     s = server(counter(**IDLE, sequence={"tombstoneMSec": 120_000}), clock=True)
     client = s.client()
     client.step("counter", "a", 5)
@@ -135,7 +135,8 @@ RESTART = {"sequence": {"onExpired": "restart"}}
 
 @pytest.mark.parametrize("limit, clock", [(IDLE, "idle"), (TOTAL, "lifetime")])
 def test_where_the_model_says_so_a_late_step_begins_anew_and_is_told(server, limit, clock):
-    """sequence.onExpired: restart, over HTTP: once, with the clock's name; the steps after it say nothing."""
+    """sequence.onExpired: restart, over HTTP. The header appears once, with the name of the clock; later answers do not
+    have it."""
     s = server(counter(**limit, **RESTART), clock=True)
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"
@@ -151,7 +152,7 @@ def test_where_the_model_says_so_a_late_step_begins_anew_and_is_told(server, lim
 
 
 def test_a_late_step_begins_anew_after_a_restart_of_the_server(server):
-    """The store's clock decides there, without a tombstone."""
+    """The store's times decide, because there is no tombstone."""
     s = server(counter(**IDLE, **RESTART), clock=True)
     assert s.client().step("counter", "a", 5).text == "5"
     s.stop()
@@ -162,7 +163,7 @@ def test_a_late_step_begins_anew_after_a_restart_of_the_server(server):
 
 
 def test_a_step_that_waits_when_the_total_time_is_over_begins_anew(server):
-    """It came in time and was not reached; refusing it would be what the model did not ask for."""
+    """The step came in time but was not run before the end. The model did not ask to refuse it."""
     s = server(counter(sequenceTimeoutMSec=60_000, **RESTART), clock=True)
     raw = s.raw(timeout=60)
     assert s.client().step("counter", "a", 5).text == "5"
@@ -178,7 +179,7 @@ def test_a_step_that_waits_when_the_total_time_is_over_begins_anew(server):
 
 
 def test_grpc_tells_that_a_sequence_began_anew(server):
-    """As metadata of the answer."""
+    """The answer's metadata say so."""
     s = server(counter(**IDLE, **RESTART), clock=True)
     client = Rpc(s.grpc)
     client.predict("counter", 5, "a")
@@ -190,7 +191,7 @@ def test_grpc_tells_that_a_sequence_began_anew(server):
 
 
 def test_v2_tells_it_where_a_header_names_the_sequence_and_else_wants_a_start(server):
-    """The protocol's own sequence_id needs a START, whatever the model says: that is v2's rule."""
+    """In the v2 protocol a sequence_id needs a START, whatever the model's settings are."""
     model = accumulator()
     s = server(model, clock=True, flags=["--sequence-on-expired", "restart"])
     tensors = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1], "data": [5]}]}
@@ -220,7 +221,8 @@ def test_v2_tells_it_where_a_header_names_the_sequence_and_else_wants_a_start(se
 
 @pytest.mark.parametrize("own, fresh", [({}, True), ({"sequence": {"onExpired": "refuse"}}, False)])
 def test_the_program_torchserve_begins_anew_unless_the_model_refuses(torchserve, transcript, own, fresh):
-    """Clients there name sequences by device, and know of no start flag; TorchServe serves an expired id, too."""
+    """TorchServe's clients name sequences by device and do not send start flags, and TorchServe serves an expired id,
+    too."""
     t = torchserve()
     clock = Clock(t.folder / "clock", transcript)
     t.env["CONTINUO_TEST_CLOCK"] = str(clock.path)
@@ -238,7 +240,7 @@ def test_the_program_torchserve_begins_anew_unless_the_model_refuses(torchserve,
 
 
 def test_an_old_versions_expired_sequence_begins_anew_in_the_default_version(server):
-    """It lives in no version any more, so the step goes where new sequences begin."""
+    """The sequence no longer belongs to a version, so the step goes to the version in which new sequences begin."""
     s = server(counter(**IDLE, **RESTART), clock=True)
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"

@@ -24,7 +24,7 @@ def keeper(**yaml):
 
 
 def fill(client, first_sequence=0):
-    """Opens sequences of 50 kB until one is refused; returns (how many were taken, the refusal)."""
+    """Opens sequences of 50 kB until one is refused. Returns (number of sequences, the refusal)."""
     for i in range(first_sequence, first_sequence + 500):
         answer = client.step("keeper", f"s{i}", PIECE)
         if answer.status != 200:
@@ -47,12 +47,12 @@ def check_full_store(s):
 
 
 def test_a_full_store_refuses_steps_and_recovers(server):
-    """storeMaxBytes bounds a model's store; ended sequences give their room back."""
+    """storeMaxBytes bounds a model's store, and ended sequences give their room back."""
     check_full_store(server(keeper(state={"storeMaxBytes": 4 * 1024 * 1024})))
 
 
 def test_a_sequence_stays_in_its_version_while_the_new_one_has_no_room(server):
-    """A swap moves it once there is room; nothing of it is lost meanwhile."""
+    """The sequence moves when there is room, and loses nothing until then."""
     s = server(keeper(sequence={"swapPolicy": "migrate"}))
     client = s.client()
     for i in range(4):
@@ -74,7 +74,8 @@ def test_a_sequence_stays_in_its_version_while_the_new_one_has_no_room(server):
 
 
 def test_a_full_disk_refuses_steps_and_recovers(server, small_disk):
-    """The same when the disk, not a limit, is full; LMDB must not be torn by a signal or a short write."""
+    """Like the test above, but the disk is full before a limit is reached. A signal or a short write must not damage
+    LMDB's file."""
     s = server(start=False)
     s.state_dir = small_disk / "state"
     s.models = [keeper()]

@@ -1,4 +1,4 @@
-"""A disk without a free byte, and without room for one more file: the server ends and starts on it."""
+"""The server ends, and starts again, on a disk without a free byte and without room for one more file."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from waiting import expect
 
 @pytest.fixture
 def on_disk(server, small_disk):
-    """A server whose state lies on the small disk, not started yet."""
+    """Returns a server, not started yet, whose state folder is on the small disk."""
     def make(model, **more):
         s = server(start=False, **more)
         s.state_dir = small_disk / "state"
@@ -25,7 +25,7 @@ def on_disk(server, small_disk):
 
 
 def check_goes_on(s, small_disk):
-    """What clients see: reads are answered, new sequences refused, until there is room."""
+    """Checks what clients see: reads are answered, and new sequences are refused until there is room."""
     client = s.client()
     shown = s.admin().get("/models/keeper/sequences/s0")
     assert shown.status == 200 and shown.json["step"] == 1, shown
@@ -41,7 +41,7 @@ def check_goes_on(s, small_disk):
 
 
 def test_a_server_killed_on_a_full_disk_starts_again(on_disk, small_disk):
-    """kill -9, the usual end of what runs on a full disk: its models are loaded, no sequence is lost."""
+    """A server on a full disk is usually killed. After the restart its models are loaded and no sequence is lost."""
     s = on_disk(keeper())
     s.start()
     taken, refused = fill_store(s.client())
@@ -53,7 +53,7 @@ def test_a_server_killed_on_a_full_disk_starts_again(on_disk, small_disk):
 
 
 def test_a_server_stopped_on_a_full_disk_starts_again(on_disk, small_disk):
-    """Others may fill what a stop leaves free: it leaves the room that the models' archives need."""
+    """Other programs may fill the room that a stop frees, so the stop must leave enough for the models' archives."""
     s = on_disk(keeper())
     s.start()
     fill_store(s.client())
@@ -67,7 +67,8 @@ def test_a_server_stopped_on_a_full_disk_starts_again(on_disk, small_disk):
 
 
 def test_a_power_cut_on_a_full_disk_costs_no_store(on_disk, small_disk):
-    """What can't be checked for want of room is no damaged store: nothing is set aside, and room mends it."""
+    """A store that cannot be checked for lack of room is not treated as damaged: it stays in place, and works when
+    there is room."""
     s = on_disk(keeper(), flags=["--exit-on-model-failure=false"])
     s.start()
     fill_store(s.client())
@@ -90,7 +91,8 @@ def test_a_power_cut_on_a_full_disk_costs_no_store(on_disk, small_disk):
 
 
 def test_keys_are_written_over_the_last_ones(server, small_disk):
-    """A full disk takes no new file: those of the last start are as long. Never over another's file."""
+    """A full disk has no room for a new key file, so the keys are written over the last ones, which have the same
+    length. A file of somebody else is never overwritten."""
     path = small_disk / "keys.json"
     s = server(counter(), flags=["--token-auth", "--token-file", str(path)])
     before = json.loads(path.read_text())
@@ -111,7 +113,8 @@ def test_keys_are_written_over_the_last_ones(server, small_disk):
 
 
 def test_logs_wait_for_room(server, small_disk):
-    """Neither a folder nor files for them: the server runs, says so once a log, and writes when it can."""
+    """There is no room for log files or their folder. The server runs, reports this once for each log, and writes the
+    files when it can."""
     logs = small_disk / "logs"
     fill(small_disk)
     s = server(counter(), flags=["--log-dir", str(logs)])
@@ -129,7 +132,7 @@ def test_logs_wait_for_room(server, small_disk):
 
 
 def test_torchserve_starts_without_its_pid_file(torchserve, small_disk):
-    """Only --stop needs it, and the warning says what does instead."""
+    """Only --stop needs the pid file. The warning says how to stop the server without it."""
     ts = torchserve()
     ts.pack(counter())
     ts.properties()

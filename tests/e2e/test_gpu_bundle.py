@@ -1,4 +1,4 @@
-"""tests/gpu/run.sh: the bundle for machines with a GPU is packed and run, on the CPU as far as that goes."""
+"""tests/gpu/run.sh: packs the bundle for machines with a GPU and runs it on the CPU, as far as that is possible."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ CHECKS = ("gru_equals_pytorch", "workers_take_devices_in_turns", "killed_workers
 @pytest.mark.load  # it compiles
 @pytest.mark.skipif("release" not in os.environ.get("CONTINUO_BUILD", "release"), reason="it has a build of its own")
 def test_bundle_runs_where_it_was_not_built(tmp_path):
-    """Its programs find their libraries beside them, its library is compiled against the PyTorch at hand, and
-    each check that needs no GPU holds."""
+    """The bundle's programs find their libraries beside them, its library is compiled against the installed PyTorch,
+    and each check that needs no GPU passes."""
     pytorch()
     packed = tmp_path / "packed"
     subprocess.run([ROOT / "tests/gpu/run.sh", "pack", packed], check=True, timeout=limit(300))
@@ -39,7 +39,8 @@ def test_bundle_runs_where_it_was_not_built(tmp_path):
 @pytest.mark.parametrize("getconf, has", [("echo glibc 2.31", "glibc 2.31"), ("echo glibc 2.4", "glibc 2.4"),
                                           ("exit 1", "another C library")])
 def test_an_older_c_library_is_refused_in_one_sentence(tmp_path, getconf, has):
-    """Before anything is compiled or started: the loader would only name a symbol's version."""
+    """The refusal comes before anything is compiled or started, because the loader's message would only name the
+    version of a symbol."""
     shutil.copy(ROOT / "tests/gpu/run.sh", tmp_path)
     for name, text in (("bin/continuo", "exit 99"), ("path/getconf", getconf)):
         (tmp_path / name).parent.mkdir()

@@ -1,4 +1,4 @@
-"""gRPC: calls with one step. Clients are grpcio's, with code made from proto/ at test time."""
+"""gRPC calls with one step. The clients are grpcio's, with code that is generated from proto/ when the tests run."""
 
 import contextlib
 import socket
@@ -28,13 +28,13 @@ def rpc(server):
 
 
 def test_ping_says_what_torchserve_says(server, rpc):
-    """The text is TorchServe's, to the blank, and has no newline at its end."""
+    """The text equals TorchServe's to the last space, without a newline at its end."""
     client = rpc(server(counter()).grpc)
     assert client.inference.Ping(empty_pb2.Empty(), timeout=30).health == '{\n  "status": "Healthy"\n}'
 
 
 def test_a_sequence_goes_on_over_calls_and_over_http(server, rpc):
-    """One job path: a sequence may change its protocol between two steps."""
+    """A sequence may change its protocol between two steps, because both use the same jobs."""
     running = server(counter())
     client = rpc(running.grpc)
     first = client.predict("counter", 5, "a")
@@ -60,7 +60,7 @@ def test_a_stateless_model_answers_without_id(server, rpc):
 
 
 def test_what_belongs_to_a_step_may_be_input_or_metadata(server, rpc):
-    """START begins anew, END ends, and a retry under the same key is answered from the store."""
+    """START begins anew, END ends, and a retry with the same key is answered from the store."""
     client = rpc(server(counter()).grpc)
     client.predict("counter", 5, "s")
     assert client.predict("counter", 1, "s", ts_request_sequence_start="true").prediction == b"1"
@@ -77,7 +77,7 @@ def test_what_belongs_to_a_step_may_be_input_or_metadata(server, rpc):
 
 
 def test_headers_of_sequences_may_have_other_names(server, rpc):
-    """As metadata, as inputs, and in what the answer tells; the default names are ordinary inputs then."""
+    """The names apply to metadata, inputs and answers. The default names are ordinary inputs then."""
     s = server(counter(), flags=["--sequence-id-header", "X-Session", "--sequence-start-header", "x-begin",
                                  "--sequence-end-header", "x-end"])
     client = rpc(s.grpc)
@@ -117,7 +117,7 @@ def test_answers_carry_the_request_id_and_the_sequence_as_metadata(server, rpc):
 
 
 def test_several_inputs_are_parts_and_controls_are_headers(server, rpc):
-    """A handler sees each input as a part; what is for the server comes as a header."""
+    """A handler gets each input as a part. What is meant for the server becomes a header."""
     show = stateless("show", lua="""
 local M = { api = 1 }
 function M.step(_, req)
@@ -146,7 +146,7 @@ return M
     ({"idempotency-key": ""}, "INVALID_ARGUMENT", "bad_request", "Idempotency-Key"),
 ])
 def test_a_wrong_request_says_what_is_wrong(server, rpc, change, code, error, text):
-    """Status, machine word and message are those of HTTP, in gRPC's terms."""
+    """Status, error word and message correspond to those over HTTP."""
     client = rpc(server(counter()).grpc)
     model, data, sequence = change.pop("model", "counter"), 1, change.pop("sequence", "s")
     status = refused(client.predict, model, data, sequence, **change)
@@ -159,7 +159,7 @@ def test_a_wrong_request_says_what_is_wrong(server, rpc, change, code, error, te
 
 
 def test_a_handler_s_refusal_keeps_its_status(server, rpc):
-    """TorchServe's map from HTTP to gRPC; a refusal leaves the sequence as it was."""
+    """The HTTP status is mapped as TorchServe maps it. A refusal leaves the sequence as it was."""
     picky = stateless("picky", lua="""
 local M = { api = 1 }
 function M.step(_, req)
@@ -181,7 +181,8 @@ return M
 
 @pytest.mark.parametrize("flags, code", [([], "INTERNAL"), (["--torchserve-errors"], "UNAVAILABLE")])
 def test_a_handlers_bug_is_no_overload(server, rpc, flags, code):
-    """Clients repeat what is UNAVAILABLE; with TorchServe's errors it is, but nothing says when to repeat it."""
+    """Clients repeat a call with UNAVAILABLE, so a handler's error must not have that code. With TorchServe's errors it
+    has, but nothing says when to repeat it."""
     broken = stateless("broken", lua="return { api = 1, handle = function() error('oh') end }")
     client = rpc(server(broken, flags=flags).grpc)
     error = refused(client.predict, "broken", 1)
@@ -190,7 +191,7 @@ def test_a_handlers_bug_is_no_overload(server, rpc, flags, code):
 
 
 def test_a_full_queue_is_told_with_the_time_to_wait(server, rpc):
-    """RESOURCE_EXHAUSTED with RetryInfo, so that clients can back off."""
+    """The code is RESOURCE_EXHAUSTED with RetryInfo, so that clients know how long to wait."""
     running = server(counter(jobQueueSize=1, batchSize=1))
     client = rpc(running.grpc)
     client.predict("counter", 1, "s")
@@ -216,7 +217,7 @@ def _failed(call):
 
 
 def test_stream_predictions_of_a_plain_handler_is_one_message(server, rpc):
-    """TorchServe loses its worker over this; here it is an answer like any other."""
+    """TorchServe loses its worker in this case. Here the answer is one message."""
     client = rpc(server(counter()).grpc)
     for step, total in ((5, b"5"), (6, b"11")):
         answers = list(client.inference.StreamPredictions(request("counter", step, "a"), timeout=30))
@@ -268,7 +269,8 @@ def test_many_empty_inputs_do_not_cost_memory(server, rpc):
 
 
 def test_sizes_are_bounded_by_options(server, rpc):
-    """max-request-size holds for messages, connection-memory for metadata; neither reaches a model."""
+    """max-request-size limits messages, and connection-memory limits metadata. Nothing above a limit reaches a model.
+    """
     running = server(counter(), flags=["--max-request-size", 100_000])
     client = rpc(running.grpc)
     assert refused(client.predict, "counter", b"1" * 100_000).code().name == "RESOURCE_EXHAUSTED"
@@ -293,7 +295,7 @@ def test_compressed_requests_are_understood(server, rpc, how):
 
 
 class Wire:
-    """Between client and server: counts the bytes of answers."""
+    """Stands between client and server and counts the bytes of answers."""
 
     def __init__(self, target):
         self.answered = 0
@@ -320,7 +322,7 @@ class Wire:
 
 @pytest.mark.parametrize("options, compressed", [([], True), ([("grpc.compression_enabled_algorithms_bitset", 1)], False)])
 def test_answers_are_compressed_for_clients_that_accept_it(server, rpc, options, compressed):
-    """From --compress-above to 256 KiB, in calls and in streams."""
+    """Answers from --compress-above to 256 KiB are compressed, in calls and in streams."""
     wire = Wire(server(stateless(), flags=["--compress-above", 1000]).grpc)
     client = rpc(wire.here, options=options)
 
@@ -346,7 +348,7 @@ def test_without_the_option_answers_are_as_they_are(server, rpc):
 
 
 def test_a_deadline_cancels_what_waits(server, rpc):
-    """Also a deadline that has passed already; the steps behind it run."""
+    """A deadline that has already passed cancels the call, too. Later steps run."""
     running = server(counter())
     client = rpc(running.grpc)
     client.predict("counter", 1, "s")
@@ -372,7 +374,7 @@ def test_calls_over_the_limit_are_refused_and_may_come_again(server, rpc):
 
 
 def test_connections_over_the_limit_are_closed_until_somebody_leaves(server, rpc):
-    """Else silent clients of this port could take every descriptor of the server."""
+    """Without the limit, silent clients of this port could use up all descriptors of the server."""
     running = server(counter(), flags=["--grpc-max-connections", 20])
     first = rpc(running.grpc)
     assert first.predict("counter", 1, "s").prediction == b"1"
@@ -393,7 +395,7 @@ def test_connections_over_the_limit_are_closed_until_somebody_leaves(server, rpc
 
 
 def test_new_clients_are_taken_again_when_there_are_descriptors(server, rpc):
-    """While none is left they wait; who is connected is served meanwhile. It is said once."""
+    """When no descriptor is free, new clients wait, and connected ones are served. The log says so once."""
     running = server(counter())
     old = rpc(running.grpc)
     assert old.predict("counter", 1, "s").prediction == b"1"
@@ -419,7 +421,7 @@ def test_grpc_can_be_off(server):
 
 
 def test_the_library_is_loaded_for_the_first_client(server, rpc):
-    """A server that nobody asks over gRPC does not carry the library."""
+    """A server without gRPC clients does not load the library."""
     running = server(counter())
     maps = f"/proc/{running.process.pid}/maps"
     with open(maps, encoding="ascii") as file:
@@ -439,7 +441,7 @@ def test_metrics_count_calls(server, rpc):
 
 
 def test_a_stop_answers_what_runs(server, rpc):
-    """Graceful: calls that are under way get their answers, new ones are refused."""
+    """Calls that are under way get their answers, and new ones are refused."""
     running = server(counter())
     client = rpc(running.grpc)
     client.predict("counter", 1, "s")

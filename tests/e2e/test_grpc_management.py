@@ -1,4 +1,4 @@
-"""ManagementAPIsService: every RPC does and says what the management API does over HTTP."""
+"""ManagementAPIsService: every RPC does the same as the management API over HTTP."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_models_are_registered_described_scaled_and_removed(server, admin):
 
 
 def strip(reply, like):
-    """Two descriptions differ in what changes by itself."""
+    """Removes what differs between two descriptions by itself."""
     for both in zip(reply, like):
         for one in both:
             for worker in one["workers"]:
@@ -73,7 +73,7 @@ def test_versions_and_the_default_one(server, admin):
 
 
 def test_lists_have_pages_and_limit_0_is_none(server, admin):
-    """TorchServe takes the missing limit as zero models, and its clients know that."""
+    """TorchServe treats a missing limit as zero models, and its clients rely on it."""
     running = server(counter("m1"), counter("m2"), counter("m3"))
     api = admin(running)
     page = json.loads(api.ListModels(message("ListModelsRequest", limit=2)).msg)
@@ -119,7 +119,7 @@ def test_management_is_not_on_the_inference_port_nor_the_other_way_round(server)
 
 
 def test_bytes_that_are_no_message_are_refused(server):
-    """Also what would cost memory: many values of one field are one value."""
+    """This includes messages that would need much memory."""
     running = server(counter())
     with Rpc(running.grpc_admin) as client:
         path = "/org.pytorch.serve.grpc.management.ManagementAPIsService/DescribeModel"

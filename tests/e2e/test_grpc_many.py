@@ -1,4 +1,5 @@
-"""Thousands of streams at once, by bench's client in C: what they cost, and a stop in their midst.
+"""Thousands of streams at once, opened by bench's client in C: how much memory they need, and a stop while they are
+open.
 
 CONTINUO_GRPC_STREAMS=10000 CONTINUO_GRPC_ROUNDS=10 is the long form."""
 
@@ -20,7 +21,7 @@ PLAIN = BUILD.name not in ("asan", "tsan")  # those hold freed memory back
 
 @pytest.fixture
 def streams():
-    """streams(target): a client that holds STREAMS streams open, each with a step after the other."""
+    """streams(target) starts a client that keeps STREAMS streams open and makes step after step on each."""
     def start(target):
         client = subprocess.Popen([BIN / "grpc-bench", "bidi", target, "counter", "--calls", str(STREAMS),
                                    "--channels", "10", "--seconds", "600"],
@@ -47,9 +48,9 @@ def start_server(server, clock=False):
 
 
 def test_streams_come_and_go_without_growth(server, streams):
-    """Their client is killed each time: what was open is over, and the next round costs no more than the one before.
+    """The client is killed in each round. Its streams end, and the next round needs no more memory than the one before.
 
-    The sequences that the client leaves stay until their clocks run out, which they do before the next round."""
+    Its sequences stay until their time limits have passed, which happens before the next round."""
     s = start_server(server, clock=True)
     open_kb, closed_kb = [], []
     for _ in range(ROUNDS):
@@ -68,7 +69,7 @@ def test_streams_come_and_go_without_growth(server, streams):
 
 
 def test_a_stop_with_many_live_streams_leaves_nothing(server, streams):
-    """Each has a step under way: the server ends in time with status 0, and its workers with it."""
+    """Each stream has a step under way. The server ends in time with status 0, and so do its workers."""
     s = start_server(server)
     client = streams(s.grpc)
     expect(lambda: s.metric("continuo_grpc_calls_open") == STREAMS, "all streams are open", 60)

@@ -14,7 +14,7 @@ from waiting import expect, limit
 
 
 class Stream:
-    """One StreamPredictions2 call: send() as one likes, answers come one by one."""
+    """One StreamPredictions2 call: send() at any time, and read the answers one by one."""
 
     def __init__(self, client, metadata=None, timeout=120):
         self._requests = queue.Queue()
@@ -61,12 +61,12 @@ def rpc(server):
 
 
 def reason(answer):
-    """The machine word of a step's failure."""
+    """Returns the error word of a failed step."""
     return unpack_details(answer.status)[1]["ErrorInfo"].reason
 
 
 def test_answers_of_a_sequence_come_in_order_after_the_half_close(server, rpc):
-    """TorchServe drops what is pending at the half-close; here it all comes first."""
+    """TorchServe drops pending answers when the client closes its sending side. Here all of them come first."""
     running = server(counter())
     client = rpc(running.grpc)
     client.predict("counter", 0, "a")
@@ -97,7 +97,7 @@ def test_a_stream_s_sequence_is_named_by_its_first_message(server, rpc):
 
 
 def test_a_stream_without_any_id_is_one_new_sequence(server, rpc):
-    """The server makes the id once, also when steps are sent before the first answer."""
+    """The server makes one id, even if several steps are sent before the first answer."""
     stream = Stream(rpc(server(counter()).grpc))
     for step in (1, 2, 3):
         stream.send("counter", step)
@@ -108,7 +108,7 @@ def test_a_stream_without_any_id_is_one_new_sequence(server, rpc):
 
 
 def test_a_failed_step_is_a_message_and_the_stream_goes_on(server, rpc):
-    """Whatever is wrong with a step: its status comes in its place, the steps behind it run."""
+    """Whatever is wrong with a step, its status comes in its place, and the steps behind it run."""
     stream = Stream(rpc(server(counter()).grpc))
     assert stream.step("counter", 1, "a").prediction == b"1"
     failed = stream.step("counter", "no number", "a")
@@ -123,8 +123,8 @@ def test_a_failed_step_is_a_message_and_the_stream_goes_on(server, rpc):
 
 
 def test_refusals_keep_their_place_among_the_answers(server, rpc):
-    """A refused step is known at once, but its sequence's earlier answers leave first: the client
-    may tell answers apart by nothing but their order."""
+    """A refusal is known at once, but earlier answers of the sequence are sent first, because a client may have only
+    the order to tell answers apart."""
     running = server(counter())
     client = rpc(running.grpc)
     client.predict("counter", 0, "a")
@@ -157,7 +157,7 @@ def test_what_belongs_to_one_step_is_refused_as_the_stream_s_metadata(server, rp
 
 
 def test_stateless_steps_answer_in_the_order_they_came(server, rpc):
-    """They run side by side, but nothing else tells their answers apart."""
+    """The steps run at the same time, but clients can only tell the answers apart by their order."""
     stream = Stream(rpc(server(stateless(minWorkers=2, maxWorkers=2, batchSize=1)).grpc))
     for i in range(50):
         stream.send("echo", i)
@@ -166,7 +166,7 @@ def test_stateless_steps_answer_in_the_order_they_came(server, rpc):
 
 
 def thousand_steps(stream, sequences=50, steps=1000, seed=7):
-    """Interleaved at random; returns what each sequence must have answered."""
+    """Sends steps of several sequences in random order. Returns what each sequence must have answered."""
     chance = random.Random(seed)
     expected = {f"s{i}": [] for i in range(sequences)}
     for _ in range(steps):
@@ -187,7 +187,7 @@ def gather(stream):
 
 
 def test_a_thousand_steps_of_fifty_sequences_on_one_stream(server, rpc):
-    """Complete, each sequence in order, every value right."""
+    """All answers come, in order within each sequence, and every value is right."""
     stream = Stream(rpc(server(counter(batchSize=16, minWorkers=2, maxWorkers=2)).grpc))
     expected = thousand_steps(stream)
     assert gather(stream) == expected
@@ -195,7 +195,7 @@ def test_a_thousand_steps_of_fifty_sequences_on_one_stream(server, rpc):
 
 
 def test_a_thousand_steps_while_workers_are_killed(server, rpc):
-    """The same values: a killed worker's steps are sent again, and done once."""
+    """The values are the same: the steps of a killed worker are sent again, and done once."""
     running = server(counter(batchSize=4, minWorkers=2, maxWorkers=2))
     stream = Stream(rpc(running.grpc), timeout=300)
     with running.killing("counter", 0.05):
@@ -206,7 +206,7 @@ def test_a_thousand_steps_while_workers_are_killed(server, rpc):
 
 
 def test_a_stream_reads_no_more_than_it_may_owe(server, rpc):
-    """Bounded: what is over grpc-stream-steps waits at the client."""
+    """A stream has at most grpc-stream-steps steps without an answer. Further ones wait at the client."""
     running = server(counter(jobQueueSize=1000), flags=["--grpc-stream-steps", 8])
     client = rpc(running.grpc)
     client.predict("counter", 0, "a")
@@ -221,7 +221,7 @@ def test_a_stream_reads_no_more_than_it_may_owe(server, rpc):
 
 
 def test_a_client_that_is_gone_leaves_nothing_behind(server, rpc):
-    """Its waiting steps are cancelled; its sequence stays, with the steps that were answered."""
+    """The client's waiting steps are cancelled. Its sequence stays, with the steps that were answered."""
     running = server(counter(jobQueueSize=1000))
     client = rpc(running.grpc)
     stream = Stream(client)
@@ -238,9 +238,9 @@ def test_a_client_that_is_gone_leaves_nothing_behind(server, rpc):
 
 
 def test_a_storm_of_cancels_leaves_nothing_behind(server, rpc):
-    """Streams and calls that end at any moment: no leak, no crash, and the next client is served.
+    """Streams and calls end at any moment. Nothing leaks or crashes, and the next client is served.
 
-    CONTINUO_GRPC_STORM=2000 makes it long."""
+    CONTINUO_GRPC_STORM=2000 makes the test longer."""
     running = server(counter(jobQueueSize=1000, maxNumSequence=5000))
     clients = [rpc(running.grpc) for _ in range(4)]
     chance = random.Random(11)
@@ -265,7 +265,7 @@ def step_sent(stream):
 
 
 def test_a_client_that_does_not_read_is_cut_off(server, rpc):
-    """Its answers fill the connection's window; after write-timeout the call is over."""
+    """The client's answers fill the connection's window. After write-timeout the call ends."""
     running = server(stateless(), flags=["--write-timeout", 500, "--max-request-size", 8 << 20])
     client = rpc(running.grpc, options=[("grpc.http2.lookahead_bytes", 65536), ("grpc.http2.bdp_probe", 0)])
     stream = Stream(client)
@@ -277,7 +277,7 @@ def test_a_client_that_does_not_read_is_cut_off(server, rpc):
 
 
 def test_a_stop_ends_streams_after_their_answers(server, rpc):
-    """What is owed is answered, then the stream ends with UNAVAILABLE; idle ones end at once."""
+    """Outstanding answers are sent, then the stream ends with UNAVAILABLE. Idle streams end at once."""
     running = server(counter())
     idle, busy = Stream(rpc(running.grpc)), Stream(rpc(running.grpc))
     assert idle.step("counter", 1, "idle").prediction == b"1"
@@ -296,7 +296,7 @@ def test_a_stop_ends_streams_after_their_answers(server, rpc):
 
 
 def test_idle_streams_cost_little(server, rpc):
-    """Memory per stream, opened and closed again and again without growth."""
+    """Measures the memory of a stream, and opens and closes streams again and again without growth."""
     running = server(counter(), flags=["--grpc-max-calls", 10000])
     clients = [rpc(running.grpc) for _ in range(4)]
     clients[0].predict("counter", 0, "a")
@@ -325,7 +325,8 @@ def forever():
 
 
 def test_numbered_steps_of_a_stream_and_of_calls(server, rpc):
-    """The number is an entry of input, or metadata of a unary call; what does not follow tells the number that would."""
+    """The number is an entry of input, or metadata of a unary call. A refusal has the number that the server expects.
+    """
     client = rpc(server(counter()).grpc)
 
     def numbered(number):

@@ -1,4 +1,5 @@
-"""TLS on the gRPC ports: one-sided, mutual, and renewed while streams go on."""
+"""TLS on the gRPC ports: with a server certificate, with client certificates, and with a new certificate while streams
+are open."""
 
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def test_each_port_decides_for_itself(server, identity):
 
 
 def test_mutual_tls_asks_clients_for_a_certificate(server, identity, folder):
-    """--grpc-client-ca: who has none, or another one, gets no connection."""
+    """With --grpc-client-ca, a client without a certificate of that authority cannot connect."""
     known, stranger = Identity(folder, "known"), Identity(folder, "stranger")
     running = server(counter(), flags=[*GRPCS, *identity.flags(), "--grpc-client-ca", known.cert])
     with Rpc(running.grpc, trusting(identity, known)) as client:
@@ -75,7 +76,8 @@ def test_mutual_tls_asks_clients_for_a_certificate(server, identity, folder):
 
 
 def test_a_new_certificate_is_shown_after_sighup(server, identity):
-    """Streams that stand go on; new connections see the new one; a broken file leaves the old one."""
+    """Open streams continue, and new connections get the new certificate. If a file is broken, the old certificate
+    stays."""
     running = server(counter(), flags=[*GRPCS, *identity.flags()])
     first = trusting(identity)
     with Rpc(running.grpc, first) as standing:

@@ -1,4 +1,4 @@
-"""What tools expect of a gRPC server: health for balancers, reflection for those without .proto files."""
+"""What tools expect of a gRPC server: health for load balancers, reflection for tools without .proto files."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def health(name="HealthCheckRequest", **fields):
 
 @pytest.mark.parametrize("port", ["inference", "management"])
 def test_health_is_what_ping_says(server, port):
-    """Empty: the server; else each service of the port; others are not there."""
+    """The empty name means the server. Each service of the port has a name, and other names do not exist."""
     running = server(counter())
     with Rpc(running.grpc if port == "inference" else running.grpc_admin) as client:
         for service in ("", SERVICES[port], "grpc.health.v1.Health"):
@@ -35,7 +35,7 @@ def test_health_is_what_ping_says(server, port):
 
 
 def test_watch_tells_each_change_and_the_stop(server):
-    """SERVING, NOT_SERVING while a worker is missing, SERVING again, and NOT_SERVING at the end."""
+    """The states are SERVING, NOT_SERVING while a worker is missing, SERVING again, and NOT_SERVING at the end."""
     running = server(counter())
     with Rpc(running.grpc) as client:
         watch = client.health.Watch(health(), timeout=limit(60))
@@ -63,7 +63,7 @@ def ask(client, version, **question):
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 def test_reflection_tells_services_and_their_files(server, version):
-    """A tool starts from the list, and finds each file with all that it imports."""
+    """A tool begins with the list of services, and finds each file with everything that it imports."""
     running = server(counter())
     for port, target in (("inference", running.grpc), ("management", running.grpc_admin)):
         with Rpc(target) as client:
@@ -112,7 +112,7 @@ def test_reflection_refuses_a_question_that_asks_nothing(server):
 
 
 def test_keys_are_asked_for_but_not_by_health(server):
-    """--token-auth: each port asks for its own key, in the metadata authorization."""
+    """With --token-auth each port asks for its own key, in the metadata `authorization`."""
     running = server(counter(), flags=["--token-auth"])
     keys = json.loads((running.folder / "key_file.json").read_text())
     with Rpc(running.grpc) as client, Rpc(running.grpc_admin) as admin:
@@ -134,7 +134,7 @@ def test_keys_are_asked_for_but_not_by_health(server):
 
 
 def test_the_example_client_streams_files(server, folder):
-    """TorchServe's documented usage, with commas and without."""
+    """Runs TorchServe's client script as documented, with commas and without."""
     running = server(counter())
     for number in (1, 2, 3):
         (folder / f"{number}.txt").write_text(str(number))

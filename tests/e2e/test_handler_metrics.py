@@ -76,7 +76,8 @@ def c_server(server, tmp_path, transcript):
 
 
 def test_what_a_lua_handler_measures_is_on_the_page(server):
-    """Names, types, units, dimensions, ModelName and Level; from load() on; counted over all workers."""
+    """The page has names, types, units, dimensions, ModelName and Level. Values count from load() on, over all workers.
+    """
     s = server(Model("talk", LUA, {"minWorkers": 2, "maxWorkers": 2}))
     client = s.client()
     for i in range(6):
@@ -96,7 +97,7 @@ def test_what_a_lua_handler_measures_is_on_the_page(server):
 
 
 def test_a_name_that_no_metric_may_have_fails_the_step_with_the_reason(server):
-    """The handler's author hears of it at the first call."""
+    """The handler's author sees the error at the first call."""
     s = server(Model("talk", LUA))
     client = s.client()
     for name, why in (("a-b", "cannot be the name of a metric"), ("QueueTime", "one of the server's own"),
@@ -108,7 +109,8 @@ def test_a_name_that_no_metric_may_have_fails_the_step_with_the_reason(server):
 
 
 def test_samples_and_series_are_bounded_and_steps_go_on(server):
-    """A handler hears that a call has given too many; values that clients choose can't fill the memory."""
+    """A handler learns that a call has recorded too many values, and values that clients choose cannot fill the memory.
+    """
     s = server(Model("talk", LUA, {"handler": {"metrics": {"series": 4, "samples": 100}}}))
     client = s.client()
     assert "handler.metrics.samples" in client.step("talk", "a", b"many 101").text
@@ -122,7 +124,7 @@ def test_samples_and_series_are_bounded_and_steps_go_on(server):
 
 
 def test_what_a_c_handler_measures_is_on_the_page(server, tmp_path, transcript):
-    """The same from C; a bad name is -1 and a line in the log."""
+    """The same works from C. For a bad name the function returns -1, and the log has a line."""
     s = c_server(server, tmp_path, transcript)
     for _ in range(3):
         assert s.client().post("/predictions/room", "x").text == "0 -1"
@@ -132,7 +134,7 @@ def test_what_a_c_handler_measures_is_on_the_page(server, tmp_path, transcript):
 
 
 def test_a_model_takes_its_metrics_with_it(server):
-    """As all its lines."""
+    """When a model is unregistered, the lines of its metrics disappear."""
     s = server(Model("talk", LUA))
     assert s.client().step("talk", "a", b"speech x").text == "ok"
     assert "tokens{" in page(s)
@@ -141,7 +143,7 @@ def test_a_model_takes_its_metrics_with_it(server):
 
 
 def test_in_log_mode_they_are_lines_with_the_requests_ids(server, tmp_path):
-    """TorchServe's form: dimensions, then ModelName and Level, then the ids of the call's requests."""
+    """The lines have TorchServe's form: dimensions, then ModelName and Level, then the ids of the call's requests."""
     s = server(Model("talk", LUA), flags=["--metrics-mode", "log", "--log-dir", str(tmp_path / "logs")])
     assert s.client().step("talk", "a", b"a|b:c four").text == "ok"
     log = tmp_path / "logs" / "model_metrics.log"

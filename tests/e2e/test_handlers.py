@@ -1,4 +1,4 @@
-"""Handlers misbehave; their clients hear of it, their neighbours do not."""
+"""Handlers with mistakes: their clients learn of them, and other clients are not affected."""
 
 import subprocess
 import threading
@@ -17,7 +17,7 @@ def lua(step, head=""):
 # --- errors
 
 def test_a_handler_that_raises_is_answered_with_the_line_and_keeps_the_state(server):
-    """The step failed: nothing of it is saved, the traceback is in the log."""
+    """The step fails: nothing of it is saved, and the log has the traceback."""
     s = server(Model("m", lua("""
         state.n = state.n + 1
         if req.body == "boom" then error("that hurt") end
@@ -32,7 +32,7 @@ def test_a_handler_that_raises_is_answered_with_the_line_and_keeps_the_state(ser
 
 
 def test_a_handler_can_refuse_a_step_with_a_message(server):
-    """return nil, "why": for clients' mistakes; the state is not saved."""
+    """`return nil, "why"` refuses the step, and the state is not saved."""
     s = server(counter())
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"
@@ -42,7 +42,7 @@ def test_a_handler_can_refuse_a_step_with_a_message(server):
 
 
 def test_one_failing_row_does_not_harm_its_batch(server):
-    """Errors are per row."""
+    """An error fails only its own row."""
     s = server(counter(batchSize=8))
     raws = [s.raw(f"r{i}") for i in range(8)]
     with s.hold():
@@ -70,7 +70,7 @@ return M
 
 
 def test_a_batch_handler_sees_all_rows_at_once(server):
-    """batch(items) is for handlers that do better with many rows."""
+    """batch(items) is for handlers that run many rows together faster."""
     s = server(Model("m", BATCH.replace("%s", """
         item.state.n = item.state.n + tonumber(item.body)
         item:reply({ text = item.state.n .. " of " .. #items })"""), {"batchSize": 4}))
@@ -88,7 +88,7 @@ def test_a_batch_handler_sees_all_rows_at_once(server):
 
 
 def test_rows_without_an_answer_are_errors(server):
-    """Too few: the forgotten rows are told so, the others get their answers."""
+    """Rows without an answer get an error, and the others get their answers."""
     s = server(Model("m", BATCH.replace("%s", """
         if item.body ~= "0" then item:reply(item.body) end"""), {"batchSize": 4}))
     client = s.client()
@@ -99,7 +99,7 @@ def test_rows_without_an_answer_are_errors(server):
 
 
 def test_a_row_that_is_answered_twice_is_an_error(server):
-    """Too many: which of two answers the client should get is nobody's guess."""
+    """Nobody can say which of two answers the client should get, so it gets an error."""
     s = server(Model("m", """
     local M = { api = 1 }
     function M.init() return {} end
@@ -120,7 +120,7 @@ def test_a_row_that_is_answered_twice_is_an_error(server):
 @pytest.mark.parametrize("reply", ["{ text = {} }", "{ nonsense = 1 }", "function() end", "{ status = 99, text = 'x' }",
                                    "{ json = function() end }"])
 def test_a_reply_of_the_wrong_shape_is_named(server, reply):
-    """500, and the worker lives."""
+    """The client gets 500, and the worker lives on."""
     s = server(Model("m", lua(f"if req.body == '1' then return {reply} end return {{ text = 'fine' }}")))
     client = s.client()
     wrong = client.step("m", "a", 1)
@@ -130,7 +130,7 @@ def test_a_reply_of_the_wrong_shape_is_named(server, reply):
 
 
 def test_state_that_cannot_be_stored_names_its_key(server):
-    """A function in the state would be lost at the next restart: refused now."""
+    """A function in the state would be lost at the next restart, so the step is refused."""
     s = server(Model("m", lua("""
         if req.body == "1" then state.inner = { callback = function() end } end
         state.n = state.n + 1
@@ -145,7 +145,7 @@ def test_state_that_cannot_be_stored_names_its_key(server):
 # --- limits
 
 def test_a_handler_that_loops_for_ever_meets_its_deadline_and_others_go_on(server):
-    """responseTimeout is the bound; afterwards the sequence goes on from its last commit."""
+    """responseTimeout limits the call. Afterwards the sequence continues from its last commit."""
     s = server(Model("m", lua("""
         if req.body == "loop" then while true do end end
         state.n = state.n + 1
@@ -164,7 +164,8 @@ def test_a_handler_that_loops_for_ever_meets_its_deadline_and_others_go_on(serve
 
 
 def test_a_loop_that_no_hook_can_stop_gets_its_worker_replaced(server):
-    """A pattern match runs in C, out of the instruction limit's reach: kill -9 is the last resort."""
+    """A pattern match runs in C, where the instruction limit does not reach it. So the worker is killed and replaced.
+    """
     s = server(Model("m", lua("""
         if req.body == "loop" then string.rep("a", 30000):find(string.rep("a?", 30000) .. string.rep("a", 30000)) end
         if req.body == "back" then return { text = tostring((string.rep("x", 1 << 20)):find(".-.-.-y")) } end
@@ -180,7 +181,7 @@ def test_a_loop_that_no_hook_can_stop_gets_its_worker_replaced(server):
 
 
 def test_a_handler_that_exhausts_its_memory_is_stopped(server):
-    """limits.memoryBytes: an error for this step, and the VM is usable again."""
+    """A step that exceeds limits.memoryBytes gets an error, and the VM can be used again."""
     s = server(Model("m", lua("""
         if req.body == "eat" then
             local t = {}
@@ -200,7 +201,7 @@ def test_a_handler_that_exhausts_its_memory_is_stopped(server):
                                   "io.open('/etc/passwd')", "load(string.dump(function() end))()",
                                   "require('socket')", "dofile('/etc/passwd')"])
 def test_the_sandbox_has_no_way_out(server, code):
-    """A handler gets its rows and its state, not the machine."""
+    """A handler can reach its rows and its state, and nothing else of the machine."""
     s = server(Model("m", lua(f"{code} return {{ text = 'out' }}")))
     refused = s.client().step("m", "a", 1)
     assert (refused.status, refused.error) == (500, "handler_failed"), refused
@@ -209,7 +210,7 @@ def test_the_sandbox_has_no_way_out(server, code):
 # --- what a handler can say
 
 def test_a_handler_chooses_status_headers_and_content_type(server):
-    """The whole answer is the handler's."""
+    """The handler decides the whole answer."""
     s = server(Model("m", lua("""
         return { status = 418, headers = { ["X-Made-By"] = "lua" }, content_type = "text/x-tea", body = "short" }""")))
     answer = s.client().step("m", "a", 1)
@@ -218,7 +219,7 @@ def test_a_handler_chooses_status_headers_and_content_type(server):
 
 
 def test_json_goes_in_and_out(server):
-    """Integers stay integers, lists stay lists."""
+    """Integers stay integers, and lists stay lists."""
     s = server(Model("m", lua("""
         local got = req.json
         state.n = state.n + #got.list
@@ -231,14 +232,14 @@ def test_json_goes_in_and_out(server):
 
 
 def test_a_handler_can_call_a_request_bad(server):
-    """A third value is the status: the client's mistake is not the server's failure."""
+    """The third value is the status, because a client's mistake is not a failure of the server."""
     s = server(Model("m", lua('return nil, "x must not be negative", 422')))
     answer = s.client().step("m", "a", 1)
     assert (answer.status, answer.message) == (422, "x must not be negative")
 
 
 def test_broken_json_is_the_clients_mistake(server):
-    """The message says where it breaks."""
+    """The message says where the JSON is broken."""
     s = server(Model("m", lua("return { text = tostring(req.json.x) }")))
     broken = s.client().step("m", "a", '{"x": 5')
     assert broken.status == 400 and "line 1" in broken.message, broken
@@ -246,7 +247,7 @@ def test_broken_json_is_the_clients_mistake(server):
 
 
 def test_a_handler_streams_chunks(server):
-    """Pieces leave as chunks, in order, and the whole is one body."""
+    """Pieces are sent as chunks, in order, and together they are the body."""
     s = server(Model("m", lua("""
         for i = 1, 5 do req:send("piece " .. i .. "\\n") end
         return { text = "end\\n" }""")))
@@ -257,7 +258,7 @@ def test_a_handler_streams_chunks(server):
 
 
 def test_a_handler_reads_headers_and_ids(server):
-    """Header names in any case; the sequence's id and flags."""
+    """Header names work in any case, and the handler sees the sequence's id and flags."""
     s = server(Model("m", lua("""
         return { text = req.headers["X-Who"] .. "/" .. req.sequence_id .. "/" .. tostring(req.start) }""")))
     answer = s.client().step("m", "sq", 1, headers={"x-who": "me"})
@@ -266,7 +267,7 @@ def test_a_handler_reads_headers_and_ids(server):
 
 
 def test_a_handler_can_end_its_sequence(server):
-    """As the counter example does on 0."""
+    """The counter example does this on 0."""
     s = server(Model("m", lua("""
         state.n = state.n + 1
         return { text = tostring(state.n), end_sequence = req.body == "bye" }""")))
@@ -277,7 +278,7 @@ def test_a_handler_can_end_its_sequence(server):
 
 
 def test_a_stateless_model_keeps_nothing_and_names_no_sequence(server):
-    """Without sequenceBatching every request stands alone."""
+    """Without sequenceBatching each request stands alone."""
     s = server(stateless())
     client = s.client()
     for i in range(3):
@@ -288,7 +289,7 @@ def test_a_stateless_model_keeps_nothing_and_names_no_sequence(server):
 
 
 def test_a_large_body_and_answer_arrive_whole(server):
-    """Megabytes both ways."""
+    """Bodies and answers of several megabytes arrive unchanged."""
     s = server(stateless())
     body = bytes(range(256)) * 16_000
     assert s.client().post("/predictions/echo", body).body == body
@@ -340,7 +341,7 @@ CONTINUO_EXPORT const struct continuo_handler continuo_handler = {
 
 @pytest.fixture
 def c_server(server, folder, transcript):
-    """A server with the C handler above as model "c", batchSize 1, and the counter."""
+    """A server with the C handler above as the model "c", with batchSize 1, and with the counter."""
     (folder / "handler.c").write_text(C_HANDLER)
     (folder / "c.yaml").write_text("sequenceBatching: true\nbatchSize: 1\nresponseTimeout: 1\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "include",
@@ -353,7 +354,7 @@ def c_server(server, folder, transcript):
 
 
 def test_a_c_handler_keeps_state_and_survives_a_kill(c_server):
-    """The same promises as for Lua."""
+    """The promises are the same as for Lua."""
     client = c_server.client()
     for steps in range(1, 4):
         answer = client.step("c", "a", b"x")
@@ -363,7 +364,7 @@ def test_a_c_handler_keeps_state_and_survives_a_kill(c_server):
 
 
 def test_a_c_handler_can_refuse_a_step(c_server):
-    """With a status and a message; the state stays as it was."""
+    """The client gets the handler's status and message, and the state stays as it was."""
     client = c_server.client()
     client.step("c", "a", b"x")
     refused = client.step("c", "a", b"fail")
@@ -372,7 +373,7 @@ def test_a_c_handler_can_refuse_a_step(c_server):
 
 
 def test_a_c_handler_that_forgets_a_row_is_told_on(c_server):
-    """Neither a hang nor an empty 200."""
+    """The request neither hangs nor gets an empty 200."""
     client = c_server.client()
     forgotten = client.step("c", "a", b"none")
     assert (forgotten.status, forgotten.error) == (500, "handler_failed"), forgotten
@@ -380,7 +381,7 @@ def test_a_c_handler_that_forgets_a_row_is_told_on(c_server):
 
 
 def test_a_step_that_crashes_c_code_gets_the_last_words_and_others_go_on(c_server):
-    """Poison: tried again alone, then answered with signal and last line; no other step pays."""
+    """The step is tried again alone, then it gets an error with the signal and the last line. No other step fails."""
     client = c_server.client()
     client.step("c", "good", b"x")
     client.step("c", "bad", b"x")
@@ -404,7 +405,7 @@ def test_a_step_that_crashes_c_code_gets_the_last_words_and_others_go_on(c_serve
 
 
 def test_c_code_that_loops_for_ever_is_killed_at_its_deadline(c_server):
-    """Nothing inside the process could stop it."""
+    """Nothing inside the process can stop the loop."""
     client = c_server.client()
     client.step("c", "a", b"x")
     before = c_server.expect_ready("c", 1)

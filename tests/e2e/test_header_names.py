@@ -1,7 +1,7 @@
 """The names of the headers that say which sequence a step belongs to, on every path that takes a step.
 
-TorchServe writes underscores, which nginx drops, so our own examples write hyphens; both are the same header,
-and Continuo-Sequence is a short name of the id's."""
+TorchServe's names have underscores, which nginx drops, so our own examples use hyphens. Both mean the same header, and
+Continuo-Sequence is a short name for the one with the id."""
 
 import itertools
 import json
@@ -89,7 +89,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_spelling_is_the_same_header_on_every_path(served, way):
-    """Steps under all names of the id go to one sequence; both spellings of START and END act."""
+    """Steps under all names of the id go to one sequence, and START and END work in both spellings."""
     step, name = WAYS[way], f"spelt{next(fresh)}"
     sums = [step(served, 1, {spelling: name}) for spelling in IDS]
     assert sums == [1, 2, 3, 4]
@@ -102,7 +102,8 @@ def test_every_spelling_is_the_same_header_on_every_path(served, way):
 
 
 def test_the_short_name_is_echoed_and_tells_a_made_id(served):
-    """Who sent the long name gets that one alone; a made id is told under both."""
+    """A client that sends the long name gets only that one back. An id that the server makes is returned under both
+    names."""
     client, name = served.client(), f"short{next(fresh)}"
     assert client.post("/predictions/counter", "1", headers={"Continuo-Sequence": name}).headers["Continuo-Sequence"] == name
     long = client.post("/predictions/counter", "1", headers={"ts-request-sequence-id": name}).headers
@@ -124,7 +125,7 @@ def test_two_different_ids_are_refused_and_both_named(served, path):
 @pytest.mark.parametrize("own, header, fits", [
     ("7", "7", True), (7, "7", True), ("x", "x", True), ("x", "y", False), (7, "8", False)])
 def test_a_v2_id_and_the_header_must_be_the_same(served, own, header, fits):
-    """A router reads the header, the model's protocol the parameter: they may not tell two stories."""
+    """A router reads the header, and the model's protocol reads the parameter. The two must agree."""
     body = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1], "data": [3]}],
             "parameters": {"sequence_id": own, "sequence_start": True}}
     answer = served.client().post("/v2/models/accumulator/infer", json.dumps(body), headers={"Continuo-Sequence": header})
@@ -137,7 +138,7 @@ def test_a_v2_id_and_the_header_must_be_the_same(served, own, header, fits):
 
 
 def test_a_stream_of_v2_messages_takes_the_short_name(served):
-    """ModelStreamInfer's metadata name the sequence of messages without an id."""
+    """The metadata of ModelStreamInfer name the sequence of messages without an id."""
     channel, name = channel_of(served), f"stream{next(fresh)}"
     try:
         stream = V2Stream(channel, metadata=(("continuo-sequence", name),))

@@ -1,4 +1,4 @@
-"""Idempotency-Key: a client that got no answer sends its step again, and it is done once."""
+"""Idempotency-Key: a client that got no answer sends its step again, and the step is done once."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def expect_answer(answer, text, replay):
 
 
 def lose_answer(s, key, sequence, body, head=""):
-    """Sends a step and goes away once it is committed: as a client whose network died."""
+    """Sends a step and disconnects when it is committed, like a client whose network failed."""
     seen = s.describe("counter")["steps"]
     raw = s.raw("lost")
     raw.send(f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: {sequence}\r\n{head}"
@@ -51,7 +51,7 @@ def lose_answer(s, key, sequence, body, head=""):
 
 
 def test_a_retry_gets_the_same_answer_and_does_no_second_step(server):
-    """Also again and again, and the next step goes on from one."""
+    """The retry may be repeated, and the next step continues after one step."""
     s = server(counter())
     client = s.client()
     expect_answer(keyed(client, "k1", "a", 5), "5", False)
@@ -64,7 +64,8 @@ def test_a_retry_gets_the_same_answer_and_does_no_second_step(server):
 
 
 def test_a_retry_after_kill_9_of_the_server_gets_the_stored_answer(server):
-    """The server dies with the answer: the client doesn't know whether its step was done, and need not."""
+    """The server dies before the answer leaves. The client does not know whether its step was done, and need not know.
+    """
     s = server(counter())
     client = s.client()
     expect_answer(keyed(client, "k1", "a", 5), "5", False)
@@ -77,7 +78,7 @@ def test_a_retry_after_kill_9_of_the_server_gets_the_stored_answer(server):
 
 
 def test_a_step_that_did_not_run_before_the_server_died_runs_on_retry(server):
-    """The other half of not knowing."""
+    """In this case the step was not done."""
     s = server(counter())
     expect_answer(keyed(s.client(), "k1", "a", 5), "5", False)
     raw = s.raw()
@@ -96,7 +97,7 @@ def test_a_step_that_did_not_run_before_the_server_died_runs_on_retry(server):
 
 @pytest.mark.parametrize("point", ["handler_done", "after_commit"])
 def test_a_worker_that_dies_around_its_commit_does_a_keyed_step_once(server, folder, point):
-    """The server's own redispatch and the client's retry find the same record."""
+    """The server's own repetition and the client's retry find the same record."""
     s = server(counter(), env={"CONTINUO_TEST_KILL_AT": f"{point}:2", "CONTINUO_TEST_KILL_ONCE": folder / "killed"})
     client = s.client()
     expect_answer(keyed(client, "k1", "a", 5), "5", False)
@@ -107,7 +108,7 @@ def test_a_worker_that_dies_around_its_commit_does_a_keyed_step_once(server, fol
 
 
 def test_another_request_under_the_same_key_is_refused(server):
-    """That is a client's mistake; an answer to something else would hide it."""
+    """This is a client's mistake, and the answer to another request would hide it."""
     s = server(counter())
     client = s.client()
     expect_answer(keyed(client, "order-7", "a", 5), "5", False)
@@ -120,7 +121,7 @@ def test_another_request_under_the_same_key_is_refused(server):
 
 
 def test_a_retried_end_is_answered_from_the_tombstone(server):
-    """The sequence is over, and the client that ended it may ask how; also after a restart."""
+    """The sequence is over, but the client that ended it may repeat the last step, also after a restart."""
     s = server(counter())
     client = s.client()
     expect_answer(keyed(client, "k1", "a", 5), "5", False)
@@ -135,7 +136,7 @@ def test_a_retried_end_is_answered_from_the_tombstone(server):
 
 
 def test_a_retried_start_does_not_start_again(server):
-    """The generation it opened stays, also after a restart."""
+    """The generation that the START opened stays, also after a restart."""
     s = server(counter())
     client = s.client()
     expect_answer(keyed(client, "k1", "a", 5), "5", False)
@@ -149,7 +150,7 @@ def test_a_retried_start_does_not_start_again(server):
 
 
 def test_a_retried_step_that_opens_a_sequence_and_is_lost(server):
-    """The first step of all is no exception."""
+    """The first step of a sequence is not an exception."""
     s = server(counter())
     lose_answer(s, "k1", "a", "7", head="ts_request_sequence_start: true\r\n")
     client = s.client()
@@ -158,7 +159,7 @@ def test_a_retried_step_that_opens_a_sequence_and_is_lost(server):
 
 
 def test_a_late_copy_of_a_keyed_step_is_not_done_again(server):
-    """The first copy of K1 is held up on its way; its retry and K2 are done meanwhile, on other connections."""
+    """The first copy of K1 is delayed on its way. Meanwhile its retry and K2 are done on other connections."""
     s = server(counter(sequence={"keyWindow": 3}))
     client, late = s.client(), s.raw("late")
     text = ("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\n"
@@ -191,7 +192,7 @@ def test_two_sequences_may_use_the_same_key(server):
 
 
 def test_a_retry_after_the_sequence_expired_still_gets_its_answer(server):
-    """A client may be away longer than its sequence lives."""
+    """A client may be away for longer than its sequence lives."""
     s = server(counter(sequenceMaxIdleMSec=60_000), clock=True)
     client = s.client()
     expect_answer(keyed(client, "k", "a", 5), "5", False)
@@ -214,7 +215,7 @@ def test_a_large_answer_is_not_kept_but_its_step_is(server):
 
 
 def test_a_failed_step_runs_again(server):
-    """Nothing was committed, so nothing is remembered: the key is free."""
+    """Nothing was committed, so the key is still unused."""
     s = server(Model("counter", BLOB_LUA))
     client = s.client()
     for _ in range(2):
@@ -224,7 +225,7 @@ def test_a_failed_step_runs_again(server):
 
 
 def test_keys_that_are_none_are_refused_where_they_matter(server):
-    """A stateless model has nothing to remember them with, and says nothing."""
+    """A stateless model ignores keys, because it cannot remember them."""
     s = server(counter(), stateless())
     client = s.client()
     for key in ("", "k" * 257, "k\tk", "k\xe4"):

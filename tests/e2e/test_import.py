@@ -1,4 +1,4 @@
-"""continuo-archiver import: folders of a Triton model repository become archives that the server runs."""
+"""continuo-archiver import makes archives from folders of a Triton model repository, and the server runs them."""
 
 import json
 
@@ -35,7 +35,7 @@ return { api = 1,
 
 @pytest.fixture
 def repository(folder):
-    """repository(config, {version: handler}) makes a folder as Triton has it."""
+    """repository(config, {version: handler}) makes a folder in Triton's layout."""
     def make(config, versions, **files):
         model = folder / "repository" / "sums"
         for version, lua in versions.items():
@@ -55,7 +55,7 @@ def infer(s, model, value):
 
 
 def test_a_folder_becomes_an_archive(server, repository):
-    """It loads as it is, and what has no meaning here is listed with its line."""
+    """The archive can be loaded. Fields without a meaning here are listed with their lines."""
     model = repository(CONFIG % ("lua", ""), {1: LUA % 1, 3: LUA % 3})
     s = server(start=False)
     run = archiver("import", model, "--export-path", s.store)
@@ -80,7 +80,7 @@ def test_a_folder_becomes_an_archive(server, repository):
     ("", ["sums.mar"]),
 ])
 def test_versions_by_the_policy(repository, folder, policy, made):
-    """An archive each, under names that keep them apart; a second run needs --force."""
+    """Each version becomes an archive with a name of its own. A second run needs --force."""
     model = repository(CONFIG % ("lua", policy), {1: LUA % 1, 2: LUA % 2, 10: LUA % 10})
     store = folder / "made"
     store.mkdir()
@@ -96,7 +96,7 @@ def test_versions_by_the_policy(repository, folder, policy, made):
 
 
 def test_other_backends_need_a_handler(repository, folder):
-    """The message says what to do; with --handler it goes, and the version's files come along."""
+    """The message says what to do. With --handler the import works, and the archive contains the version's files."""
     model = repository(CONFIG % ("onnxruntime", ""), {1: LUA % 1}, **{"1__model.onnx": b"weights"})
     (model / "1" / "handler.lua").unlink()
     run = archiver("import", model, "--export-path", folder, check=False)
@@ -118,14 +118,14 @@ def test_other_backends_need_a_handler(repository, folder):
     ('backend: "lua" parameters { key: "a" }', "expected key and value { string_value }"),
 ])
 def test_what_is_wrong_is_named(repository, folder, config, words):
-    """Nothing is written then."""
+    """Nothing is written in these cases."""
     run = archiver("import", repository(config, {1: LUA % 1}), "--export-path", folder, check=False)
     assert run.returncode == 1 and words in run.stderr, run.stderr
     assert not list(folder.glob("*.mar"))
 
 
 def test_folders_that_are_none(folder):
-    """No config.pbtxt; no version."""
+    """A folder without config.pbtxt, and one without a version."""
     assert "config.pbtxt; give the folder of a model in a Triton repository" in archiver("import", folder, check=False).stderr
     (folder / "config.pbtxt").write_text('backend: "lua"')
     assert "has no version folder" in archiver("import", folder, check=False).stderr

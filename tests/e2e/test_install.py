@@ -1,4 +1,4 @@
-"""What is installed runs from wherever it lies, and the Debian package has it all."""
+"""An installed tree runs from any place, and the Debian package is complete."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def run(*command):
 
 
 def serves(server, program):
-    """A step by HTTP, and one by gRPC, whose module is loaded then."""
+    """Makes a step over HTTP, and one over gRPC, which loads the module."""
     made = server(counter(), start=False)
     made.program = program
     made.start()
@@ -79,7 +79,7 @@ def test_the_debian_package_has_it_all(server, folder):
     ("postrm", ["remove"], ["daemon-reload"]),
     ("postrm", ["purge"], [])])
 def test_the_package_tells_systemd(folder, script, arguments, said):
-    """A new package's server runs at once, one that is removed drains first; without systemd nobody is told."""
+    """A new package's server runs at once, and a removed one drains first. Without systemd nothing is called."""
     systemctl, log, system = folder / "systemctl", folder / "log", folder / "system"
     systemctl.write_text(f'#!/bin/sh\necho "$@" >>{log}\n[ "$1" = daemon-reload ]\n')
     systemctl.chmod(0o755)

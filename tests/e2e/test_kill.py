@@ -1,4 +1,4 @@
-"""Workers die at the worst moments; no step is lost, doubled or reordered."""
+"""Workers die at the worst moments, and no step is lost, doubled or reordered."""
 
 import json
 import os
@@ -20,14 +20,13 @@ WAYS = [(point, journal) for journal in ("on", "off") for point in POINTS if (po
 
 
 def killing_at(folder, point, nth=1):
-    """The first worker that comes to this point for the nth time dies there; its successors live."""
+    """Kills the first worker that reaches this point for the nth time. Later workers live."""
     return {"CONTINUO_TEST_KILL_AT": f"{point}:{nth}", "CONTINUO_TEST_KILL_ONCE": folder / "killed"}
 
 
 @pytest.mark.parametrize("point, journal", WAYS)
 def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point, journal):
-    """The client sees a slower answer and nothing else, wherever inside a batch its worker dies, with a journal
-    and without."""
+    """Wherever in a batch its worker dies, the client only gets its answer later, with a journal and without one."""
     s = server(counter(state={"journal": journal}), env=killing_at(folder, point, nth=4))
     client = s.client()
     total = 0
@@ -41,7 +40,7 @@ def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point, jour
 
 @pytest.mark.parametrize("point, journal", WAYS)
 def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, point, journal):
-    """Rows of one batch share a commit: each is either answered from the store or run again."""
+    """Rows of one batch share a commit, so each is either answered from the store or run again."""
     s = server(counter(batchSize=8, state={"journal": journal}), env=killing_at(folder, point, nth=9))
     clients = [s.raw(f"c{i}") for i in range(8)]
 
@@ -64,7 +63,7 @@ def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, poi
 
 @pytest.mark.parametrize("point", ["journal_switched", "draining", "drained"])
 def test_a_worker_that_dies_while_its_journal_is_drained_loses_no_step(server, folder, point):
-    """Nobody sees what the store does between steps, nor that its worker died of it."""
+    """Clients notice neither what the store does between steps nor that its worker died meanwhile."""
     s = server(counter(minWorkers=2, maxWorkers=2, state={"journalMaxBytes": 65536}), env=killing_at(folder, point))
     client = s.client()
     totals = [0] * 40
@@ -82,14 +81,14 @@ def test_a_worker_that_dies_while_its_journal_is_drained_loses_no_step(server, f
 
 
 def test_a_worker_that_dies_while_loading_is_started_again(server, folder):
-    """Also the first start may fail: the model comes up on the next try."""
+    """If the first start fails, the model is loaded by the next one."""
     s = server(counter(), env=killing_at(folder, "loaded"))
     assert s.client().step("counter", "l", 3).text == "3"
     assert (folder / "killed").exists()
 
 
 def test_describe_tells_of_a_killed_worker(server):
-    """An operator can see that and why a worker ended."""
+    """The description shows an operator that a worker ended, and why."""
     s = server(counter())
     client = s.client()
     client.step("counter", "d", 1)
@@ -102,7 +101,7 @@ def test_describe_tells_of_a_killed_worker(server):
 
 
 def test_workers_that_die_every_third_batch_lose_nothing(server):
-    """However often workers die: as long as they come back, steps are only slower."""
+    """However often workers die, steps are only slower, as long as workers come back."""
     s = server(counter(), env={"CONTINUO_TEST_KILL_AT": "before_commit:3"})
     client = s.client()
     for total in range(1, 12):
@@ -111,7 +110,7 @@ def test_workers_that_die_every_third_batch_lose_nothing(server):
 
 
 def test_a_step_that_kills_every_worker_is_answered_with_the_last_words(server):
-    """It is not tried for ever: after three deaths alone with it, the client hears why."""
+    """It is not tried for ever: after three workers have died with this step alone, the client gets the reason."""
     s = server(counter(), env={"CONTINUO_TEST_KILL_AT": "batch_read:1"})
     answer = s.client().step("counter", "a", 1)
     assert (answer.status, answer.error) == (500, "worker_died"), answer
@@ -121,9 +120,9 @@ def test_a_step_that_kills_every_worker_is_answered_with_the_last_words(server):
 
 @pytest.mark.load
 def test_random_kills_under_load_of_64_verified_sequences(server):
-    """The core promise: kill -9 a random worker again and again; the bench checks each running sum.
+    """The central promise: random workers are killed again and again, and the bench checks each running sum.
 
-    8 kills here with each number of loops; CONTINUO_KILLS=100 for the long run."""
+    There are 8 kills for each number of loops; CONTINUO_KILLS=100 makes a long run."""
     kills = int(os.environ.get("CONTINUO_KILLS", "8"))
     s = server(counter(minWorkers=3, maxWorkers=3, batchSize=16))
     s.expect_ready("counter", 3)
@@ -157,7 +156,7 @@ def test_random_kills_under_load_of_64_verified_sequences(server):
 
 
 def test_durability_none_forgets_with_the_worker_and_says_so(server):
-    """The promise is only made where it is kept: at `none` state lives and dies with the worker."""
+    """With `none` a state lives and dies with its worker, and the server says so."""
     s = server(counter(), flags=["--durability", "none"])
     client = s.client()
     assert client.step("counter", "n", 5).text == "5"
@@ -169,7 +168,7 @@ def test_durability_none_forgets_with_the_worker_and_says_so(server):
 
 
 def test_durability_power_survives_too(server):
-    """fsync per batch changes the speed, not the answers."""
+    """One fsync for each batch changes the speed, not the answers."""
     s = server(counter(), flags=["--durability", "power"])
     client = s.client()
     for total in range(1, 6):

@@ -1,5 +1,5 @@
-"""Large tensors are sent from where they lie: each answer is its own request's, whatever size it has, also when
-workers die while they read and write them."""
+"""Large tensors are sent from where they lie. Each answer belongs to its own request, whatever its size, even if
+workers die while they read or write it."""
 
 import threading
 
@@ -15,7 +15,7 @@ SIZES = [16376, 16384, 65528, 65536, 300_000, 1_000_000, 3_000_000]
 
 
 class Asker(threading.Thread):
-    """Asks for tensors of all sizes until it is told to stop, once at least for each."""
+    """Asks for tensors of all sizes until it is told to stop, and at least once for each size."""
 
     def __init__(self, server, kind, seed):
         super().__init__()

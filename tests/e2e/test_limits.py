@@ -1,4 +1,4 @@
-"""Everything is bounded, and "full" is an ordinary answer."""
+"""Everything is bounded, and "full" is an ordinary error."""
 
 import contextlib
 import subprocess
@@ -16,7 +16,7 @@ def post(sequence, body="1", model="counter"):
 
 @contextlib.contextmanager
 def waiting_steps(s, count, sequence, model="counter"):
-    """`count` steps have arrived and hold their place; they are answered when the workers go on."""
+    """`count` steps have arrived and wait. They are answered when the workers continue."""
     raws = []
     for i in range(count):
         raw = s.raw(f"waiter{i}")
@@ -29,7 +29,7 @@ def waiting_steps(s, count, sequence, model="counter"):
 
 
 def test_a_full_sequence_queue_refuses_with_429(server):
-    """maxSequenceJobQueueSize steps may wait; the one in flight does not count."""
+    """maxSequenceJobQueueSize steps may wait, and the one in flight does not count."""
     s = server(counter(maxSequenceJobQueueSize=2))
     with contextlib.ExitStack() as stack:
         hold = stack.enter_context(s.hold())
@@ -47,7 +47,7 @@ def test_a_full_sequence_queue_refuses_with_429(server):
 
 
 def test_a_full_model_queue_refuses_with_429(server):
-    """jobQueueSize bounds what one model may keep waiting."""
+    """jobQueueSize bounds how many steps of a model may wait."""
     s = server(counter(jobQueueSize=4, batchSize=1))
     with contextlib.ExitStack() as stack:
         hold = stack.enter_context(s.hold())
@@ -67,7 +67,7 @@ def test_a_full_model_queue_refuses_with_429(server):
 
 
 def test_too_many_sequences_are_refused_until_one_ends(server):
-    """maxNumSequence: the refused client hears why, the open ones go on."""
+    """maxNumSequence: the refused client learns why, and open sequences continue."""
     s = server(counter(maxNumSequence=3))
     client = s.client()
     for i in range(3):
@@ -81,7 +81,7 @@ def test_too_many_sequences_are_refused_until_one_ends(server):
 
 
 def test_a_body_over_the_limit_is_refused_by_its_length(server):
-    """413 before the bytes are read; the connection ends, the server does not."""
+    """The answer is 413 before the bytes are read. The connection is closed."""
     s = server(stateless(), flags=["--max-request-size", "2000"])
     client = s.client()
     assert len(client.post("/predictions/echo", b"x" * 2000).body) == 2000
@@ -95,7 +95,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length(server):
 
 
 def test_a_chunked_body_over_the_limit_is_refused(server):
-    """Without a length the limit is met while reading."""
+    """Without a length, the limit is noticed while the body is read."""
     s = server(stateless(), flags=["--max-request-size", "2000"])
     raw = s.raw()
     raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -106,7 +106,7 @@ def test_a_chunked_body_over_the_limit_is_refused(server):
 
 
 def test_an_oversized_upload_is_refused_before_it_is_sent(server):
-    """Expect: 100-continue exists for this: the answer is 413, not 100."""
+    """This is what Expect: 100-continue is for: the answer is 413 and not 100."""
     s = server(stateless(), flags=["--max-request-size", "2000"])
     raw = s.raw()
     raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9999\r\n\r\n")
@@ -115,7 +115,7 @@ def test_an_oversized_upload_is_refused_before_it_is_sent(server):
 
 
 def test_a_chunked_body_within_the_limit_arrives_whole(server):
-    """Chunks are only the transport."""
+    """Chunks do not change the body."""
     s = server(stateless())
     raw = s.raw()
     raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -128,7 +128,7 @@ def test_a_chunked_body_within_the_limit_arrives_whole(server):
 
 @pytest.mark.parametrize("sequence", ["x" * 256, "a b c", "seq/0?x=%20", "5", "é"], ids=ascii)
 def test_any_id_of_up_to_256_bytes_is_a_sequence(server, sequence):
-    """Ids are the client's business: bytes, not a grammar."""
+    """An id may be any bytes."""
     s = server(counter())
     client = s.client()
     headers = {"ts_request_sequence_id": sequence.encode()}
@@ -139,7 +139,7 @@ def test_any_id_of_up_to_256_bytes_is_a_sequence(server, sequence):
 
 
 def test_an_id_over_256_bytes_is_refused(server):
-    """400 that names the limit."""
+    """The answer is 400, and the message names the limit."""
     s = server(counter())
     refused = s.client().step("counter", "x" * 257, 1)
     assert (refused.status, refused.error) == (400, "bad_request"), refused
@@ -147,7 +147,7 @@ def test_an_id_over_256_bytes_is_refused(server):
 
 
 def test_an_empty_id_is_no_id(server):
-    """As TorchServe: the server opens a new sequence and says its id."""
+    """As in TorchServe, the server opens a new sequence and returns its id."""
     s = server(counter())
     client = s.client()
     answer = client.step("counter", "", 3)
@@ -156,7 +156,7 @@ def test_an_empty_id_is_no_id(server):
 
 
 def test_two_different_ids_in_one_request_are_refused(server):
-    """Guessing which one was meant would mix two clients' state."""
+    """If the server guessed which one was meant, it could mix the states of two clients."""
     s = server(counter())
     raw = s.raw()
     raw.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\n"
@@ -166,9 +166,10 @@ def test_two_different_ids_in_one_request_are_refused(server):
 
 
 def test_new_clients_are_taken_again_when_there_are_descriptors(server):
-    """While none is left they wait; afterwards they are served, though no connection of theirs has ended.
+    """When no descriptor is free, new clients wait. They are served as soon as one is free, even if none of their
+    connections has ended.
 
-    (Once accept() had failed, libmicrohttpd accepted nobody until one of its connections ended.)"""
+    (When accept() had failed, libmicrohttpd accepted nobody until one of its connections ended.)"""
     s = server(counter())
     old = s.client("old")
     assert old.step("counter", "a", 1).text == "1"
@@ -183,7 +184,7 @@ def test_new_clients_are_taken_again_when_there_are_descriptors(server):
 
 
 def test_clients_over_the_limit_wait_for_a_place(server):
-    """A few too many are told so, the others wait until somebody leaves."""
+    """Some clients over the limit get 503, and the others wait until a client leaves."""
     s = server(counter(), flags=["--max-connections", 10])
     clients = [s.raw(f"c{i}") for i in range(100)]
     for client in clients:
@@ -198,7 +199,7 @@ def test_clients_over_the_limit_wait_for_a_place(server):
 
 
 def test_a_full_server_tells_so(server):
-    """Clients that find no room hear nothing for a while: the log, the metrics and the doctor say why."""
+    """Clients for which there is no room may get no answer for a while. The log, the metrics and doctor say why."""
     s = server(counter(), flags=["--max-connections", 8, "--loops", 1])
     assert s.metric("continuo_http_connections_max") == 8
     clients = [s.raw(f"c{i}") for i in range(20)]

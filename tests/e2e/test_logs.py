@@ -1,4 +1,4 @@
-"""Log files: TorchServe's places, an access log with sequence and step, rotation, and disks that are full."""
+"""Log files: TorchServe's places, an access log with sequence and step, rotation, and full disks."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def expect_line(path, *words):
 
 
 def test_each_request_leaves_one_line_with_its_sequence_and_step(server, tmp_path):
-    """Client, method, path, status, ms, model, sequence, step, bytes; what begins as TorchServe's line does."""
+    """The line has client, method, path, status, ms, model, sequence, step and bytes, and begins like TorchServe's."""
     s = server(counter(), flags=["--log-dir", str(tmp_path / "logs")])
     log = tmp_path / "logs" / "access_log.log"
     client = s.client()
@@ -54,7 +54,7 @@ def test_each_request_leaves_one_line_with_its_sequence_and_step(server, tmp_pat
 
 
 def test_json_lines_are_json(server, tmp_path):
-    """Of the access log, of the server's log and of what handlers print."""
+    """Lines of the access log, of the server's log and of handlers' output are JSON."""
     s = server(Model("talk", lua=PRINTING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}),
                flags=["--log-dir", str(tmp_path / "logs"), "--log-format", "json"])
     assert s.client().step("talk", None, 'a "quoted" \\ line').status == 200
@@ -95,7 +95,8 @@ return M
 
 
 def test_an_error_of_a_lua_handler_reads_as_lua_prints_it(server):
-    """File and line first, and below it the traceback, a line each; the log holds no log line within another."""
+    """File and line come first, and the traceback below, line by line. No line of it looks like a log line of its own.
+    """
     s = server(Model("fails", lua=FAILING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}))
     assert s.client().step("fails", "a b", 1).status >= 500
     line = s.expect_log("event=handler_error")
@@ -118,7 +119,7 @@ def test_an_error_of_a_lua_handler_is_one_json_event(server):
 
 
 def test_a_handler_that_cannot_load_is_told_in_one_readable_reason(server):
-    """A syntax error, with its file and line, and no log line within the reason."""
+    """The reason for a syntax error has its file and line, and does not contain another log line."""
     s = server(Model("bad", lua="local M = {}\nlocal x = = 3\nreturn M\n", yaml={"minWorkers": 1, "maxWorkers": 1}),
                flags=["--exit-on-model-failure=false"], start=False)
     s.launch()
@@ -128,7 +129,7 @@ def test_a_handler_that_cannot_load_is_told_in_one_readable_reason(server):
 
 
 def test_failing_steps_write_few_lines_and_their_number(server):
-    """At most --handler-error-lines a second; nothing is left out without being counted."""
+    """At most --handler-error-lines are written each second, and those that are left out are counted."""
     s = server(Model("fails", lua=FAILING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}),
                flags=["--handler-error-lines", "3"])
     client = s.client()
@@ -163,7 +164,7 @@ def test_large_files_are_rotated_and_few_are_kept(server, tmp_path):
 
 
 def test_sighup_opens_moved_files_again(server, tmp_path):
-    """As logrotate does it; the server goes on, and no line is lost."""
+    """logrotate moves files in this way. The server continues, and no line is lost."""
     s = server(counter(), flags=["--log-dir", str(tmp_path / "logs")])
     client = s.client()
     log = tmp_path / "logs" / "access_log.log"
@@ -181,7 +182,7 @@ def test_sighup_opens_moved_files_again(server, tmp_path):
 
 
 def test_a_full_disk_costs_log_lines_and_no_request(server, tmp_path):
-    """Each lost line is counted, and the log tells of it once."""
+    """Each lost line is counted, and the log reports the loss once."""
     (tmp_path / "logs").mkdir()
     os.symlink("/dev/full", tmp_path / "logs" / "access_log.log")
     s = server(counter(), flags=["--log-dir", str(tmp_path / "logs")])
@@ -208,7 +209,7 @@ def test_the_access_log_can_go_to_stdout_or_nowhere(server, tmp_path):
 
 
 def test_a_client_that_goes_away_is_logged_as_499(server, tmp_path):
-    """In the middle of its body: there was nothing to answer yet."""
+    """The client goes away in the middle of its body, so there was nothing to answer yet."""
     s = server(counter(), flags=["--log-dir", str(tmp_path / "logs")])
     with socket.create_connection(address_of(s.inference)) as gone:
         gone.sendall(b"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")

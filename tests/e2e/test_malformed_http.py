@@ -1,4 +1,4 @@
-"""Bytes that no honest client sends get a clear refusal, and everybody else is served."""
+"""Malformed requests get a clear refusal, and other clients are served."""
 
 import time
 
@@ -41,7 +41,7 @@ def quick(server):
 
 @pytest.mark.parametrize("shape", REFUSED, ids=lambda name: name.replace(" ", "-"))
 def test_request_smuggling_shapes_are_refused(quick, shape):
-    """Where two readers could disagree about a request's end, the second request must never run."""
+    """If two readers could disagree about the end of a request, the second request must never run."""
     raw = quick.raw()
     raw.send(REFUSED[shape] + SMUGGLED)
     answer = raw.answer()
@@ -61,7 +61,7 @@ def test_request_smuggling_shapes_are_refused(quick, shape):
     ("GET /ping HTTP/1.1\r\nHost: t\r\nX: " + "x" * 20_000 + "\r\n\r\n", 431),
 ], ids=["nowhere", "no-model", "no-model-slash", "unknown-model", "long-uri", "long-header"])
 def test_requests_for_the_wrong_thing_are_told_so(quick, request_, status):
-    """Each with the status that says what is wrong."""
+    """Each gets the status that says what is wrong."""
     raw = quick.raw()
     raw.send(request_)
     answer = raw.answer()
@@ -72,7 +72,7 @@ def test_requests_for_the_wrong_thing_are_told_so(quick, request_, status):
 
 
 def test_an_empty_body_is_the_handlers_business(quick):
-    """No body is an empty body; the counter says that it wants an integer, and the sequence lives on."""
+    """A request without a body has an empty body. The counter asks for an integer, and the sequence lives on."""
     client = quick.client()
     assert client.step("counter", "e", 4).text == "4"
     refused = client.step("counter", "e", b"")
@@ -81,7 +81,7 @@ def test_an_empty_body_is_the_handlers_business(quick):
 
 
 def test_headers_that_trickle_are_cut_off(quick):
-    """Slowloris: each byte comes in time, the request never does."""
+    """Slowloris: each byte comes in time, but the request never ends."""
     raw = quick.raw(timeout=0.05)
     raw.send("GET /ping HTTP/1.1\r\nHost: t\r\nX-Slow: ")
     began = time.monotonic()
@@ -102,7 +102,7 @@ def test_headers_that_trickle_are_cut_off(quick):
 
 
 def test_a_body_that_trickles_is_cut_off(quick):
-    """The same for the body."""
+    """A body that comes slowly is cut off, too."""
     raw = quick.raw()
     raw.send(HEAD + "Content-Length: 100\r\n\r\n12345")
     answer = raw.answer()
@@ -113,14 +113,14 @@ def test_a_body_that_trickles_is_cut_off(quick):
 
 
 def test_a_connection_that_says_nothing_is_cut_off(quick):
-    """Open and silent is a slow header too."""
+    """A connection on which nothing comes is like slow headers."""
     raw = quick.raw()
     assert raw.is_closed_by_server()
     raw.close()
 
 
 def test_a_slow_reader_does_not_hold_up_the_others(server):
-    """An answer that nobody takes is dropped after write-timeout; the worker is free all the time."""
+    """An answer that the client does not read is dropped after write-timeout. The worker is free all the time."""
     big = """
     return { api = 1, step = function(_, req)
         return { body = string.rep("x", tonumber(req.body)) }
@@ -144,7 +144,7 @@ def open_connections(s):
 
 
 def test_a_client_that_goes_away_in_mid_request_harms_nobody(server):
-    """It had no answer, so its step is done once or not at all."""
+    """The client gets no answer, so its step is done once or not at all."""
     s = server(counter())
     client = s.client()
     assert client.step("counter", "g", 1).text == "1"
@@ -163,7 +163,7 @@ def test_a_client_that_goes_away_in_mid_request_harms_nobody(server):
 
 
 def test_a_client_that_goes_away_in_mid_body_harms_nobody(quick):
-    """Half a request is no request."""
+    """An incomplete request does not run."""
     for _ in range(5):
         raw = quick.raw()
         raw.send(HEAD + "ts_request_sequence_id: h\r\nContent-Length: 10\r\n\r\n123")

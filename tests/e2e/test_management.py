@@ -1,4 +1,4 @@
-"""The management API speaks as TorchServe's does."""
+"""The management API behaves like TorchServe's."""
 
 import json
 
@@ -9,7 +9,7 @@ from models import Model, counter, stateless
 
 
 def test_register_says_how_many_workers(server):
-    """The text that scripts look for."""
+    """Scripts look for this text."""
     s = server()
     assert s.register(counter(minWorkers=2, maxWorkers=2)).json == {
         "status": 'Model "counter" Version: 1.0 registered with 2 initial workers'}
@@ -17,7 +17,7 @@ def test_register_says_how_many_workers(server):
 
 
 def test_register_without_workers_says_what_to_do(server):
-    """minWorkers: 0, or initial_workers=0."""
+    """The number is 0 by minWorkers: 0, or by initial_workers=0."""
     s = server()
     answer = s.register(counter(minWorkers=0, maxWorkers=0))
     assert answer.json == {"status": 'Model "counter" Version: 1.0 registered with 0 initial workers. '
@@ -29,7 +29,7 @@ def test_register_without_workers_says_what_to_do(server):
 
 
 def test_register_by_json_body(server):
-    """The same names as in the query."""
+    """The names are the same as in the query."""
     s = server()
     path = s.pack(counter())
     answer = s.admin().post("/models", json.dumps({"url": path.name, "model_name": "renamed"}),
@@ -42,7 +42,7 @@ def test_register_by_json_body(server):
 
 
 def test_register_can_return_before_the_workers_are_up(server):
-    """202 and the usual text."""
+    """The answer is 202 with the usual text."""
     s = server()
     answer = s.register(counter(), synchronous="false")
     assert (answer.status, answer.json) == (202, {"status": "Processing worker updates..."})
@@ -50,7 +50,7 @@ def test_register_can_return_before_the_workers_are_up(server):
 
 
 def test_the_same_version_twice_is_a_conflict(server):
-    """And the first one serves on."""
+    """The first one continues to serve."""
     s = server(counter())
     answer = s.register(counter())
     assert answer.status == 409
@@ -60,14 +60,14 @@ def test_the_same_version_twice_is_a_conflict(server):
 
 
 def test_register_without_url_says_so(server):
-    """400."""
+    """The answer is 400."""
     s = server()
     answer = s.admin().post("/models")
     assert (answer.status, answer.message) == (400, "Parameter url is required.")
 
 
 def test_describe_shows_settings_workers_queue_and_sequences(server):
-    """What an operator needs first."""
+    """The description shows what an operator needs first."""
     s = server(counter(minWorkers=2, maxWorkers=3, batchSize=5, sequenceMaxIdleMSec=70_000, maxNumSequence=99))
     client = s.client()
     for i in range(4):
@@ -88,7 +88,7 @@ def test_describe_shows_settings_workers_queue_and_sequences(server):
 
 
 def test_list_is_sorted_and_comes_in_pages(server):
-    """limit and next_page_token."""
+    """The parameters are limit and next_page_token."""
     s = server(stateless("c"), stateless("a"), stateless("b"))
     everything = s.admin().get("/models").json
     assert [m["modelName"] for m in everything["models"]] == ["a", "b", "c"]
@@ -99,7 +99,7 @@ def test_list_is_sorted_and_comes_in_pages(server):
 
 
 def test_unknown_models_and_paths(server):
-    """404 with TorchServe's types."""
+    """The answer is 404 with TorchServe's types."""
     s = server(counter())
     admin = s.admin()
     answer = admin.get("/models/nobody")
@@ -113,21 +113,21 @@ def test_unknown_models_and_paths(server):
 
 @pytest.mark.parametrize("method, path", [("PATCH", "/models"), ("POST", "/models/counter"), ("DELETE", "/models")])
 def test_a_wrong_method_is_405(server, method, path):
-    """TorchServe's type and words."""
+    """The type and the message are TorchServe's."""
     s = server(counter())
     answer = s.admin().request(method, path)
     assert (answer.status, answer.json["type"]) == (405, "MethodNotAllowedException"), answer
 
 
 def test_ping_tells_health(server):
-    """Healthy once the workers are up; a model without its minimum of workers is unhealthy."""
+    """The server is healthy when the workers are up, and unhealthy when a model has fewer than its minimum."""
     s = server(counter())
     answer = s.client().get("/ping")
     assert (answer.status, answer.json) == (200, {"status": "Healthy"})
 
 
 def test_every_answer_names_its_request(server):
-    """x-request-id is there for logs and support."""
+    """x-request-id helps to find a request in logs."""
     s = server(counter())
     client = s.client()
     ids = {client.step("counter", "a", 1).headers["x-request-id"] for _ in range(3)}
@@ -135,7 +135,7 @@ def test_every_answer_names_its_request(server):
 
 
 def test_models_in_two_ways_of_the_command_line(server):
-    """--models NAME=FILE and --models FILE."""
+    """--models accepts NAME=FILE and FILE."""
     s = server(start=False)
     first, second = s.pack(counter()), s.pack(stateless())
     s.models = [f"renamed={first.name}", second.name]
@@ -146,7 +146,7 @@ def test_models_in_two_ways_of_the_command_line(server):
 
 
 def test_a_unix_socket_serves_too(server, transcript, folder):
-    """For clients on the same machine: no port, and the file's permissions guard it."""
+    """A Unix socket is for clients on the same machine: it has no port, and file permissions guard it."""
     path = folder / "inference.sock"
     server(counter(), flags=["--inference-address", f"unix:{path}"])
     headers, body = curl(transcript, "--unix-socket", str(path), "http://localhost/predictions/counter", "-d", "5")
@@ -169,7 +169,8 @@ return M
 
 
 def test_describe_asks_the_handler_when_told_to(server):
-    """customized=true: what describe() of the handler returns, of a stateful model too, at no sequence's cost."""
+    """With customized=true the description has what the handler's describe() returns. For a stateful model no sequence
+    is opened."""
     s = server(Model("animals", DESCRIBING_LUA), counter())
     answer = s.admin().get("/models/animals?customized=true")
     assert answer.status == 200, answer
@@ -185,7 +186,7 @@ def test_describe_asks_the_handler_when_told_to(server):
 
 
 def test_management_errors_carry_their_word(server):
-    """Programs tell errors apart by Continuo-Error, as for inference; 503 says when to try again."""
+    """Programs distinguish errors by Continuo-Error, as for inference. A 503 says when to try again."""
     s = server(counter(minWorkers=0, maxWorkers=0))
     admin = s.admin()
     answer = admin.get("/models/nobody")
@@ -197,7 +198,7 @@ def test_management_errors_carry_their_word(server):
 
 
 def test_the_model_api_can_be_switched_off(server):
-    """--model-api=false: 405 for what registers and unregisters, and no harm to the rest."""
+    """With --model-api=false register and unregister get 405, and other calls work."""
     s = server(counter(), flags=["--model-api=false"])
     for answer in (s.register_url("counter.mar"), s.admin().delete("/models/counter")):
         assert (answer.status, answer.json["type"], answer.message) == (
@@ -207,7 +208,7 @@ def test_the_model_api_can_be_switched_off(server):
 
 
 def test_kserve_asks_for_readiness_and_workflows_are_none(server):
-    """GET /v1/models/{m} of the management port, and the answers of a server without workflows."""
+    """GET /v1/models/{m} on the management port, and the answers of a server without workflows."""
     s = server(counter())
     s.expect_ready("counter")
     assert s.admin().get("/v1/models/counter").json == {"name": "counter", "ready": True}

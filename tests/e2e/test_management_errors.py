@@ -59,7 +59,7 @@ def catalogue_server(server):
 
 @pytest.mark.parametrize("method, path, status, kind, message", CATALOGUE)
 def test_the_catalogue(catalogue_server, method, path, status, kind, message):
-    """With TorchServe's status, type and message, and Continuo's word for programs."""
+    """Each error has TorchServe's status, type and message, and Continuo's error word for programs."""
     answer = catalogue_server.admin().request(method, path)
     assert (answer.status, answer.json["code"], answer.json["type"]) == (status, status, kind), answer
     assert message is None or answer.message == message, answer
@@ -68,7 +68,7 @@ def test_the_catalogue(catalogue_server, method, path, status, kind, message):
 
 
 def test_a_model_whose_workers_fail_is_unregistered_again(server):
-    """Synchronously: 500, TorchServe's words and then the reason. Nothing is left."""
+    """A synchronous call gets 500 with TorchServe's message and the reason, and nothing is left."""
     s = server()
     answer = s.register(Model("sick", "error('out of order')"))
     assert (answer.status, answer.json["type"], answer.error) == (500, "InternalServerException", "load_failed")
@@ -79,7 +79,7 @@ def test_a_model_whose_workers_fail_is_unregistered_again(server):
 
 
 def test_parameters_without_meaning_are_accepted(server):
-    """number_gpu and timeout of scaling, s3_sse_kms and TorchServe's runtimes of registering."""
+    """These are number_gpu and timeout of scaling, and s3_sse_kms and TorchServe's runtimes of registering."""
     s = server()
     answer = s.register(counter(), s3_sse_kms="true", runtime="python3")
     assert answer.status == 200, answer

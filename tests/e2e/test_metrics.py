@@ -1,4 +1,4 @@
-"""What /metrics tells: of sequences, of batches, of errors; and that readers of metrics can read it."""
+"""/metrics counts sequences, batches and errors, and programs that read metrics can read it."""
 
 import shutil
 import subprocess
@@ -59,7 +59,7 @@ def test_sequences_are_counted_by_what_became_of_them(server):
 
 
 def test_steps_batches_and_times_are_counted_once_each(server):
-    """A step is in each histogram once; the batch has the rows that waited together."""
+    """A step is counted once in each histogram. The batch has the rows that waited together."""
     s = server(counter(batchSize=8))
     with s.hold():
         steps = [Thread(target=lambda i=i: s.client(f"c{i}").step("counter", f"s{i}", 1)) for i in range(4)]
@@ -79,7 +79,7 @@ def test_steps_batches_and_times_are_counted_once_each(server):
 
 
 def test_refusals_are_counted_by_error(server):
-    """Each 429 under its own word."""
+    """Each kind of 429 is counted under its own word."""
     s = server(counter(maxNumSequence=1))
     client = s.client()
     assert client.step("counter", "a", 1).status == 200
@@ -101,7 +101,7 @@ def test_a_dead_worker_and_its_rescued_step_are_counted(server):
 
 
 def test_workers_tell_what_they_hold(server):
-    """State in bytes, cached and stored; told once a second."""
+    """Workers report the bytes of their states, cached and stored, once a second."""
     s = server(counter())
     client = s.client()
     for i in range(10):
@@ -115,7 +115,8 @@ def test_workers_tell_what_they_hold(server):
 
 
 def test_what_workers_hold_without_a_store_is_added_up(server):
-    """durability: none: each has its own; one store that all share is told once."""
+    """With durability none each worker has its own states, which are added up. A store that all workers share counts
+    once."""
     s = server(counter(durability="none", minWorkers=2, maxWorkers=2), counter("kept", minWorkers=2, maxWorkers=2))
     client = s.client()
     for i in range(8):
@@ -137,7 +138,7 @@ def test_a_reader_may_ask_for_some_families_only(server):
 
 
 def test_a_label_keeps_what_the_model_is_called(server):
-    """And a model that is gone leaves no line behind."""
+    """A model that is gone leaves no line behind."""
     s = server()
     s.register(stateless(name="odd-name_1"))
     assert sample(s, "continuo_workers_ready", model="odd-name_1", version="1.0") == 1
@@ -147,7 +148,7 @@ def test_a_label_keeps_what_the_model_is_called(server):
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed (Debian package prometheus)")
 def test_promtool_finds_nothing_to_complain_about(server, tmp_path):
-    """Of our own metrics: TorchServe's names break the rules that it checks."""
+    """promtool checks only our own metrics, because TorchServe's names break its rules."""
     s = server(counter(), flags=["--metrics-mode", "log", "--log-dir", str(tmp_path)])
     s.client().step("counter", "a", 1)
     checked = subprocess.run(["promtool", "check", "metrics"], input=page(s), capture_output=True, text=True, timeout=30)

@@ -1,4 +1,4 @@
-"""TorchServe's metrics.yaml: which metrics there are."""
+"""TorchServe's metrics.yaml says which metrics exist."""
 
 from models import Model, counter
 from test_handler_metrics import LUA
@@ -40,7 +40,8 @@ def theirs(s):
 
 
 def test_the_file_says_which_metrics_there_are(server, tmp_path):
-    """Of the server's and of handlers'; its unit counts, and what has another kind there is left out."""
+    """The file applies to metrics of the server and of handlers. Its unit is used, and a metric of another kind is left
+    out."""
     s = start(server, tmp_path)
     assert theirs(s) == {"Requests2XX", "ts_inference_requests", "MemoryUsed", "HandlerTime", "tokens"}
     assert counted(s, "tokens", ModelName="talk", kind="speech", long="true") == 4
@@ -50,7 +51,7 @@ def test_the_file_says_which_metrics_there_are(server, tmp_path):
 
 
 def test_auto_detect_takes_what_the_file_does_not_name(server, tmp_path):
-    """But nothing against what it names."""
+    """A metric that contradicts the file is still left out."""
     s = start(server, tmp_path, "--metrics-auto-detect=true")
     assert sample(s, "weights", ModelName="talk") == 12.5
     assert "token_time" not in theirs(s)
@@ -64,7 +65,7 @@ def test_the_machines_metrics_can_be_left_out(server):
 
 
 def test_a_file_that_is_wrong_stops_the_start_with_its_place(server, tmp_path):
-    """TorchServe would run without metrics."""
+    """TorchServe would run without metrics in this case."""
     path = tmp_path / "metrics.yaml"
     for text, why in (("model_metrics:\n  gauge:\n    - {name: x, unit: ''}\n", "metrics.yaml:3:23: unit: expected"),
                       ("model_metrics:\n  meter: []\n", "metrics.yaml:2:"),

@@ -1,4 +1,4 @@
-"""ONNX files served without a handler, compared with a bare loop of onnxruntime. Skipped where the packages onnxruntime
+"""ONNX files served without a handler, compared with a bare loop of onnxruntime. Skipped if the packages onnxruntime
 and onnx are missing (scripts/setup.sh --onnx)."""
 
 import os
@@ -46,7 +46,7 @@ state: [{{input: h, output: hN, dataType: FP32, dims: [2]}}]
 
 
 def sums(name="sums", more="", width=2, kind="FP32", batch="batch", **options):
-    """y = x + h, and h is y from then on."""
+    """A model with y = x + h, whose next h is y."""
     made = graph([helper.make_node("Add", ["x", "h"], ["y"]), helper.make_node("Identity", ["y"], ["hN"])],
                  [value("x", batch, 2), value("h", batch, 2)], [value("y", batch, 2), value("hN", batch, 2)], **options)
     return model(name, made, SUM_YAML.format(more=more, width=width, kind=kind))
@@ -55,7 +55,7 @@ def sums(name="sums", more="", width=2, kind="FP32", batch="batch", **options):
 # --- the encoder of 30 states ---
 
 class Encoder:
-    """The example's encoder, and what each sequence of a test has made of it."""
+    """The encoder of the example, and the expected state of each sequence of a test."""
 
     def __init__(self):
         exported = example("onnx-encoder")
@@ -75,7 +75,8 @@ def encoder():
 
 
 def test_thirty_states_on_three_axes_equal_a_bare_loop_in_any_interleaving(encoder, server, folder):
-    """100 sequences at random, with a worker killed and the sequences exported and imported on the way."""
+    """100 sequences make steps in random order. Meanwhile a worker is killed, and the sequences are exported and
+    imported."""
     s = server(encoder.model(), flags=FLAGS)
     chance = random.Random(3)
     numbers = np.random.default_rng(3)
@@ -127,7 +128,7 @@ def test_what_the_server_tells_of_the_model(encoder, server):
 # --- a cache that grows ---
 
 def decoder():
-    """One head of attention over all steps so far: its cache begins without an entry."""
+    """Attention with one head over all earlier steps. Its cache begins empty."""
     weights = [(name, np.random.default_rng(5).normal(0, 0.5, (8, 8)).astype(np.float32) * (1 + at))
                for at, name in enumerate(("wk", "wv", "wq"))]
     axes = [("axis1", np.array([1], np.int64))]
@@ -191,7 +192,8 @@ def silero():
 
 
 def test_voices_give_the_packages_probabilities_while_workers_die(silero, server):
-    """All recordings as parallel streams, three of each, against the package's own file and its way to keep state."""
+    """All recordings run as parallel streams, three of each, and are compared with the package's own file and its own
+    way of keeping state."""
     vad, paths = recordings()
     bare = Bare(silero[0], {"state": ("stateN", (2, 1, 128))}, {"sr": np.array(16000, np.int64)})
     s = server(model("vad", silero[1], (ROOT / "examples" / "onnx-vad" / "model-config.yaml").read_text()), flags=FLAGS)
@@ -224,7 +226,8 @@ def test_voices_give_the_packages_probabilities_while_workers_die(silero, server
 
 
 def again(s, name, chunk):
-    """The probability of a chunk. A step that died with its worker is sent again with the same key, and is done once."""
+    """Returns the probability of a chunk. If a step's worker died, the step is sent again with the same key, and is
+    done once."""
     url = f"{s.inference}/predictions/vad"
     again.keys = getattr(again, "keys", 0) + 1
     headers = {"ts-request-sequence-id": name, "Idempotency-Key": f"{name}-{again.keys}"}
@@ -243,7 +246,7 @@ def again(s, name, chunk):
 
 
 def test_voices_give_the_packages_segments(silero, server):
-    """get_speech_timestamps() of the package, once with its own model and once with the served one."""
+    """Runs get_speech_timestamps() of the package, once with its own model and once with the served one."""
     torch = pytest.importorskip("torch", reason="the package silero-vad finds segments with PyTorch: "
                                                  "scripts/setup.sh --torch")
     from silero_vad import get_speech_timestamps, load_silero_vad  # pylint: disable=import-outside-toplevel
@@ -251,7 +254,7 @@ def test_voices_give_the_packages_segments(silero, server):
     s = server(model("vad", silero[1], (ROOT / "examples" / "onnx-vad" / "model-config.yaml").read_text()), flags=FLAGS)
 
     class Served:
-        """The served model, as the package calls one."""
+        """The served model, with the interface that the package expects."""
 
         def __init__(self):
             self.sequence = 0
@@ -355,7 +358,7 @@ def test_external_data_is_packed_and_its_absence_is_named(server, tmp_path):
 
 
 def test_a_step_that_fails_leaves_the_state_and_its_neighbours_alone(server):
-    """An index out of range fails its own row; the others of its batch are answered."""
+    """An index out of range fails its own row, and the others of its batch are answered."""
     made = graph([helper.make_node("Gather", ["table", "x"], ["found"]), helper.make_node("Add", ["found", "h"], ["y"]),
                   helper.make_node("Identity", ["y"], ["hN"])],
                  [value("x", "batch", 1, kind=TensorProto.INT64), value("h", "batch", 1)],
@@ -370,7 +373,7 @@ def test_a_step_that_fails_leaves_the_state_and_its_neighbours_alone(server):
 
 
 def test_python3_of_path_says_where_the_library_is(server, tmp_path):
-    """Without an option the package of python3 is used; without the package, the message says what to install."""
+    """Without an option the package of python3 is used. Without the package, the message says what to install."""
     given = sums()
     good, bad = tmp_path / "good", tmp_path / "bad"
     for place, text in ((good, f'exec "{sys.executable}" "$@"'), (bad, "exit 1")):
@@ -408,7 +411,7 @@ def suggested(tmp_path, made):
 
 
 def test_the_suggested_yaml_serves_the_encoder(encoder, server, tmp_path):
-    """It is the example's YAML: thirty states on three axes, found by their names."""
+    """The suggestion equals the example's YAML: thirty states on three axes, which it finds by their names."""
     text = suggested(tmp_path, encoder.made)
     tensors = [line.strip() for line in text.splitlines() if "batchAxis" in line]
     assert tensors == [line.strip() for line in encoder.config.splitlines() if "batchAxis" in line]

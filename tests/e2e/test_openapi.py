@@ -1,4 +1,4 @@
-"""The API descriptions: valid, complete, true; and the page that shows them."""
+"""The API descriptions are valid, complete and true, and so is the page that shows them."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def operations(api):
 
 
 def test_both_descriptions_are_valid_openapi(served):
-    """By openapi-spec-validator; each operation has an id of its own."""
+    """openapi-spec-validator accepts them, and each operation has an id of its own."""
     for url in (served.inference, served.management):
         api = description(url)
         assert api["openapi"] == "3.0.1"
@@ -41,7 +41,8 @@ def test_both_descriptions_are_valid_openapi(served):
 
 
 def test_they_come_as_torchserve_gives_them(served, transcript):
-    """curl -X OPTIONS http://localhost:8080, /api-description by any method, and GET / is no method of it."""
+    """They are returned for curl -X OPTIONS http://localhost:8080 and for /api-description with any method. GET / is
+    not allowed."""
     for url in (served.inference, served.management):
         head, body = curl(transcript, "-X", "OPTIONS", url)
         assert head.startswith("HTTP/1.1 200") and json.loads(body) == description(url)
@@ -51,7 +52,7 @@ def test_they_come_as_torchserve_gives_them(served, transcript):
 
 
 def test_one_model_is_described_by_its_own_paths(served, transcript):
-    """OPTIONS /predictions/{model} and, for management, OPTIONS /models/{model}; both valid."""
+    """OPTIONS /predictions/{model}, and OPTIONS /models/{model} for management, return valid descriptions."""
     _, body = curl(transcript, "-X", "OPTIONS", served.inference + "/predictions/echo")
     api = json.loads(body)
     validate(api)
@@ -66,14 +67,14 @@ def test_one_model_is_described_by_its_own_paths(served, transcript):
 
 
 def test_a_name_with_braces_is_no_parameter(server):
-    """It is escaped as in a URL."""
+    """The name is escaped as in a URL."""
     s = server(stateless("echo"))
     assert s.register(stateless("echo"), model_name="odd.name_1").status in (200, 202)
     validate(requests.options(s.inference + "/predictions/odd.name_1", timeout=30).json())
 
 
 def test_every_described_operation_is_there(served):
-    """None answers "no such resource" or "no such method" when it is called as described."""
+    """No described operation answers "no such resource" or "no such method"."""
     for url in (served.inference, served.management):
         for name, (path, method, about) in operations(description(url)).items():
             if name.startswith("unregister"):
@@ -90,7 +91,7 @@ def test_every_described_operation_is_there(served):
 
 
 def test_the_parameters_of_management_are_described(served):
-    """Those that the code reads, by name; path parameters besides."""
+    """The described parameters are those that the code reads, and the parameters of paths."""
     code = "".join(file.read_text() for file in (ROOT / "management").rglob("*.c"))
     read = set(re.findall(r'\bcn_api_param(?:_number|_bool)?\(call, "(\w+)"', code))
     told = {parameter["name"] for _, _, about in operations(description(served.management)).values()
@@ -99,14 +100,14 @@ def test_the_parameters_of_management_are_described(served):
 
 
 def test_the_errors_are_described(served):
-    """Each word of the error table stands with its status, on every operation that may fail."""
+    """Each word of the error table is described with its status, for every operation that may fail."""
     responses = operations(description(served.inference))["predictions"][2]["responses"]
     for word, status in ERRORS:
         assert word in responses[status]["description"].split(", "), word
 
 
 def test_the_page_needs_nothing_from_elsewhere(served):
-    """/docs on both ports: one page, no outside resource, and only its own origin may be asked."""
+    """/docs on both ports is one page without outside resources, and may only send requests to its own origin."""
     for url in (served.inference, served.management):
         answer = requests.get(url + "/docs", timeout=30)
         assert answer.status_code == 200 and answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -116,7 +117,7 @@ def test_the_page_needs_nothing_from_elsewhere(served):
 
 
 def test_descriptions_and_page_need_no_key(server):
-    """As TorchServe's: who has no key can still read what there is. Anything else needs one."""
+    """As in TorchServe, descriptions can be read without a key. Everything else needs one."""
     s = server(stateless(), flags=["--token-auth"])
     for url in (s.inference, s.management):
         assert requests.options(url + "/", timeout=30).status_code == 200
@@ -127,7 +128,7 @@ def test_descriptions_and_page_need_no_key(server):
 
 @pytest.mark.parametrize("which", ["inference", "management"])
 def test_schemathesis_finds_no_answer_that_is_not_described(server, which):
-    """Requests made up from the description, valid and not: each answer is one of the catalogue, and the
+    """schemathesis makes requests from the description, valid and invalid ones. Each answer is described, and the
     server is healthy afterwards."""
     s = server(stateless(), counter(maxNumSequence=50))
     url = getattr(s, which)

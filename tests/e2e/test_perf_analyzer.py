@@ -1,4 +1,4 @@
-"""What perf_analyzer does, call by call, in its order: it must find what it looks for, and lose nothing."""
+"""Makes perf_analyzer's calls in its order. It must find what it looks for, and no call may fail."""
 
 import itertools
 import json
@@ -20,7 +20,8 @@ from waiting import limit
 
 
 class Analyzer:
-    """Start-up calls and measurement windows. `url`: of the HTTP port; the C++ client's bytes are made by hand."""
+    """The calls at the start and in measurement windows. `url` is that of the HTTP port. The bytes of the C++ client
+    are made by hand."""
 
     def __init__(self, url, model):
         self.url, self.model = url, model
@@ -46,13 +47,15 @@ class Analyzer:
         return answer.json()
 
     def statistics(self):
-        """Of the version under test; counters are unsigned, the version a decimal string in its own use."""
+        """Returns the statistics of the version under test. Counters are unsigned, and the version is a decimal string.
+        """
         entry = self.get(f"/v2/models/{self.model}/stats")["model_stats"][0]
         assert isinstance(entry["version"], str)
         return entry
 
     def infer(self, request_id, values, parameters=None):
-        """As the C++ client sends it: the length header always, data binary, outputs binary. Gives the output."""
+        """Makes a request as the C++ client does: always with the length header, with binary data and outputs. Returns
+        the output."""
         (name, spec), = self.inputs.items()
         data = np.array(values, np.int32).tobytes()
         document = {
@@ -75,7 +78,7 @@ class Analyzer:
         return np.frombuffer(answer.content[length:], np.int32).tolist()
 
     def window(self, traffic):
-        """One measurement: statistics, traffic, statistics. Gives what was counted."""
+        """Makes one measurement: statistics, traffic, statistics. Returns what was counted."""
         before = self.statistics()
         traffic()
         after = self.statistics()
@@ -86,7 +89,7 @@ class Analyzer:
 
 
 def in_threads(n, run):
-    """run(k) for each of n threads; what fails in one fails the test."""
+    """Calls run(k) in each of n threads. A failure in one of them fails the test."""
     failed = []
 
     def guarded(k):
@@ -128,8 +131,8 @@ def test_concurrency_range(server):
 def test_sequences_with_ids_from_a_range(server):
     """perf_analyzer -m accumulator -i http --concurrency-range 4 --sequence-length 5 --sequence-id-range 1000:1006
 
-    Ids come round again at once: a START meets an id whose END was just accepted. Length 1 has both flags.
-    """
+    Ids are used again at once, so a START may come for an id whose END was just accepted. A sequence of length 1 has
+    both flags."""
     s = server(accumulator())
     analyzer = Analyzer(s.inference, "accumulator")
     assert analyzer.is_sequence
@@ -198,8 +201,8 @@ def test_shared_memory_metrics_and_traces(server):
 
 @pytest.mark.parametrize("model, is_sequence", [(adder(1), False), (accumulator(), True)])
 def test_streaming(server, model, is_sequence):
-    """perf_analyzer -i grpc --async --streaming: requests go out before answers come, each asks for an empty final
-    response, and is done when an answer says that it is the last."""
+    """perf_analyzer -i grpc --async --streaming sends requests before answers come. Each request asks for an empty
+    final response, and is done when an answer says that it is the last."""
     s = server(model)
     name = "INPUT" if is_sequence else "X"
     client = triton_grpc.InferenceServerClient(s.grpc.removeprefix("http://"))
@@ -232,7 +235,7 @@ def test_streaming(server, model, is_sequence):
 
 
 def whole(model):
-    """It takes versions for whole numbers."""
+    """perf_analyzer expects whole numbers as versions."""
     model.version = "1"
     return model
 
@@ -248,7 +251,7 @@ def whole(model):
     (whole(accumulator()), ["-i", "grpc", "--streaming", "--concurrency-range", "8", "--sequence-length", "20"]),
 ])
 def test_the_real_one(server, model, arguments):
-    """The program itself measures, and nothing that it asks for fails."""
+    """perf_analyzer itself measures, and none of its calls fails."""
     s = server(model, flags=["--allow-client-shm"])
     url = s.grpc if "grpc" in arguments else s.inference
     if "--collect-metrics" in arguments:

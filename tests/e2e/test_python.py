@@ -1,7 +1,6 @@
-"""Handlers in Python: the same promises as for Lua, in the user's own interpreter.
+"""Handlers in Python have the same promises as those in Lua, and run in the user's own interpreter.
 
-CONTINUO_PYTHONS names the interpreters, separated by colons; by default it is the one of the tests.
-"""
+CONTINUO_PYTHONS names the interpreters, separated by colons. The default is the interpreter that runs the tests."""
 
 import json
 import os
@@ -241,7 +240,7 @@ def say(client, word, sequence="s", **headers):
 
 
 def test_a_step_has_the_request_and_its_state(all_of):
-    """What a handler reads first: its state, the ids, flags, headers, parts, load's model."""
+    """A handler sees its state, the ids, flags, headers, parts, and the model that load() got."""
     s, client = all_of
     assert say(client, "count").text == "1"
     answer = say(client, "json", **{"x-mine": "yes"})
@@ -252,7 +251,7 @@ def test_a_step_has_the_request_and_its_state(all_of):
 
 
 def test_answers_of_all_kinds(all_of):
-    """A str, bytes, numbers, JSON, a Reply with head, and the end of a sequence."""
+    """An answer may be a str, bytes, a number, JSON, or a Reply with status, headers and the end of the sequence."""
     s, client = all_of
     assert say(client, "count").text == "1"
     reply = say(client, "reply")
@@ -282,7 +281,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("word, status, message", FAILURES, ids=lambda value: str(value)[:20])
 def test_a_step_that_fails_says_why_and_changes_nothing(all_of, word, status, message):
-    """The next step goes on from the state before; the worker lives."""
+    """The next step continues from the state before, and the worker lives on."""
     s, client = all_of
     assert say(client, "count").text == "1"
     pids = s.ready_pids("all")
@@ -295,7 +294,7 @@ def test_a_step_that_fails_says_why_and_changes_nothing(all_of, word, status, me
 
 
 def test_a_traceback_is_whole_in_the_log(all_of):
-    """The client gets the last line, the operator all of it, with the model and the sequence."""
+    """The client gets the last line. The log has the whole traceback, with the model and the sequence."""
     s, client = all_of
     say(client, "raise")
     s.expect_log("event=handler_error model=all", 'sequence="s"', "KeyError: 'missing'")
@@ -320,7 +319,7 @@ def test_a_state_can_be_replaced(all_of):
     ("at-once", "at once", 1), ("apieces", "0 1 2 ", 10001), ("asend", "0 1 2 end", 1),
     ("executor", "from a thread", 1)])
 def test_generators_and_coroutines(all_of, word, text, more):
-    """A stream's pieces come in order, and the state is committed once, with its end."""
+    """The pieces of a stream come in order, and the state is committed once, at its end."""
     _, client = all_of
     answer = say(client, word)
     assert (answer.status, answer.text) == (200, text), answer
@@ -338,7 +337,7 @@ def test_a_stream_that_breaks_off_changes_nothing(all_of):
 
 
 def test_an_endless_stream_is_told_that_its_client_left(all_of):
-    """The generator gets "gone" and ends, and the next step comes."""
+    """The generator gets "gone" and ends, and then the next step runs."""
     s, client = all_of
     stream = s.stream("all", "s", "forever")
     assert stream.piece()
@@ -347,7 +346,7 @@ def test_an_endless_stream_is_told_that_its_client_left(all_of):
 
 
 def test_sleeping_steps_of_different_sequences_overlap(all_of):
-    """Eight steps that each await 50 ms are under way at once; one sequence's never are."""
+    """Eight steps that await 50 ms each run at the same time. Steps of one sequence never do."""
     s, _ = all_of
     texts = []
 
@@ -377,7 +376,8 @@ def test_a_handlers_metrics_are_on_the_page(all_of):
 
 
 def test_a_request_that_is_kept_is_over(all_of):
-    """Its bytes would be another client's."""
+    """A request object that the handler has kept cannot be used any more, because its bytes would belong to another
+    client."""
     _, client = all_of
     say(client, "kept")
     answer = say(client, "use-kept", "t")
@@ -385,7 +385,7 @@ def test_a_request_that_is_kept_is_over(all_of):
 
 
 def test_a_thread_that_outlives_its_step_holds_nothing_up(all_of):
-    """Not the next step, and not the end of the worker."""
+    """Such a thread delays neither the next step nor the end of the worker."""
     s, client = all_of
     assert say(client, "thread").text == "started"
     assert say(client, "count").text == "2"
@@ -414,7 +414,8 @@ class Handler:
 
 
 def test_a_class_with_batch_gets_all_rows_at_once(server):
-    """One reply each; an exception in the list is that row's alone, one that is raised is all's."""
+    """batch() returns one reply for each row. An exception in the list fails its own row, and an exception that is
+    raised fails all."""
     s = server(python("b", BATCH, batchSize=8))
     clients = [s.raw(f"c{i}") for i in range(4)]
 
@@ -439,7 +440,7 @@ def test_a_class_with_batch_gets_all_rows_at_once(server):
 # --- what survives ---
 
 def test_sequences_outlive_workers_and_servers(server, interpreter):
-    """kill -9 of the worker, of the server, and a clean restart: each step counts once."""
+    """The worker is killed, the server is killed, and the server is restarted cleanly. Each step counts once."""
     s = server(python("counter", python=interpreter))
     client = s.client()
     assert [client.step("counter", "a", 5).text for _ in range(3)] == ["5", "10", "15"]
@@ -476,7 +477,7 @@ def step(state, req):
 
 
 def test_a_state_comes_back_as_it_was(server, interpreter):
-    """Types, order and the last bit, from memory and from the store."""
+    """Types, order and every bit are the same, whether the state comes from memory or from the store."""
     s = server(python("exact", EXACT, python=interpreter))
     for _ in range(2):
         assert s.client().step("exact", "a", "x").text == "True"
@@ -510,7 +511,7 @@ def step(state, req):
 
 
 def test_numpy_arrays_are_state(server):
-    """Also scalars, other byte orders, column-major order and empty ones; not arrays of objects."""
+    """This includes scalars, other byte orders, column-major order and empty arrays, but not arrays of objects."""
     pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
     s = server(python("numbers", NUMBERS))
     client = s.client()
@@ -564,7 +565,7 @@ def step(state, req):
 
 
 def test_pickle_is_opt_in(server):
-    """With it any object is a state; a handler without it refuses such a state."""
+    """With pickle any object may be a state. A handler without it refuses a pickled state."""
     s = server(python("p", PICKLED))
     client = s.client()
     assert client.step("p", "a", "x").text == "2/3"
@@ -596,7 +597,8 @@ def step(state, req):
 
 
 def test_sequences_move_to_the_next_version(server):
-    """migrate(state, from_schema, version) makes today's shape of it; an export can be read, too."""
+    """migrate(state, from_schema, version) makes a state of today's layout. An exported sequence can be imported, too.
+    """
     s = server(python("counter"))
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"
@@ -610,9 +612,9 @@ def test_sequences_move_to_the_next_version(server):
 
 @pytest.mark.load
 def test_random_kills_under_load_of_verified_sequences(server):
-    """The core promise, as test_kill.py has it for Lua: the bench checks each running sum.
+    """The central promise, as for Lua in test_kill.py: the bench checks each running sum.
 
-    8 kills here; CONTINUO_KILLS=100 for the long run."""
+    There are 8 kills; CONTINUO_KILLS=100 makes a long run."""
     kills = int(os.environ.get("CONTINUO_KILLS", "8"))
     s = server(python("counter", minWorkers=3, maxWorkers=3, batchSize=16))
     s.expect_ready("counter", 3)
@@ -638,7 +640,7 @@ def test_random_kills_under_load_of_verified_sequences(server):
 # --- what is wrong before the first step ---
 
 def refused(server, text, **yaml):
-    """Registers the model; what the operator reads of it."""
+    """Registers the model and returns the message that the operator reads."""
     s = server(start=False)
     s.models = []
     s.start()
@@ -668,7 +670,7 @@ def test_a_handler_that_cannot_be_loaded_says_why(server, text, message):
 
 
 def test_no_interpreter(server):
-    """It is named, with the place where another one can be named."""
+    """The message names the interpreter, and says where another one can be set."""
     answer = refused(server, COUNTER_PY, python="/no/such/python")
     assert answer.status == 400 and "there is no Python interpreter /no/such/python" in answer.message
     assert "--python" in answer.message
@@ -686,7 +688,8 @@ def test_an_interpreter_that_is_too_old(server):
 
 
 def test_a_worker_that_dies_in_a_step_is_replaced(server):
-    """os._exit and a crash in C: the steps of others are answered, and its own hears why."""
+    """The process ends by os._exit or by a crash in C. Other steps are answered, and the step's own client learns why.
+    """
     text = ("import ctypes, os\ndef init(req): return {'n': 0}\n"
             "def step(state, req):\n    if req.text == 'exit': os._exit(3)\n"
             "    if req.text == 'crash': ctypes.string_at(0)\n    state['n'] += 1\n    return state['n']\n")
@@ -721,7 +724,8 @@ def step(state, req):
 
 
 def test_a_child_of_a_fork_never_answers_for_its_parent(server):
-    """It would be a second worker on the same socket; and programs get none of its descriptors."""
+    """A forked child would be a second worker on the same socket, so it never continues as one. Programs that the
+    handler starts inherit none of its descriptors."""
     s = server(python("m", FORKING))
     client = s.client()
     assert client.step("m", "a", "fork").text == "1"
@@ -731,7 +735,7 @@ def test_a_child_of_a_fork_never_answers_for_its_parent(server):
 
 
 def test_a_step_that_does_not_end_is_cut_off(server):
-    """responseTimeout replaces the worker; the sequence goes on from its last step."""
+    """The worker is replaced after responseTimeout, and the sequence continues from its last step."""
     text = ("import time\ndef init(req): return {'n': 0}\n"
             "def step(state, req):\n    state['n'] += 1\n    if req.text == 'hang': time.sleep(1000)\n"
             "    return state['n']\n")
@@ -757,7 +761,7 @@ def step(state, req):
 
 
 def test_typed_models_get_and_give_arrays(server):
-    """Inputs are NumPy arrays by name; outputs may be arrays or lists, and are checked."""
+    """Inputs are NumPy arrays by name. Outputs may be arrays or lists, and are checked."""
     pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
     s = server(python("t", TYPED,
                       input=[{"name": "X", "data_type": "TYPE_FP32", "dims": [2]}],
@@ -773,7 +777,7 @@ def test_typed_models_get_and_give_arrays(server):
 
 
 def test_the_wheel_is_the_package(folder, interpreter):
-    """For handlers' own tests, in a venv without the server."""
+    """The wheel is for tests of handlers in a venv without the server."""
     run = subprocess.run([sys.executable, ROOT / "scripts" / "wheel.py", BUILD], capture_output=True, text=True,
                          timeout=limit(60), check=True)
     with zipfile.ZipFile(ROOT / run.stdout.split()[1].rstrip(",")) as wheel:
@@ -787,7 +791,7 @@ def test_the_wheel_is_the_package(folder, interpreter):
 
 
 def test_the_package_tests_pass(interpreter):
-    """python/tests, with each interpreter."""
+    """Runs python/tests with each interpreter."""
     if SANITIZED:
         pytest.skip("ctest runs them with the sanitizer's library before all others")
     for test in sorted((ROOT / "python" / "tests").glob("*_test.py")):

@@ -1,8 +1,7 @@
-"""Archives of the pip package torch-model-archiver with handlers in Python, on our `torchserve`.
+"""Archives of the pip package torch-model-archiver with handlers in Python, served by our `torchserve`.
 
-tests/differential/torchserve_handlers.py compares what handlers get and give with TorchServe. Here
-is what TorchServe cannot do, and what an operator does.
-"""
+tests/differential/torchserve_handlers.py compares what handlers get and return with TorchServe. This file tests what
+TorchServe cannot do, and what an operator does."""
 
 import concurrent.futures
 import os

@@ -1,4 +1,4 @@
-"""A server is ready when every model that it was started for is up, and says why when it is not."""
+"""A server is ready when every model that it was started with is up, and otherwise says why it is not."""
 
 import socket
 
@@ -20,8 +20,8 @@ def free_port():
 
 
 def launched_with_held_model(server, source, *flags):
-    """A server whose ports are known before its ready line: one of its models is up soon, the other one's
-    archive does not come before source.go_on."""
+    """A server whose ports are known before its ready line. One of its models is loaded soon, and the archive of the
+    other one does not come before source.go_on."""
     ports = {which: free_port() for which in ("inference", "management", "metrics", "grpc-inference")}
     flags = [*flags, "--allowed-urls", f"{source.base}/.*"]
     for which, port in ports.items():
@@ -59,7 +59,8 @@ def grpc_health(s):
 
 
 def test_not_ready_before_the_models_of_the_command_line_are_up(server, source):
-    """By every way to ask. It is alive all the while, and nobody hears that a model does not exist."""
+    """All kinds of readiness checks say so. The server is alive all the time, and no client is told that a model does
+    not exist."""
     s = launched_with_held_model(server, source)
     triton = tritonclient.grpc.InferenceServerClient(s.grpc)
     expect(lambda: s.client().post("/predictions/quick", b"x").status == 200, "the other model is up")
@@ -83,7 +84,8 @@ def test_not_ready_before_the_models_of_the_command_line_are_up(server, source):
     (stateless("broken", BROKEN_LUA), "no weights"),
 ], ids=["missing", "torn", "load fails"])
 def test_a_model_that_cannot_be_loaded_ends_the_server(server, model, why):
-    """Status 1 and a line that names the model, the reason and the flag; the others may be up already."""
+    """The exit status is 1, and a line names the model, the reason and the flag. Other models may have been loaded
+    already."""
     s = server(counter(), model, start=False)
     (s.store / "torn.mar").write_bytes(b"PK\3\4 no archive")
     s.launch()
@@ -95,7 +97,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(server, model, why):
 
 
 def test_without_the_exit_it_is_not_ready_until_the_model_is_there(server):
-    """And is again as soon as the model is registered."""
+    """It is ready as soon as the model is registered."""
     s = server(counter(), "late=late.mar", flags=["--exit-on-model-failure=false"])
     assert reasons(s) == {"model_failed": 1} and metric(s, "model_failed") == 1
     assert s.client().get("/v2/health/ready").status == 400 and grpc_health_of(s) == 2
@@ -114,13 +116,13 @@ def grpc_health_of(s):
 
 
 def test_a_lenient_server_is_ready_without_a_missing_model(server):
-    """--strict-readiness=false: as Triton has it, whoever asks for a model hears whether it is there."""
+    """--strict-readiness=false, as with Triton: a client that needs a model must ask whether that model exists."""
     s = server(counter(), "gone.mar", flags=["--exit-on-model-failure=false", "--strict-readiness=false"])
     assert reasons(s) == {} and s.client().get("/v2/health/ready").status == 200
 
 
 def test_a_model_registered_at_run_time_does_not_count(server):
-    """Its caller hears of the failure; the models of the start are what the server is for."""
+    """The caller gets the error. Readiness depends only on the models of the start."""
     s = server(counter())
     assert s.register(stateless("broken", BROKEN_LUA)).status == 500
     assert s.register_url("gone.mar").status == 404
@@ -128,7 +130,7 @@ def test_a_model_registered_at_run_time_does_not_count(server):
 
 
 def test_the_program_torchserve_starts_without_a_model_that_fails(torchserve):
-    """TorchServe logs the failure, goes on and is healthy; a setting of ours asks for the other rule."""
+    """TorchServe logs the failure, continues and is healthy. One of our settings asks for the other rule."""
     t = torchserve()
     t.properties()
     (t.store / "torn.mar").write_bytes(b"no archive")

@@ -1,4 +1,4 @@
-"""An archive that is broken, half copied or gone for a moment must not cost the model that is up."""
+"""An archive that is broken, half copied or missing for a moment must not affect the model that is up."""
 
 import requests
 
@@ -23,7 +23,7 @@ def metric(s, name):
 
 
 def looks(s):
-    """So many looks at the store later; they leave no trace but the metric of a file that is broken anew."""
+    """Waits for this many looks at the store. They leave a trace only in the metric of a file that is broken again."""
     (s.store / "probe.mar").write_bytes(b"no archive")
     before = metric(s, "continuo_archive_load_failures_total")
     expect(lambda: metric(s, "continuo_archive_load_failures_total") > before, "the store was looked at")
@@ -33,7 +33,7 @@ def looks(s):
 
 
 def failing(name="adder"):
-    """An archive as it should be, whose handler cannot load."""
+    """Makes a valid archive whose handler cannot load."""
     return Model(name, "return { api = 1, handle = function() end, load = function() error('no weights') end }",
                  ADD_YAML, stateful=False)
 
@@ -55,7 +55,8 @@ def told(s):
 
 
 def test_a_torn_archive_leaves_the_old_version_up(server, ctl):  # noqa: F811
-    """It is told once, shown until it is whole, and tried again when it changes, and only then."""
+    """The failure is logged once and shown until the archive is whole. Loading is tried again only when the file
+    changes."""
     s = polling(server, adder(1))
     pids = s.ready_pids("adder")
     whole = (s.store / "adder.mar").read_bytes()
@@ -72,7 +73,7 @@ def test_a_torn_archive_leaves_the_old_version_up(server, ctl):  # noqa: F811
 
 
 def test_a_handler_that_cannot_load_leaves_the_old_version_up(server, ctl):  # noqa: F811
-    """The archive is whole, and has the version number of the one that is up: it is tried beside it first."""
+    """The archive is valid and has the version number of the model that is up, so it is first loaded beside it."""
     s = polling(server, adder(1))
     put(s, failing())
     broken_reload(s, ctl, "no weights")
@@ -82,7 +83,7 @@ def test_a_handler_that_cannot_load_leaves_the_old_version_up(server, ctl):  # n
 
 
 def test_no_request_fails_while_broken_archives_come(server):
-    """Sequences go on, one step after the other, over broken reloads and a good one."""
+    """Sequences make step after step while broken archives and a good one are loaded."""
     s = polling(server, counter())
     client, steps = s.client(), 0
     for i, content in enumerate([b"", b"no archive", b"PK\3\4"]):
@@ -101,7 +102,7 @@ def test_no_request_fails_while_broken_archives_come(server):
 
 
 def test_a_load_by_name_that_fails_changes_nothing(server):
-    """In the explicit mode, too: the caller hears why, and the old one serves."""
+    """In the explicit mode, too, the caller gets the reason, and the old version serves."""
     s = server(flags=["--model-control-mode", "explicit"])
     put(s, adder(1))
     assert call(s, "models/adder/load")[0] == 200
@@ -115,7 +116,7 @@ def test_a_load_by_name_that_fails_changes_nothing(server):
 
 
 def test_a_file_that_grows_is_left_alone(server):
-    """A copy that takes its time is loaded when it is whole: no failure on the way."""
+    """A slow copy is loaded when it is complete, without a failure before."""
     s = server(flags=["--model-control-mode", "poll", "--repository-poll", "1000"], start=False)
     put(s, adder(9))
     whole = (s.store / "adder.mar").read_bytes()
@@ -131,7 +132,7 @@ def test_a_file_that_grows_is_left_alone(server):
 
 
 def test_a_model_goes_with_its_file(server):
-    """Triton unloads it; what it has stored stays here, and comes back with the file."""
+    """The model is unloaded as in Triton. Its stored sequences stay, and are there again when the file comes back."""
     s = polling(server, counter())
     assert s.client().step("counter", "a", 3).text == "3"
     whole = (s.store / "counter.mar").read_bytes()

@@ -1,4 +1,4 @@
-"""Answers: KServe's envelope and readiness, headers for other sites' scripts, compression."""
+"""Answers: KServe's envelope and readiness, CORS headers, compression."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ def predict(client, *instances, path="/v1/models/square:predict"):
 
 
 def test_the_request_id_is_the_servers(server):
-    """A uuid of its own for each request, which the handler sees too, and TorchServe's headers against caches."""
+    """Each request gets a UUID, which the handler sees, too, and TorchServe's headers against caching."""
     lua = "return { api = 1, handle = function(req) return { text = req.request_id } end }"
     client = server(Model("ids", lua, {}, stateful=False)).client()
     seen = set()
@@ -62,7 +62,7 @@ def test_the_request_id_is_the_servers(server):
 
 
 def test_a_refused_client_keeps_its_connection(server):
-    """Unlike TorchServe's: it may try again at once."""
+    """Unlike with TorchServe, the connection stays open, so that the client can try again at once."""
     raw = server(stateless()).raw()
     for _ in range(3):
         raw.send("POST /predictions/nobody HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n1")
@@ -71,8 +71,8 @@ def test_a_refused_client_keeps_its_connection(server):
 
 
 def test_ping_tells_of_missing_workers(server):
-    """200 Healthy, or 500 Unhealthy from the first missing worker on, by any method, as TorchServe prints it;
-    beside TorchServe's word there is the reason, but not in the form that is exactly TorchServe's."""
+    """/ping answers 200 Healthy, or 500 Unhealthy as soon as one worker is missing, with any method and in TorchServe's
+    form. Besides TorchServe's word the answer has the reason, but not in the form that is exactly TorchServe's."""
     s = server(stateless())
     for method in ("GET", "POST"):
         answer = s.client().request(method, "/ping")
@@ -90,7 +90,7 @@ def test_ping_tells_of_missing_workers(server):
 
 
 def test_instances_are_rows_and_come_back_in_order(server, transcript, folder):
-    """service_envelope=kserve: each instance is a row for the handler, on every path of a prediction."""
+    """With service_envelope=kserve each instance is a row for the handler, on every path of a prediction."""
     s = server(square(batchSize=8), flags=["--service-envelope", "kserve"])
     client = s.client()
     answer = predict(client, 1, [2, 3], {"a": None})
@@ -109,7 +109,7 @@ def test_instances_are_rows_and_come_back_in_order(server, transcript, folder):
 
 
 def test_answers_that_are_no_json_are_strings(server):
-    """Text is a JSON string, pieces of a streamed answer are put together, the highest status counts."""
+    """Text becomes a JSON string, the pieces of a streamed answer are joined, and the highest status counts."""
     client = server(square(), flags=["--service-envelope", "json"]).client()
     assert predict(client, "text", "stream").json == {"predictions": ['say "hi"', "ab"]}
     late = predict(client, 1, "late")
@@ -121,7 +121,7 @@ def test_answers_that_are_no_json_are_strings(server):
 
 
 def test_one_bad_instance_fails_the_request(server):
-    """With the handler's own status and words; nothing is left over."""
+    """The answer has the handler's own status and message, and no row is left over."""
     s = server(square(), flags=["--service-envelope", "kserve"])
     refused = predict(s.client(), *range(20), "bad", *range(20))
     assert (refused.status, refused.message) == (422, "no number")
@@ -134,14 +134,14 @@ def test_one_bad_instance_fails_the_request(server):
     (b'{"instances": [1], "instances": [2]}', "not valid JSON"),
 ])
 def test_bad_envelopes_are_refused(server, body, why):
-    """400 with the reason."""
+    """The answer is 400 with the reason."""
     client = server(square(), flags=["--service-envelope", "kserve", "--max-request-parts", "3"]).client()
     refused = client.post("/predictions/square", body)
     assert refused.status == 400 and why in refused.message, refused
 
 
 def test_a_step_of_a_sequence_is_one_instance(server):
-    """The id is echoed as ever; several steps in one request are refused."""
+    """The id is returned as usual. Several steps in one request are refused."""
     client = server(counter(), flags=["--service-envelope", "kserve"]).client()
     headers = {"ts_request_sequence_id": "s"}
     for number, total in ((4, "4"), (5, "9")):
@@ -155,7 +155,7 @@ def test_a_step_of_a_sequence_is_one_instance(server):
 
 
 def test_a_client_that_leaves_cancels_its_instances(server):
-    """What waits is dropped; the model goes on."""
+    """Waiting instances are cancelled, and the model continues."""
     s = server(square(batchSize=1), flags=["--service-envelope", "kserve"])
     with s.hold():
         raw = s.raw()
@@ -168,13 +168,13 @@ def test_a_client_that_leaves_cancels_its_instances(server):
 
 
 def test_without_envelope_the_body_is_the_handlers(server):
-    """KServe's paths alone change nothing."""
+    """KServe's paths alone have no effect."""
     answer = predict(server(square()).client(), 1)
     assert answer.json["x"] == {"instances": [1]}
 
 
 def test_an_unknown_envelope_stops_the_start(server):
-    """With the words that may stand there."""
+    """The message has the allowed words."""
     s = server(square(), flags=["--service-envelope", "letter"], start=False)
     s.expected_exit = 1
     assert s.launch().exit_code() == 1
@@ -182,7 +182,7 @@ def test_an_unknown_envelope_stops_the_start(server):
 
 
 def test_readiness_of_a_model(server):
-    """GET /v1/models/{m}: on the inference port too, where KServe's clients ask."""
+    """GET /v1/models/{m} also works on the inference port, where KServe's clients ask."""
     s = server(square())
     client = s.client()
     assert client.get("/v1/models/square").text == '{\n  "name": "square",\n  "ready": true\n}\n'
@@ -200,7 +200,7 @@ CORS = ["--cors-allowed-origin", "https://app.example", "--cors-allowed-methods"
 
 
 def test_every_answer_allows_the_other_site(server):
-    """As TorchServe: on success and on errors, whatever the request's Origin."""
+    """As in TorchServe, successes and errors have the header, whatever the request's Origin is."""
     s = server(stateless(), flags=CORS)
     for answer in (s.client().post("/predictions/echo", b"x"), s.client().get("/nowhere"), s.client().get("/ping"),
                    s.admin().get("/models")):
@@ -210,7 +210,7 @@ def test_every_answer_allows_the_other_site(server):
 
 
 def test_preflights_are_answered(server):
-    """A browser asks before it sends; no handler runs, whatever the path."""
+    """A browser sends a preflight request first. No handler runs for it, whatever the path is."""
     client = server(stateless(), flags=CORS).client()
     asked = client.request("OPTIONS", "/predictions/echo", headers={
         "Origin": "https://app.example", "Access-Control-Request-Method": "POST"})
@@ -220,7 +220,7 @@ def test_preflights_are_answered(server):
 
 
 def test_without_the_option_no_site_is_allowed(server):
-    """No header, and a preflight gets no permission."""
+    """There is no header, and a preflight request gets no permission."""
     client = server(stateless()).client()
     assert "Access-Control-Allow-Origin" not in client.post("/predictions/echo", b"x").headers
     asked = client.request("OPTIONS", "/predictions/echo", headers={
@@ -229,7 +229,7 @@ def test_without_the_option_no_site_is_allowed(server):
 
 
 def test_a_header_value_that_is_none_stops_the_start(server):
-    """A line end in it would forge headers."""
+    """A line end in the value could forge headers."""
     s = server(stateless(), flags=["--cors-allowed-origin", "*\r\nX: y"], start=False)
     s.expected_exit = 1
     assert s.launch().exit_code() == 1
@@ -248,7 +248,7 @@ def big(server):
     ("gzip", "gzip"), ("deflate", "deflate"), ("deflate;q=0.3, gzip;q=0.4", "gzip"), ("br", None), ("gzip;q=0", None),
 ])
 def test_large_answers_are_compressed_as_the_client_asks(big, accepts, coding):
-    """The body is the same; its type stays; caches are told."""
+    """The uncompressed body and its type are the same, and a header informs caches."""
     client = big.client()
     for size in (1008, 5_000_000):
         answer = client.post("/predictions/big", str(size), headers={"Accept-Encoding": accepts})
@@ -261,7 +261,7 @@ def test_large_answers_are_compressed_as_the_client_asks(big, accepts, coding):
 
 
 def test_small_answers_and_others_stay_as_they_are(big, server):
-    """Below the size, without the header, and by default."""
+    """Answers are not compressed below the size, without the client's header, and by default."""
     asks = {"Accept-Encoding": "gzip"}
     assert "Content-Encoding" not in big.client().post("/predictions/big", b"992", headers=asks).headers
     assert "Content-Encoding" not in big.client().post("/predictions/big", b"5000", headers={}).headers
@@ -270,7 +270,7 @@ def test_small_answers_and_others_stay_as_they_are(big, server):
 
 
 def test_real_clients_see_through_it(big, transcript):
-    """requests asks by itself, curl with --compressed."""
+    """The Python package requests asks for compression by itself, and curl does with --compressed."""
     url = big.inference + "/predictions/big"
     answer = requests.post(url, data=b"160000", timeout=30)
     assert answer.headers["Content-Encoding"] == "gzip" and answer.text == "0123456789abcdef" * 10000
@@ -279,14 +279,14 @@ def test_real_clients_see_through_it(big, transcript):
 
 
 def test_many_compressed_answers_at_once(big):
-    """Each is made in small steps between those of the others, while other requests wait for workers."""
+    """Compressed answers are made in small steps, in turn with each other, while other requests wait for workers."""
     with requests.Session() as session:
         for _ in range(20):
             assert len(session.post(big.inference + "/predictions/big", data=b"1600000", timeout=30).content) == 1600000
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_compressed_answer(big):
-    """Nobody else notices."""
+    """Other clients are not affected."""
     size = "10000000" if SLOW_BUILD else "60000000"  # takes long enough to compress
     for _ in range(5):
         raw = big.raw(receive_buffer=4096)

@@ -1,4 +1,4 @@
-"""TorchServe's error catalogue for inference, a test each row (--torchserve-errors): status, type, message."""
+"""TorchServe's errors for inference (--torchserve-errors), one test for each: status, type, message."""
 
 import os
 import signal
@@ -58,12 +58,12 @@ def quoted(text):
     ("/wfpredict/dogs", 404, "WorkflowNotFoundException", "Workflow not found: dogs"),
 ])
 def test_what_is_not_there(moody, path, status, kind, message):
-    """404, with the type that says what was looked for."""
+    """The answer is 404, and the type says what was not found."""
     same(moody.client().post(path, b"x"), status, kind, message)
 
 
 def test_a_path_of_another_port_is_told_its_place(server):
-    """A newcomer's commonest mistake: the message names the API and the option that has its address."""
+    """Newcomers often make this mistake. The message names the API and the option with its address."""
     s = server()
     for port, path, place in [("inference", "/models", "management"), ("inference", "/metrics", "metrics"),
                               ("management", "/ping", "inference"), ("management", "/v2/health/ready", "inference"),
@@ -80,7 +80,7 @@ def test_a_path_of_another_port_is_told_its_place(server):
 
 
 def test_no_model_name(server):
-    """/invocations with several models."""
+    """This is /invocations with several models."""
     s = server(stateless("one"), stateless("two"), flags=["--torchserve-errors"])
     same(s.client().post("/invocations", b"x"), 400, "BadRequestException", "Parameter model_name is required.")
 
@@ -92,7 +92,7 @@ def test_no_model_name(server):
     (b"memory", 507, "Out of resources"),
 ])
 def test_what_handlers_do(moody, body, status, message):
-    """A handler's error says no more than TorchServe's; its refusal is its own."""
+    """A handler's error says no more than in TorchServe. A refusal has the handler's own message."""
     client = moody.client()
     answer = client.post("/predictions/moody", body)
     same(answer, status, "InternalServerException", message)
@@ -101,7 +101,7 @@ def test_what_handlers_do(moody, body, status, message):
 
 
 def test_no_worker(moody):
-    """The sentence names the model, and the version when the client named one (with its stray quote)."""
+    """The message names the model, and the version if the client named one (with TorchServe's stray quotation mark)."""
     moody.admin().put("/models/moody?min_worker=0&synchronous=true")
     client = moody.client()
     same(client.post("/predictions/moody", b"x"), 503, "ServiceUnavailableException",
@@ -112,7 +112,7 @@ def test_no_worker(moody):
 
 
 def test_full_queues_and_closed_sequences(server):
-    """All that TorchServe refuses for want of room has the one sentence, and 503."""
+    """Everything that TorchServe refuses for lack of room gets 503 and the same sentence."""
     s = server(counter(maxSequenceJobQueueSize=1, maxNumSequence=2), flags=["--torchserve-errors"])
     client, refusal = s.client(), NO_WORKER.format('Model "counter"')
     with s.hold():
@@ -135,7 +135,7 @@ def test_full_queues_and_closed_sequences(server):
 
 
 def test_a_body_over_the_limit(moody):
-    """413 without a body, also in answer to Expect."""
+    """The answer is 413 without a body, also to a request with Expect."""
     for extra in ("", "Expect: 100-continue\r\n"):
         raw = moody.raw()
         raw.send(f"POST /predictions/moody HTTP/1.1\r\nHost: t\r\n{extra}Content-Length: 2001\r\n\r\n")
@@ -146,7 +146,8 @@ def test_a_body_over_the_limit(moody):
 
 @pytest.mark.parametrize("number, status", [(signal.SIGABRT, 500), (signal.SIGKILL, 507)])
 def test_a_worker_that_dies(server, number, status):
-    """Each time that it has the request; in the end it is told so. SIGKILL counts as want of memory."""
+    """The worker dies each time that it gets the request, until the request gets an error. SIGKILL counts as lack of
+    memory."""
     s = server(stateless(), flags=["--torchserve-errors"])
     raw = s.raw(timeout=60)
     with s.hold():
@@ -162,14 +163,14 @@ def test_a_worker_that_dies(server, number, status):
 
 
 def test_a_worker_that_does_not_answer(server):
-    """responseTimeout: 500 Worker died, and never 408 or 504."""
+    """After responseTimeout the answer is 500 `Worker died.`, and never 408 or 504."""
     s = server(Model("slow", "return { api = 1, handle = function() while true do end end }",
                      {"responseTimeout": 1}, stateful=False), flags=["--torchserve-errors"])
     same(s.client().post("/predictions/slow", b"x"), 500, "InternalServerException", "Worker died.")
 
 
 def test_by_default_errors_say_more(server):
-    """Without the option: 429 for a full queue, and why a handler failed."""
+    """Without the option a full queue gets 429, and the message says why a handler failed."""
     s = server(Model("moody", MOODY_LUA, {}, stateful=False))
     refused = s.client().post("/predictions/moody", b"raise")
     assert refused.status == 500 and "no such thing" in refused.message

@@ -1,4 +1,4 @@
-"""What a handler sees of a request, by TorchServe's rules: parts, types, headers, paths."""
+"""What a handler gets of a request, by TorchServe's rules: parts, types, headers, paths."""
 
 import pytest
 import requests
@@ -26,7 +26,7 @@ def mirror(name="mirror", version="1.0"):
 
 @pytest.fixture
 def seen(server, transcript, folder):
-    """seen("/path", *curl's arguments) -> what the handler got; files kitten.jpg and dog.jpg are there."""
+    """seen("/path", *arguments) calls curl and returns what the handler got. The files kitten.jpg and dog.jpg exist."""
     s = server(mirror())
     (folder / "kitten.jpg").write_bytes(b"meow")
     (folder / "dog.jpg").write_bytes(b"woof")
@@ -42,7 +42,8 @@ def seen(server, transcript, folder):
 
 
 def test_torchserves_curl_commands(seen):
-    """docs/inference_api.md of TorchServe: -T, -F "data=@...", and two inputs of different names."""
+    """The commands are from TorchServe's docs/inference_api.md: -T, -F "data=@...", and two inputs with different
+    names."""
     assert seen("/predictions/mirror", "-T", seen.folder / "kitten.jpg")["parts"] == [["body", "", "meow"]]
     assert seen("/predictions/mirror", "-X", "POST", "-F", "data=@kitten.jpg")["parts"] == [
         ["data", "image/jpeg", "meow"]]
@@ -53,13 +54,13 @@ def test_torchserves_curl_commands(seen):
 
 
 def test_text_fields_have_no_type(seen):
-    """Only a file keeps the type that its part declares."""
+    """Only a file has the type that its part declares."""
     got = seen("/predictions/mirror", "-F", "note=hi;type=text/html", "-F", "file=@dog.jpg;type=text/plain")
     assert got["parts"] == [["note", "", "hi"], ["file", "text/plain", "woof"]]
 
 
 def test_forms_by_curl(seen):
-    """-d with pairs is a form; -d with a plain value, which curl labels the same, is the body."""
+    """With pairs, -d sends a form. With a plain value, which curl labels in the same way, it sends the body."""
     assert seen("/predictions/mirror", "-d", "data=a+b%21&lone&x=")["parts"] == [
         ["data", "", "a b!"], ["lone", "", ""], ["x", "", ""]]
     assert seen("/predictions/mirror", "-d", "4")["parts"] == [["body", "application/x-www-form-urlencoded", "4"]]
@@ -68,7 +69,7 @@ def test_forms_by_curl(seen):
 
 
 def test_python_requests(seen):
-    """requests.post with files, data as bytes, a dict or JSON."""
+    """requests.post sends files, and data as bytes, as a dict or as JSON."""
     url = seen.server.inference + "/predictions/mirror"
     files = requests.post(url, files={"data": ("k.jpg", b"meow", "image/jpeg"), "n": (None, "1")}, timeout=30)
     assert files.json()["parts"] == [["data", "image/jpeg", "meow"], ["n", "", "1"]]
@@ -81,13 +82,13 @@ def test_python_requests(seen):
 
 
 def test_the_last_of_a_name_counts(seen):
-    """As in TorchServe, whose handlers get a dict."""
+    """TorchServe's handlers get a dict, so the last part counts."""
     assert seen("/predictions/mirror", "-F", "data=1", "-F", "data=2")["body"] == "2"
     assert seen("/models/mirror/invoke?body=query", "-d", "real")["body"] == "real"
 
 
 def test_query_parameters_are_parts_where_torchserve_passes_them(seen):
-    """/invocations, /models/{m}/invoke and the old .../predict; elsewhere the query is ignored."""
+    """These are /invocations, /models/{m}/invoke and the old .../predict. On other paths the query is ignored."""
     both = [["a", "", "1 2"], ["body", "application/x-www-form-urlencoded", "x"]]
     for path in ("/models/mirror/invoke", "/mirror/predict", "/mirror/1.0/predict", "/invocations"):
         assert seen(f"{path}?a=1+2", "-d", "x")["parts"] == both, path
@@ -96,7 +97,7 @@ def test_query_parameters_are_parts_where_torchserve_passes_them(seen):
 
 
 def test_invocations_finds_its_model_by_query_or_form(server, transcript):
-    """The parameter model_name may come either way; without one and with two models it is missing."""
+    """The parameter model_name may come either way. Without it, and with two models, it is an error."""
     s = server(mirror("one"), mirror("two"))
     client = s.client()
     assert client.post("/invocations?model_name=two", b"x").json["parts"] == [
@@ -109,7 +110,7 @@ def test_invocations_finds_its_model_by_query_or_form(server, transcript):
 
 
 def test_explanations_say_so(seen):
-    """The same as a prediction, with the flag and TorchServe's header."""
+    """An explanation is like a prediction, with the flag and TorchServe's header."""
     for path in ("/explanations/mirror", "/explanations/mirror/1.0", "/v1/models/mirror:explain"):
         got = seen(path, "-T", seen.folder / "kitten.jpg")
         assert got["explain"] is True and got["headers"]["explain"] == "True", path
@@ -127,13 +128,13 @@ def test_custom_paths_reach_the_handler(seen):
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
 def test_any_method_predicts(seen, method):
-    """TorchServe looks at the path alone."""
+    """TorchServe only looks at the path."""
     got = seen.server.client().request(method, "/predictions/mirror", body=b"m")
     assert (got.status, got.json["body"]) == (200, "m")
 
 
 def test_a_request_without_body_has_an_empty_one(seen):
-    """One part named body, without bytes."""
+    """There is one part named body, without bytes."""
     assert seen("/predictions/mirror")["parts"] == [["body", "", ""]]
 
 
@@ -145,7 +146,7 @@ def test_a_request_without_body_has_an_empty_one(seen):
     ("application/x-www-form-urlencoded", b"a=&" * 5, "max-request-parts"),
 ], ids=["no-boundary", "no-name", "cut", "escape", "parts"])
 def test_broken_forms_are_told_so(server, content_type, body, why):
-    """400 with the reason; the connection goes on, since the body was read."""
+    """The answer is 400 with the reason. The connection stays open, since the body was read."""
     client = server(mirror(), flags=["--max-request-parts", "4"]).client()
     refused = client.post("/predictions/mirror", body, headers={"Content-Type": content_type})
     assert refused.status == 400 and refused.json["type"] == "BadRequestException", refused

@@ -1,4 +1,4 @@
-"""The server goes and comes back; sequences go on where their last answered step left off."""
+"""The server ends and starts again, and sequences continue after their last answered step."""
 
 import threading
 from urllib.parse import quote
@@ -15,7 +15,7 @@ COUNT = 20
 
 @pytest.fixture(params=["on", "off"])
 def journal(request):
-    """state.journal: what was answered is there again with it and without it."""
+    """state.journal: runs the test with a journal and without one."""
     return request.param
 
 
@@ -43,7 +43,8 @@ def test_sequences_go_on_after_a_clean_restart(server, journal):
 
 
 def test_the_longest_name_has_a_store_like_any_other(server):
-    """128 bytes are allowed; as the name of a folder they may need three times as many, which none has."""
+    """A name may have 128 bytes. As a folder's name it may need three times as many, which is more than file systems
+    allow."""
     name = "\u00e4" * 64
     model = counter()
     s = server(start=False)
@@ -57,7 +58,7 @@ def test_the_longest_name_has_a_store_like_any_other(server):
 
 
 def test_sequences_go_on_after_kill_9_of_the_server(server, journal):
-    """A crash of the server is no more than a pause: what was answered was committed."""
+    """A crash of the server is only a pause, because answered steps were committed."""
     s = opened(server, journal)
     s.kill()
     s.restart()
@@ -65,7 +66,7 @@ def test_sequences_go_on_after_kill_9_of_the_server(server, journal):
 
 
 def test_workers_of_a_killed_server_end_by_themselves(server):
-    """Nobody else would end them, and they hold the store."""
+    """Nobody else would end these workers, and they hold the store."""
     s = opened(server)
     assert len(s.session_members()) == 3
     s.kill()
@@ -73,8 +74,8 @@ def test_workers_of_a_killed_server_end_by_themselves(server):
 
 
 def test_the_journal_can_be_switched_at_any_start(server):
-    """What was written with the journal is there without it, and the other way round, also after kill -9. The
-    model's key and the server's switch do the same, and without a journal nothing is written to it."""
+    """What was written with a journal is there without one, and the other way round, also after kill -9. The model's
+    key and the server's switch have the same effect. Without a journal nothing is written to its files."""
     s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8, state={"journalMaxBytes": 65536}))
     total = 0
     for turn, (word, flags) in enumerate([("on", []), ("off", []), ("on", []), ("on", ["--tuning=-journal"]),
@@ -102,7 +103,7 @@ def test_the_journal_can_be_switched_at_any_start(server):
 
 
 def test_no_answered_step_is_lost_when_the_server_is_killed_under_load(server, journal):
-    """A step in flight may or may not be done; an answered one is, exactly once."""
+    """A step in flight may be done or not. An answered step is done exactly once."""
     s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8, state={"journal": journal}))
     answered = [0] * 16
     warm = threading.Barrier(17)
@@ -138,7 +139,7 @@ def test_no_answered_step_is_lost_when_the_server_is_killed_under_load(server, j
 
 
 def test_steps_in_flight_finish_before_a_clean_stop(server):
-    """SIGTERM drains: a step that was accepted is answered, a new one is not accepted."""
+    """SIGTERM drains the server: an accepted step is answered, and a new one is refused."""
     s = server(counter())
     s.client().step("counter", "d", 1)
     raw = s.raw()
@@ -157,7 +158,7 @@ def test_steps_in_flight_finish_before_a_clean_stop(server):
 
 
 def test_idle_connections_do_not_delay_a_stop(server):
-    """Keep-alive connections without a request are closed."""
+    """Connections without a request are closed."""
     s = server(counter())
     clients = [s.client(f"c{i}") for i in range(5)]
     for i, client in enumerate(clients):

@@ -1,4 +1,4 @@
-"""Workers come and go under load; sequences do not notice."""
+"""Workers come and go under load, and sequences are not affected."""
 
 import json
 
@@ -18,7 +18,7 @@ def finish(bench):
 
 @pytest.mark.load
 def test_scaling_up_and_down_under_load_fails_no_request(server):
-    """32 verified sequences run on while their workers go from 1 to 3 and back."""
+    """32 verified sequences continue while the number of workers goes from 1 to 3 and back."""
     s = server(counter(maxWorkers=4, batchSize=8))
     bench = s.bench("--connections", 32, "--duration", 3, "--warmup", 0)
     for count in (3, 1, 2, 4, 1):
@@ -29,7 +29,7 @@ def test_scaling_up_and_down_under_load_fails_no_request(server):
 
 
 def test_a_sequence_moves_to_another_worker_when_its_own_is_retired(server):
-    """Any worker can take over from the store."""
+    """Any worker can continue a sequence from the store."""
     s = server(counter(minWorkers=3, maxWorkers=3))
     client = s.client()
     for i in range(9):
@@ -41,7 +41,7 @@ def test_a_sequence_moves_to_another_worker_when_its_own_is_retired(server):
 
 
 def test_without_workers_requests_are_refused_and_later_go_on(server):
-    """Scaling to 0 is an operator's choice: clear refusals, and nothing is forgotten."""
+    """An operator may scale to 0: requests are refused with a clear message, and no sequence is lost."""
     s = server(counter(maxWorkers=2))
     client = s.client()
     assert client.step("counter", "z", 4).text == "4"
@@ -54,7 +54,7 @@ def test_without_workers_requests_are_refused_and_later_go_on(server):
 
 
 def test_asynchronous_scaling_answers_at_once(server):
-    """202 now, workers soon."""
+    """The answer is 202, and the workers come soon."""
     s = server(counter(maxWorkers=2))
     answer = s.admin().put("/models/counter?min_worker=2&max_worker=2")
     assert (answer.status, answer.json) == (202, {"status": "Processing worker updates..."})
@@ -62,7 +62,7 @@ def test_asynchronous_scaling_answers_at_once(server):
 
 
 def test_impossible_numbers_are_refused(server):
-    """The state of the model stays as it was."""
+    """The model stays as it was."""
     s = server(counter())
     answer = s.admin().put("/models/counter?min_worker=3&max_worker=2")
     assert answer.status == 400

@@ -1,4 +1,4 @@
-"""The management API sees into sequences: list, show, export, import, copy, delete."""
+"""The management API shows sequences: list, show, export, import, copy, delete."""
 
 import pathlib
 import signal
@@ -20,7 +20,7 @@ def url(sequence, model="counter", **query):
 
 
 def listed(s, model="counter", **query):
-    """All pages of a list: the ids and how many pages there were."""
+    """Returns the ids on all pages of a list, and the number of pages."""
     ids, pages, token = [], 0, None
     while True:
         more = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in ({**query, "next_page_token": token} if token
@@ -41,7 +41,8 @@ def export(s, sequence, model="counter"):
 
 
 def test_a_sequence_is_shown(server):
-    """Generation, step, size, times, worker and clocks; on disk only after a restart; closed with its reason."""
+    """It shows generation, step, size, times, worker and clocks; a sequence that is only on disk after a restart; and
+    the reason of a closed one."""
     s = server(counter(sequenceMaxIdleMSec=60000, sequenceTimeoutMSec=600000), clock=True)
     client = s.client()
     client.step("counter", "s/1 x", 5, headers={KEY: "k"})
@@ -66,7 +67,8 @@ def test_a_sequence_is_shown(server):
 
 
 def test_lists_in_pages(server):
-    """In order, each once; by prefix, silence and state; also those that only the disk has."""
+    """Sequences come in order, each once, selected by prefix, idle time and state, including those that are only on
+    disk."""
     s = server(counter(batchSize=8), clock=True)
     client = s.client()
     for i in range(25):
@@ -91,7 +93,7 @@ def test_lists_in_pages(server):
 
 
 def test_lists_of_sequences_in_memory(server):
-    """With durability none each worker has its own: a list goes through all of them, while steps go on."""
+    """With durability none each worker has its own sequences. A list asks all workers, while steps continue."""
     s = server(counter(minWorkers=3, maxWorkers=3, state={"durability": "none"}))
     s.expect_ready("counter", 3)
     clients = [s.client(f"c{i}") for i in range(6)]
@@ -124,7 +126,7 @@ def test_lists_of_sequences_in_memory(server):
     ("prefix=" + "x" * 257, "the prefix has 257 bytes"),
 ])
 def test_wrong_questions(server_of_all, query, words):
-    """400 with the value and what would be right."""
+    """The answer is 400 with the wrong value and the allowed ones."""
     answer = server_of_all.admin().get(f"/models/counter/sequences?{query}")
     assert answer.status == 400 and words in answer.message, answer
 
@@ -135,7 +137,7 @@ def server_of_all(server):
 
 
 def test_export_in_the_middle_and_import_into_another_server(server):
-    """It goes on there as it would have here; a client's retry of its last step is answered there too."""
+    """The sequence continues there as it would have here, and a retry of its last step is answered there, too."""
     here, there = server(counter()), server(counter(), name="other")
     for number in (5, 6):
         here.client().step("counter", "s", number, headers={KEY: f"k{number}"})
@@ -155,7 +157,7 @@ def test_export_in_the_middle_and_import_into_another_server(server):
 
 
 def test_export_sees_whole_steps_only(server):
-    """While steps come as fast as they can, each export is some step's end: its sum fits its step number."""
+    """While steps come as fast as possible, each export is the state after some step: its sum fits its step number."""
     s = server(counter())
     done = threading.Event()
     s.client().step("counter", "s", 1)
@@ -180,7 +182,7 @@ def test_export_sees_whole_steps_only(server):
 
 
 def test_import_survives_kill_9_right_after(server):
-    """The answer means that it is stored."""
+    """The answer means that the sequence is stored."""
     s = server(counter())
     s.client().step("counter", "s", 41)
     assert s.admin().put(url("t"), body=export(s, "s")).status == 200
@@ -190,7 +192,7 @@ def test_import_survives_kill_9_right_after(server):
 
 
 def test_import_meets_what_is_there(server):
-    """A live id is not lost by mistake; an ended or expired one is in nobody's way."""
+    """A live sequence is not replaced by mistake. One that has ended or expired does not prevent an import."""
     s = server(counter(sequenceMaxIdleMSec=60000), clock=True)
     client = s.client()
     client.step("counter", "s", 5)
@@ -210,7 +212,7 @@ def test_import_meets_what_is_there(server):
 
 
 def test_a_live_sequence_is_replaced_between_two_steps(server):
-    """Some steps end on the old state, those behind them go on with the new one; none is lost or in between."""
+    """Some steps end with the old state, and those behind them continue with the new one. None is lost or mixed."""
     s = server(counter())
     client = s.client()
     client.step("counter", "old", 100)
@@ -246,7 +248,7 @@ def damaged(envelope):
 
 
 def test_damaged_envelopes_are_refused(server_of_all):
-    """400 that says which kind of damage; nothing is opened."""
+    """The answer is 400 and names the kind of damage. Nothing is opened."""
     s = server_of_all
     s.client().step("counter", "s", 5)
     for words, body in damaged(export(s, "s")).items():
@@ -258,7 +260,7 @@ def test_damaged_envelopes_are_refused(server_of_all):
 
 
 def test_what_is_no_open_sequence_cannot_be_exported_or_copied(server):
-    """Each with its own reason, as a step would meet it."""
+    """Each gets the reason that a step would get."""
     s = server(counter(sequenceMaxIdleMSec=60000), clock=True)
     client, admin = s.client(), s.admin()
     for name in ("ended", "deleted", "silent"):
@@ -275,7 +277,7 @@ def test_what_is_no_open_sequence_cannot_be_exported_or_copied(server):
 
 
 def test_ids_that_can_be_none(server_of_all):
-    """Control characters, broken UTF-8, too long: 400; nothing is stored under them."""
+    """An id with control characters or broken UTF-8, or one that is too long, gets 400. Nothing is stored under it."""
     s = server_of_all
     s.client().step("counter", "s", 5)
     envelope, admin = export(s, "s"), s.admin()
@@ -289,7 +291,7 @@ def test_ids_that_can_be_none(server_of_all):
 
 
 def test_copies(server_of_all):
-    """Two that begin equal and then differ; a step's key is not the copy's."""
+    """Both sequences begin with the same state and then differ. A key of the original does not count in the copy."""
     s = server_of_all
     client = s.client()
     client.step("counter", "s", 5, headers={KEY: "k"})
@@ -305,7 +307,8 @@ def test_copies(server_of_all):
 
 
 def test_other_models_and_versions(server):
-    """Another version takes the state as its handler can; another model only when asked; no model, no version: 404."""
+    """Another version accepts the state if its handler can read it. Another model accepts it only if the request asks
+    for that. An unknown model or version gets 404."""
     s = server(counter(), counter("tally"), counter("broken"))
     assert s.register(counter(version="2.0")).status == 200
     client, admin = s.client(), s.admin()
@@ -333,7 +336,7 @@ return M
 
 
 def test_a_state_that_the_handler_cannot_read_is_refused_at_import(server):
-    """With the handler's own words, now and not at the next step."""
+    """The handler's own message comes now and not at the next step."""
     s = server(counter(), Model("picky", PICKY))
     s.client().step("counter", "s", 5)
     refused = s.admin().put(url("s", "picky", any_model="true"), body=export(s, "s"))
@@ -342,7 +345,7 @@ def test_a_state_that_the_handler_cannot_read_is_refused_at_import(server):
 
 
 def test_sizes_are_bounded(server):
-    """An export over --max-envelope-size is refused, and so is an import; state.maxBytes of the target counts."""
+    """An export or an import over --max-envelope-size is refused. The target's state.maxBytes applies."""
     keeper = """
     local M = { api = 1 }
     function M.init() return { kept = "" } end
@@ -361,7 +364,7 @@ def test_sizes_are_bounded(server):
 
 
 def test_a_large_envelope_goes_through(server):
-    """Also one over --max-request-size, which bounds steps."""
+    """This includes one over --max-request-size, which only bounds steps."""
     keeper = """
     local M = { api = 1 }
     function M.init() return { kept = "" } end
@@ -380,7 +383,7 @@ def test_a_large_envelope_goes_through(server):
 
 
 def test_stateless_models_have_none(server):
-    """400 and the reason."""
+    """The answer is 400 with the reason."""
     from models import stateless
     s = server(stateless())
     for answer in (s.admin().get("/models/echo/sequences"), s.admin().get(url("s", "echo"))):
@@ -388,7 +391,7 @@ def test_stateless_models_have_none(server):
 
 
 def test_a_worker_that_dies_meanwhile(server, folder):
-    """Whoever asked is told; nothing hangs, and the sequence is as it was."""
+    """The caller gets an error, nothing hangs, and the sequence is as it was."""
     s = server(counter())
     client = s.client()
     client.step("counter", "s", 5)
@@ -409,7 +412,7 @@ def test_a_worker_that_dies_meanwhile(server, folder):
 
 
 def test_deletions_go_through_on_a_full_disk(server, small_disk):
-    """What grows is refused; a deletion, which makes room, finds pages that the store has for it."""
+    """Requests that need room are refused. A deletion, which makes room, finds pages that the store keeps for it."""
     s = server(counter(), start=False)
     s.state_dir = pathlib.Path(small_disk) / "state"
     s.start()
@@ -427,7 +430,7 @@ def test_deletions_go_through_on_a_full_disk(server, small_disk):
 
 
 def test_curl(server_of_all, folder, transcript):
-    """As docs/operating.md has it: a download, and an upload of that file."""
+    """Downloads and uploads a file as docs/operating.md shows it."""
     s = server_of_all
     s.client().step("counter", "s1", 5)
     base = f"{s.management}/models/counter/sequences"

@@ -1,4 +1,4 @@
-"""Steps of a sequence run one by one and in order, whatever else is going on."""
+"""Steps of a sequence run one by one and in order, whatever else happens."""
 
 import threading
 
@@ -25,7 +25,7 @@ def in_threads(count, work):
 
 
 def test_64_concurrent_clients_each_see_their_own_running_sum(server):
-    """The promise of a stateful server: no client ever meets another's state, or its own out of order."""
+    """The promise of a stateful server: no client gets the state of another, or its own steps out of order."""
     s = server(counter(batchSize=16, minWorkers=2, maxWorkers=2))
 
     def scenario(i):
@@ -42,7 +42,7 @@ def test_64_concurrent_clients_each_see_their_own_running_sum(server):
 
 
 def test_steps_from_many_connections_are_each_applied_once(server):
-    """Two connections may share a sequence: their steps mix in some order, but none is lost or doubled."""
+    """Two connections may share a sequence. Their steps mix in some order, but none is lost or doubled."""
     s = server(counter(batchSize=8, minWorkers=2, maxWorkers=2))
     seen, lock = [], threading.Lock()
 
@@ -93,7 +93,7 @@ def test_pipelined_steps_are_answered_in_order(server):
 
 
 def test_the_same_id_at_two_models_is_two_sequences(server):
-    """State is addressed by model and id."""
+    """The model and the id together identify a sequence."""
     s = server(counter("left"), counter("right"))
     client = s.client()
     assert client.step("left", "same", 5).text == "5"

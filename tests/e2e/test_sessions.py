@@ -1,4 +1,4 @@
-"""Sequences by other names: Inference-Session-Id, SageMaker's sessions, and ends by all who may end one."""
+"""Other names for sequences: Inference-Session-Id and SageMaker's sessions; and the ways in which a sequence ends."""
 
 import datetime
 import re
@@ -30,7 +30,7 @@ def invoke(client, body, session=None, path="/invocations", **headers):
 
 
 def test_inference_session_id_names_a_sequence_and_is_echoed(server):
-    """It is the same sequence as by TorchServe's header, and the answer speaks as it was spoken to."""
+    """It names the same sequence as TorchServe's header, and the answer uses the request's header."""
     client = server(counter()).client()
     first = client.step("counter", None, 5, headers={"Inference-Session-Id": "a"})
     assert (first.status, first.text) == (200, "5")
@@ -39,7 +39,7 @@ def test_inference_session_id_names_a_sequence_and_is_echoed(server):
 
 
 def test_two_ids_in_two_headers_are_refused(server):
-    """Guessing would mix two clients' states; the same id twice is fine."""
+    """If the server guessed, it could mix the states of two clients. The same id twice is accepted."""
     client = server(counter()).client()
     both = client.step("counter", "b", 1, headers={"Inference-Session-Id": "a"})
     assert (both.status, both.error) == (400, "bad_request"), both
@@ -50,7 +50,7 @@ def test_two_ids_in_two_headers_are_refused(server):
 
 
 def test_a_sagemaker_session_from_its_opening_to_its_end(server):
-    """NEW_SESSION, steps by the id, an end: the headers are SageMaker's to the letter."""
+    """The headers of NEW_SESSION, of steps with the id, and of the end are exactly SageMaker's."""
     s = server(counter(sequenceMaxIdleMSec=600_000))
     client = s.client()
     first = invoke(client, 4, "NEW_SESSION")
@@ -70,14 +70,14 @@ def test_a_sagemaker_session_from_its_opening_to_its_end(server):
 
 
 def test_each_new_session_is_another_one(server):
-    """Also where the model wants an id from everybody else."""
+    """This also works if the model requires an id from all other clients."""
     client = server(counter(sequence={"implicitStart": False})).client()
     ids = {invoke(client, 1, "NEW_SESSION").headers[NEW] for _ in range(5)}
     assert len(ids) == 5 and not any("Expires" in each for each in ids)
 
 
 def test_an_expired_session_is_told_to_be_closed(server):
-    """So that a router forgets it."""
+    """The header tells a router to forget the session."""
     s = server(counter(sequenceMaxIdleMSec=60_000), clock=True)
     client = s.client()
     session = invoke(client, 4, "NEW_SESSION").headers[NEW].split(";")[0]
@@ -87,7 +87,7 @@ def test_an_expired_session_is_told_to_be_closed(server):
 
 
 def test_what_is_no_session_is_refused(server):
-    """An id that was never given out, an id beside NEW_SESSION, a model without state."""
+    """Refused are an id that was never given out, an id beside NEW_SESSION, and a model without state."""
     client = server(counter(), stateless()).client()
     path = "/models/counter/invoke"
     unknown = invoke(client, 1, "invented", path)
@@ -101,7 +101,7 @@ def test_what_is_no_session_is_refused(server):
 
 
 def test_invocations_finds_its_model(server):
-    """The single model of the command line needs no name; with several the query has it."""
+    """If the command line names a single model, no name is needed. With several models the query names one."""
     s = server(counter())
     client = s.client()
     assert invoke(client, 3).text == "3"
@@ -116,7 +116,7 @@ def test_invocations_finds_its_model(server):
 
 
 def test_invocations_needs_a_name_among_several(server):
-    """TorchServe's words."""
+    """The message is TorchServe's."""
     client = server(counter(), stateless()).client()
     answer = invoke(client, 3)
     assert (answer.status, answer.json["type"]) == (400, "BadRequestException")
@@ -137,7 +137,7 @@ def test_an_end_flag_ends_a_sequence_and_the_id_begins_anew(server):
 
 
 def test_an_end_flag_alone_is_a_sequence_of_one_step(server):
-    """END without START: the step runs, and nothing stays."""
+    """END without START: the step runs, and no sequence remains."""
     s = server(counter())
     client = s.client()
     assert client.step("counter", "b", 5, headers=END).text == "5"
@@ -147,7 +147,7 @@ def test_an_end_flag_alone_is_a_sequence_of_one_step(server):
 
 
 def test_strict_models_refuse_unknown_ids(server):
-    """A typing error in an id must not open a sequence; a restart of the server changes nothing."""
+    """A misspelt id must not open a sequence, also after a restart of the server."""
     s = server(counter(sequence={"strict": True}))
     client = s.client()
     unknown = client.step("counter", "a", 1)
@@ -176,7 +176,7 @@ def test_without_implicit_start_each_request_needs_an_id(server):
 
 @pytest.mark.parametrize("path", ["/models/counter/sequences/", "/models/counter/1.0/sequences/"])
 def test_a_live_sequence_is_deleted_and_a_late_step_learns_why(server, path):
-    """Its neighbour lives; a START begins anew; saying it again is no error."""
+    """Another sequence is not affected, a START begins anew, and deleting it again is not an error."""
     s = server(counter())
     client, admin = s.client(), s.admin()
     client.step("counter", "a", 5)
@@ -192,7 +192,7 @@ def test_a_live_sequence_is_deleted_and_a_late_step_learns_why(server, path):
 
 
 def test_a_stored_sequence_is_deleted_though_the_server_does_not_know_it(server):
-    """After a restart only the store knows it."""
+    """After a restart only the store has the sequence."""
     s = server(counter())
     s.client().step("counter", "a", 5)
     s.stop()
@@ -204,7 +204,7 @@ def test_a_stored_sequence_is_deleted_though_the_server_does_not_know_it(server)
 
 
 def test_a_deletion_waits_for_the_running_step(server):
-    """The client of that step hears its answer; the deletion is told after it, and is true then."""
+    """The client of that step gets its answer. The deletion is reported after it, when the state is gone."""
     s = server(counter())
     client, admin = s.client(), s.admin()
     client.step("counter", "a", 5)
@@ -226,7 +226,7 @@ def test_a_deletion_waits_for_the_running_step(server):
 
 @pytest.mark.parametrize("sequence", ["with space", "caf\u00e9", "a/b", "?", "100%"])
 def test_any_id_can_be_deleted(server, sequence):
-    """What is an id in a header is one in a path, escaped."""
+    """An id of a header can also be used in a path, if it is escaped."""
     s = server(counter())
     client = s.client()
     raw = sequence.encode().decode("latin-1")
@@ -237,7 +237,7 @@ def test_any_id_can_be_deleted(server, sequence):
 
 
 def test_what_can_not_be_deleted(server):
-    """Unknown models, models without sequences, ids that can't be, a model without workers."""
+    """Unknown models, models without sequences, impossible ids, and a model without workers."""
     s = server(counter(), stateless())
     admin = s.admin()
     assert admin.delete("/models/nobody/sequences/a").status == 404

@@ -1,4 +1,4 @@
-"""A server that can't start says why in one line and ends; nothing is half started."""
+"""A server that cannot start gives the reason in one line and ends, and nothing keeps running."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from waiting import limit
 
 
 def refuses(s, *words, code=None):
-    """Starts `s` and expects it to end, with a line that has all the words."""
+    """Starts `s` and expects it to end with a line that contains all the words."""
     s.lines.clear()
     s.launch()
     ended = s.exit_code()
@@ -22,7 +22,7 @@ def refuses(s, *words, code=None):
 
 @pytest.mark.parametrize("which", ["inference", "management", "metrics"])
 def test_a_taken_port_is_named(server, which):
-    """Address and port, so that one sees which of three it is."""
+    """The message has address and port, which show which of the three is taken."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -32,14 +32,14 @@ def test_a_taken_port_is_named(server, which):
 
 
 def test_a_model_store_that_is_not_there_is_named(server):
-    """Before anything else is started."""
+    """The message comes before anything is started."""
     s = server(start=False)
     s.store.rmdir()
     refuses(s, "model store", str(s.store))
 
 
 def test_a_model_store_that_is_a_file_is_named(server):
-    """The other way to be unreadable; permissions do not stop root."""
+    """A folder without permission would not stop root, so the test uses a file."""
     s = server(start=False)
     s.store.rmdir()
     s.store.write_text("")
@@ -47,7 +47,7 @@ def test_a_model_store_that_is_a_file_is_named(server):
 
 
 def test_a_state_folder_that_cannot_be_made_is_named(server, folder):
-    """A file stands in its way."""
+    """A file has the name of the folder."""
     (folder / "file").write_text("")
     s = server(start=False)
     s.state_dir = folder / "file" / "state"
@@ -55,14 +55,14 @@ def test_a_state_folder_that_cannot_be_made_is_named(server, folder):
 
 
 def test_a_state_folder_under_a_missing_one_says_what_is_missing(server, folder):
-    """One level is made, no more: a mistyped path must not become a folder."""
+    """Only one level is created, so that a mistyped path does not become a folder."""
     s = server(start=False)
     s.state_dir = folder / "missing" / "state"
     refuses(s, str(s.state_dir), "its parent folder must exist")
 
 
 def test_a_state_folder_that_is_a_file_is_named(server):
-    """With the option that chooses another: it is the default that newcomers run into."""
+    """The message names the option that chooses another folder, because newcomers meet this with the default."""
     s = server(start=False)
     s.state_dir.write_text("")
     refuses(s, str(s.state_dir), "is a file", "--state-dir")
@@ -70,7 +70,7 @@ def test_a_state_folder_that_is_a_file_is_named(server):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_state_folder_without_permission_is_named(server):
-    """Told at start, not at the first step."""
+    """The error comes at the start, not at the first step."""
     s = server(start=False)
     s.state_dir.mkdir()
     s.state_dir.chmod(0o500)
@@ -92,7 +92,7 @@ def test_a_state_folder_of_a_newer_version_is_left_alone(server):
 
 
 def test_two_servers_do_not_share_a_state_folder(server):
-    """The second names the first's pid and leaves it alone."""
+    """The second server names the pid of the first one, which is not affected."""
     first = server(counter())
     second = server(counter(), start=False, name="second")
     second.state_dir = first.state_dir
@@ -101,12 +101,12 @@ def test_two_servers_do_not_share_a_state_folder(server):
 
 
 def test_an_unknown_flag_shows_the_nearest(server):
-    """Exit 2, the convention for a wrong command line."""
+    """The exit status is 2, as usual for a wrong command line."""
     refuses(server(start=False, flags=["--model-stor", "x"]), "--model-stor", "--model-store", code=2)
 
 
 def test_without_a_model_store_the_usage_is_shown():
-    """Such a server could register nothing, and its first request would be the first to tell."""
+    """Such a server could not register any model, and only the first request would show this."""
     for flags in ([], ["--inference-address", "http://127.0.0.1:0"]):
         ended = subprocess.run([BIN / "continuo", *flags], capture_output=True, text=True, timeout=60,
                                env={"PATH": "/usr/bin:/bin"})
@@ -135,7 +135,7 @@ def test_the_model_store_may_be_named_by_environment_or_file(server, folder):
     (["--config", "/nowhere/continuo.yaml"], ["/nowhere/continuo.yaml"]),
 ])
 def test_a_wrong_value_is_named_with_what_is_allowed(server, flags, words):
-    """Which option, which value."""
+    """The message has the option and the wrong value."""
     refuses(server(start=False, flags=flags), *words)
 
 
@@ -145,20 +145,20 @@ def test_a_wrong_value_is_named_with_what_is_allowed(server, flags, words):
     ("loops: [1\n", ["continuo.yaml:"]),
 ])
 def test_a_wrong_config_file_is_shown_with_line_and_column(server, folder, text, words):
-    """An editor can jump there."""
+    """With line and column, an editor can jump there."""
     (folder / "continuo.yaml").write_text(text)
     refuses(server(start=False, flags=["--config", folder / "continuo.yaml"]), *words)
 
 
 def test_an_unknown_key_of_the_config_file_only_warns(server, folder):
-    """With the nearest known name; a newer file must not stop an older server."""
+    """The warning has the nearest known name. A newer file must not stop an older server."""
     (folder / "continuo.yaml").write_text("loop: 1\n")
     s = server(counter(), flags=["--config", folder / "continuo.yaml"])
     s.expect_log("continuo.yaml:1:1", "loop", "loops")
 
 
 def test_flag_environment_and_file_take_precedence_in_this_order(server, folder):
-    """--print-config shows each value and where it came from."""
+    """--print-config shows each value and where it comes from."""
     (folder / "continuo.yaml").write_text("loops: 1\nheader-timeout: 1111\nbody-timeout: 2222\n")
     s = server(start=False, flags=["--config", folder / "continuo.yaml", "--loops", "3", "--print-config"],
                env={"CONTINUO_LOOPS": "2", "CONTINUO_HEADER_TIMEOUT": "3333"})
@@ -172,14 +172,14 @@ def test_flag_environment_and_file_take_precedence_in_this_order(server, folder)
 
 
 def test_a_model_that_cannot_load_does_not_stop_the_others(server):
-    """The server starts if that is wanted, says which model failed, and serves the rest."""
+    """If it is told to, the server starts, says which model failed, and serves the others."""
     s = server(counter(), "gone=gone.mar", flags=["--exit-on-model-failure=false"])
     s.expect_log("gone", "gone.mar")
     assert s.client().step("counter", "a", 1).text == "1"
 
 
 def test_help_and_version_are_answers_not_errors(server):
-    """Exit 0, on stdout."""
+    """They exit with 0 and print to stdout."""
     for flag in ("--help", "--version"):
         s = server(start=False, flags=[flag])
         s.launch()
@@ -189,7 +189,7 @@ def test_help_and_version_are_answers_not_errors(server):
 @pytest.mark.parametrize("program", ["continuo", "torchserve"])
 @pytest.mark.parametrize("flag", ["--help", "--version", "--print-man"])
 def test_an_answer_that_is_not_whole_is_no_success(program, flag):
-    """Whoever reads it from a file on a full disk must know."""
+    """If standard output is a full disk, the command fails, because the output is not complete."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run([BIN / program, flag], stdout=full, stderr=subprocess.PIPE, timeout=limit(30), check=False)
     assert done.returncode == 1 and done.stderr.startswith(program.encode()) and b"not be written completely" in done.stderr

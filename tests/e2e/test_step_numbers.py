@@ -1,4 +1,4 @@
-"""ts-request-sequence-step: a step is done once and in its place, however often and how late its copies come."""
+"""ts-request-sequence-step: a step is done once and in its place, however often and how late copies of it come."""
 
 import socket
 import threading
@@ -51,7 +51,7 @@ def expect_refused(answer, error, expected):
 
 @pytest.mark.parametrize("name", ["ts-request-sequence-step", "ts_request_sequence_step", "Continuo-Sequence-Step"])
 def test_a_step_is_done_when_its_number_follows(server, name):
-    """Answers tell the number, also to those who send none; a refused step changes nothing."""
+    """Every answer has the number, even if the client sends none. A refused step changes nothing."""
     client = server(counter()).client()
     expect_refused(numbered(client, 2, 5, name=name), "step_mismatch", 1)
     expect_step(numbered(client, 1, 5, name=name), "5", 1)
@@ -62,7 +62,7 @@ def test_a_step_is_done_when_its_number_follows(server, name):
 
 
 def test_a_retry_of_the_last_step_gets_its_answer_and_another_request_does_not(server):
-    """Also after a restart; a second client that counts the same number is told so."""
+    """This also holds after a restart. A second client that uses the same number learns that the step was done."""
     s = server(counter())
     client = s.client()
     expect_step(numbered(client, 1, 5), "5", 1)
@@ -76,7 +76,7 @@ def test_a_retry_of_the_last_step_gets_its_answer_and_another_request_does_not(s
 
 
 def test_start_and_end(server):
-    """A start is number 1; an ended sequence is not begun again by a late copy of its steps."""
+    """A START has number 1. A late copy of a step does not begin an ended sequence again."""
     client = server(counter()).client()
     expect_step(numbered(client, 1, 5, START), "5", 1)
     expect_step(numbered(client, 1, 5, START), "5", 1, replayed=True)
@@ -90,7 +90,7 @@ def test_start_and_end(server):
 
 
 def test_values_that_are_no_numbers_are_refused(server):
-    """The message names the header and its range; a stateless model ignores it."""
+    """The message names the header and its range. A stateless model ignores the header."""
     client = server(counter(), stateless()).client()
     for value in ("0", "-1", "", "one", "1.0", "+1", "1 2", "0x1", str(1 << 63), "9" * 40):
         answer = numbered(client, value, 5)
@@ -101,7 +101,7 @@ def test_values_that_are_no_numbers_are_refused(server):
 
 
 def test_the_same_number_twice_is_one_and_two_numbers_are_a_mistake(server):
-    """A proxy may repeat a header; the largest number is a number, too."""
+    """A proxy may send a header twice. The largest number is valid, too."""
     client = server(counter()).client()
     expect_step(numbered(client, 1, 5, {"Continuo-Sequence-Step": "01"}), "5", 1)
     answer = numbered(client, 2, 5, {"Continuo-Sequence-Step": "3"})
@@ -110,7 +110,7 @@ def test_the_same_number_twice_is_one_and_two_numbers_are_a_mistake(server):
 
 
 def test_a_step_that_fails_does_not_use_its_number(server):
-    """The number counts what was committed. A streamed step is committed with its last piece."""
+    """Only committed steps count. A streamed step is committed with its last piece."""
     client = server(Model("counter", SLOW_LUA)).client()
     assert numbered(client, 1, "refuse").status == 400
     answer = numbered(client, 1, 5)
@@ -122,7 +122,7 @@ def test_a_step_that_fails_does_not_use_its_number(server):
 
 
 def test_pipelined_steps_are_decided_when_they_run(server):
-    """Three in flight; the second fails, so the third does not follow and is not done."""
+    """Three steps are sent at once. The second fails, so the third has a wrong number and is not done."""
     s = server(counter())
     raw = s.raw()
     for number, body in ((1, "5"), (2, "x"), (3, "7")):
@@ -136,7 +136,7 @@ def test_pipelined_steps_are_decided_when_they_run(server):
 
 @pytest.mark.parametrize("point", ["handler_done", "before_commit", "after_commit"])
 def test_a_worker_that_dies_does_a_numbered_step_once(server, folder, point):
-    """The server's own redispatch, and then the client's retry."""
+    """First the server repeats the step, then the client does."""
     s = server(counter(), env={"CONTINUO_TEST_KILL_AT": f"{point}:2", "CONTINUO_TEST_KILL_ONCE": folder / "killed"})
     client = s.client()
     expect_step(numbered(client, 1, 5), "5", 1)
@@ -147,7 +147,7 @@ def test_a_worker_that_dies_does_a_numbered_step_once(server, folder, point):
 
 
 def test_state_that_was_lost_is_told(server):
-    """With durability none a sequence dies with the server: a numbered step finds out instead of beginning anew."""
+    """With durability none a sequence dies with the server. A numbered step gets an error instead of beginning anew."""
     s = server(counter(state={"durability": "none"}))
     client = s.client()
     expect_step(numbered(client, 1, 5), "5", 1)
@@ -159,7 +159,7 @@ def test_state_that_was_lost_is_told(server):
 
 
 def test_numbers_go_with_a_sequence_that_moves_is_exported_and_copied(server):
-    """The count goes on; a copy has no answer to tell again."""
+    """The count goes along. A copy has no stored answer."""
     s = server(counter())
     client, admin = s.client(), s.admin()
     expect_step(numbered(client, 1, 5), "5", 1)
@@ -198,7 +198,8 @@ def read_answer(sock):
 @pytest.mark.load
 @pytest.mark.parametrize("loops", [1, 2, 4])
 def test_asking_first_never_doubles_a_step(server, loops):
-    """What docs/reliability.md tells clients without keys and numbers: the connection broke, so ask, then send again."""
+    """Does what docs/reliability.md tells clients without keys and numbers: when the connection breaks, ask first and
+    then send again."""
     tries, n = 400, 4
     s = server(counter(minWorkers=1, batchSize=16), flags=["--loops", loops])
     address = address_of(s.inference)

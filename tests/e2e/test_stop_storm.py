@@ -1,7 +1,7 @@
-"""SIGTERM while clients are anywhere between their first byte and the last one of an answer, and half of them
-have gone without a word: the server ends by itself, with status 0, and leaves nothing behind.
+"""SIGTERM while clients are anywhere between their first byte and the last byte of an answer, and half of them have
+gone. The server ends by itself, with status 0, and leaves nothing behind.
 
-CONTINUO_STOPS is the number of stops for each transport, CONTINUO_STOP_SEED repeats a run that failed."""
+CONTINUO_STOPS is the number of stops for each transport, and CONTINUO_STOP_SEED repeats a run that failed."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ def silent(chance, sequence):
 
 
 def part(chance, sequence):
-    """A request up to any byte: in its line, its headers, or its body."""
+    """Returns a request that is cut at some byte: in its first line, its headers, or its body."""
     whole = request("step " * chance.choice((1, 1000)), sequence)
     return whole[:chance.randrange(1, len(whole))], 0
 
@@ -87,7 +87,7 @@ def unread(chance, sequence):
 
 
 def refused(chance, sequence):
-    """A body that is not waited for."""
+    """Sends a body that the server refuses without waiting for it."""
     return b"POST /predictions/m HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999\r\n\r\nxxxx", 0
 
 
@@ -118,7 +118,7 @@ class Caller:
 
 
 def storm(s, chance):
-    """Workers stop, clients go, workers die; in the middle of it, SIGTERM."""
+    """Workers stop, clients go and workers die, and in the middle of this comes SIGTERM."""
     states = chance.sample(STATES, 3)  # a few alone may be forgotten where many wake each other
     callers = [Caller(s, chance, chance.choice(states), f"c{i}") for i in range(CLIENTS)]
     pids = s.expect_ready("m", 2)
@@ -146,7 +146,7 @@ def leave(callers, chance):
 
 
 def pause(chance):
-    """Not to wait for something: to be anywhere."""
+    """Sleeps to reach a random moment, and not to wait for something."""
     time.sleep(chance.choice((0, 0.002, 0.01, 0.05)))
 
 

@@ -1,5 +1,5 @@
-"""State files that are damaged, cut, lost or not the server's own: it is told, and nothing is answered from what
-may be old."""
+"""State files that are damaged, cut, lost or from elsewhere are reported, and no answer comes from a state that may be
+old."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def delete(path):
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("harm", [flip, empty, delete])
 def test_a_damaged_journal_is_told_and_never_answers_with_older_states(server, harm, end):
-    """One flipped bit took six of ten steps with it, with status 200 and without a word."""
+    """Before there was a ledger, one flipped bit silently lost six of ten steps, with status 200."""
     s = stepped(server)
     getattr(s, end)()
     harm(store_of(s) / "journal.0")
@@ -96,7 +96,7 @@ def test_a_damaged_journal_is_told_and_never_answers_with_older_states(server, h
 
 
 def test_the_last_step_of_a_journal_is_missed(server):
-    """Nothing behind it says that it was there; the ledger does."""
+    """Nothing after the last step shows that it existed, except the ledger."""
     s = stepped(server)
     s.stop()
     journal = store_of(s) / "journal.0"
@@ -123,7 +123,7 @@ def test_a_step_may_be_accepted_as_lost_at_the_start(server):
 
 
 def test_an_older_lmdb_is_told_and_the_journal_still_has_every_step(server):
-    """data.mdb comes from a backup, the journals are today's: what had not left the journal is right."""
+    """data.mdb comes from a backup and the journals are today's, so only what was still in the journal is certain."""
     s = server(counter())
     client = s.client()
     for i in range(4):

@@ -1,4 +1,4 @@
-"""Answers that are streamed: chunk by chunk, beside the steps of others, ended from outside, broken off."""
+"""Streamed answers: chunk by chunk, beside the steps of other sequences, ended from outside, and broken off."""
 
 import concurrent.futures
 import http.client
@@ -89,7 +89,7 @@ def streaming_counter(pieces=4, seconds=0.1, **more):
 # --- what a client gets
 
 def test_curl_gets_chunks_under_the_first_pieces_head(server, transcript):
-    """The status and headers of the first piece are those of the answer; each piece is a chunk."""
+    """The first piece has the status and the headers of the answer, and each piece is a chunk."""
     s = server(talker())
     headers, body = curl(transcript, "--raw", s.inference + "/predictions/talker", "-d", "3 0")
     assert headers.startswith("HTTP/1.1 202"), headers
@@ -99,7 +99,7 @@ def test_curl_gets_chunks_under_the_first_pieces_head(server, transcript):
 
 
 def test_pieces_come_as_they_are_made(server):
-    """A stream that arrives at its end is none."""
+    """If all pieces came at the end, the answer would not be a stream."""
     s = server(talker())
     stream = s.stream("talker", "a", "3 600")  # ten minutes between two pieces
     assert stream.head.status == 202
@@ -109,7 +109,7 @@ def test_pieces_come_as_they_are_made(server):
 
 
 def test_old_clients_get_the_same_without_chunks(server):
-    """HTTP/1.0 knows no chunks: the end of the connection is the end of the answer."""
+    """HTTP/1.0 has no chunks, so the answer ends with the connection."""
     s = server(talker())
     raw = s.raw()
     raw.send("POST /predictions/talker HTTP/1.0\r\nContent-Length: 3\r\n\r\n2 0")
@@ -125,7 +125,7 @@ def test_error_before_the_first_piece_is_an_ordinary_answer(server):
 
 
 def test_error_after_the_first_piece_breaks_the_answer_off(server):
-    """The head has said 200: all that is left is to not end the body, which clients notice."""
+    """The head has already said 200. So the server leaves out the end of the body, which clients notice."""
     s = server(Model("m", "return { step = function(state) coroutine.yield('p') error('broke') end }"))
     stream = s.stream("m", "a", "")
     with pytest.raises(http.client.IncompleteRead) as broken:
@@ -137,7 +137,7 @@ def test_error_after_the_first_piece_breaks_the_answer_off(server):
 # --- one step
 
 def test_stream_is_one_step_and_its_retry_gets_it_whole(server):
-    """The state is stored with the last piece, the answer with it."""
+    """The state and the answer are stored with the last piece."""
     s = server(talker())
     client, key = s.client(), {"Idempotency-Key": "k1"}
     first = client.step("talker", "a", b"3 0", headers=key)
@@ -149,7 +149,7 @@ def test_stream_is_one_step_and_its_retry_gets_it_whole(server):
 
 
 def test_next_step_waits_for_the_stream(server):
-    """Without continuousBatching a sequence's steps run one by one, streams too."""
+    """Without continuousBatching the steps of a sequence run one by one, even if they stream."""
     s = server(talker())
     stream = s.stream("talker", "a", "3 0.2")
     assert stream.piece() == b"1 "
@@ -158,7 +158,7 @@ def test_next_step_waits_for_the_stream(server):
 
 
 def test_killed_worker_breaks_the_stream_off_and_the_step_is_not_done(server):
-    """What a client has can't be made again: it is told by a body without an end, and nothing is kept."""
+    """The pieces that the client has cannot be made again. So the body has no end, and nothing is kept."""
     s = server(talker())
     client = s.client()
     stream = s.stream("talker", "a", "3 600")
@@ -171,8 +171,8 @@ def test_killed_worker_breaks_the_stream_off_and_the_step_is_not_done(server):
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_broken_off_answer_leaves_no_connection_behind(server, version):
-    """Its client is gone, but libmicrohttpd forgets to clean up behind it while an older connection lives:
-    each such answer would cost a descriptor, and a stop would wait for its connection for ever."""
+    """The client has gone, but libmicrohttpd does not clean up behind it while an older connection lives. Each such
+    answer would keep a descriptor, and a stop would wait for its connection for ever."""
     s = server(talker())
     older = s.client("older")
     older.step("talker", "a", b"")
@@ -192,7 +192,7 @@ def test_broken_off_answer_leaves_no_connection_behind(server, version):
 
 
 def test_old_client_whose_answer_ends_late_leaves_no_connection_behind(server):
-    """The same where the end of the connection is the end of the answer, and comes alone."""
+    """The same can happen to an HTTP/1.0 client, whose answer ends with the connection."""
     s = server(Model("m", "return { step = function() coroutine.yield('p', 0.2) return '' end }"))
     older = s.client("older")
     older.get("/ping")
@@ -207,7 +207,7 @@ def test_old_client_whose_answer_ends_late_leaves_no_connection_behind(server):
 
 
 def test_killed_worker_with_a_committed_stream(server):
-    """With continuousBatching the step stood at its first yield: its retry learns that, and no more."""
+    """With continuousBatching the step was committed at its first yield, and its retry learns only that."""
     s = server(talker(continuousBatching=True))
     client, key = s.client(), {"Idempotency-Key": "k1"}
     stream = s.stream("talker", "a", "3 600", headers=key)
@@ -224,7 +224,7 @@ def test_killed_worker_with_a_committed_stream(server):
 # --- ends from outside
 
 def test_handler_hears_that_its_client_is_gone(server):
-    """It ends as it likes: what it did until then is kept."""
+    """The handler ends in its own way, and what it did until then is kept."""
     s = server(talker())
     stream = s.stream("talker", "a", "9 600")
     assert stream.piece() == b"1 "
@@ -235,7 +235,7 @@ def test_handler_hears_that_its_client_is_gone(server):
 
 @pytest.mark.parametrize("how", ["end", "start"])
 def test_end_and_start_need_not_wait_for_a_stream(server, how):
-    """A client that ends its sequence wants no more of it."""
+    """A client that ends its sequence does not want more of the stream."""
     s = server(talker())
     stream = s.stream("talker", "a", "9 600")
     assert stream.piece() == b"1 "
@@ -261,7 +261,7 @@ def test_unregister_need_not_wait_for_a_stream(server):
 
 
 def test_time_is_up_for_a_stream(server):
-    """stream.timeoutMSec: the handler is told, and ends well."""
+    """stream.timeoutMSec: the handler is told to end, and the step counts."""
     s = server(talker(stream={"timeoutMSec": 200}))
     stream = s.stream("talker", "a", "9 600")
     assert stream.rest() == b"1 deadline"
@@ -270,7 +270,7 @@ def test_time_is_up_for_a_stream(server):
 # --- a next step while the one before streams
 
 def test_cancel_overtakes_the_stream(server):
-    """-1 on a second connection ends the stream of the first; 0 then frees the slot, again and again."""
+    """-1 on a second connection ends the stream of the first one, and 0 then frees the place, again and again."""
     s = server(streaming_counter(pieces=1000, seconds=0.05, maxNumSequence=1, batchSize=1))
     client = s.client()
     for _ in range(3):
@@ -302,7 +302,7 @@ def test_end_of_the_sequence_ends_its_streams(server):
 
 
 def test_odd_numbers_stream_until_their_limit(server):
-    """The first request of a sequence gets a plain answer, whatever it is."""
+    """The first request of a sequence gets an answer in one piece, whatever the number is."""
     s = server(streaming_counter(pieces=4, seconds=0.01))
     client = s.client()
     assert client.step("counter", "a", 3).headers["Transfer-Encoding"] is None
@@ -311,7 +311,7 @@ def test_odd_numbers_stream_until_their_limit(server):
 
 
 def test_commits_are_in_the_order_of_arrival(server):
-    """Each step is committed before the next one runs, also while all of them still stream."""
+    """Each step is committed before the next one runs, even while all of them still stream."""
     s = server(streaming_counter(pieces=30, seconds=0.02))
     s.client().step("counter", "a", 2)
     streams = []
@@ -323,7 +323,7 @@ def test_commits_are_in_the_order_of_arrival(server):
 
 
 def test_a_committed_stream_has_a_state_of_its_own(server):
-    """What it does to it is dropped, also where steps that overtake it give the sequence another table."""
+    """What the stream does to its state is dropped, even if later steps give the sequence another table."""
     s = server(Model("two", """
 local M = { api = 1 }
 function M.init() return { n = 0 } end
@@ -368,7 +368,7 @@ return M
 # --- bad input
 
 def test_client_that_does_not_read_holds_up_nobody(server):
-    """1 GB for a client that takes none of it: a few pieces are made, the others are served, and the
+    """The answer has 1 GB, and its client reads nothing. Only a few pieces are made, other clients are served, and the
     server needs no memory for the rest."""
     s = server(flood(stream={"bufferBytes": 2 << 20}))
     before = rss(s.process.pid)
@@ -385,7 +385,7 @@ def test_client_that_does_not_read_holds_up_nobody(server):
 
 
 def test_slow_reader_gets_everything(server):
-    """Held up again and again, at each megabyte, and no byte is lost."""
+    """The reader pauses at each megabyte, and no byte is lost."""
     megabytes = 64 if SLOW_BUILD else 256
     s = server(flood(megabytes, stream={"bufferBytes": 1 << 20}))
     stream = s.stream("flood", None, "flood")
@@ -396,7 +396,7 @@ def test_slow_reader_gets_everything(server):
 
 
 def test_stream_without_an_end_ends_with_its_time(server):
-    """A handler that yields for ever and does not listen is given up: its client's answer breaks off."""
+    """A handler that yields for ever and ignores the request to stop is given up: its client's answer breaks off."""
     s = server(flood(stream={"timeoutMSec": 300}))
     stream = s.stream("flood", None, "forever")
     assert set(stream.rest()) == set(b"x")  # this one listens
@@ -409,7 +409,7 @@ def test_stream_without_an_end_ends_with_its_time(server):
 
 
 def test_handler_that_never_yields_is_cut_beside_a_stream(server):
-    """callMSec is for one call: the hung one fails alone, the stream in the same worker goes on."""
+    """callMSec limits one call: the hanging one fails alone, and the stream in the same worker continues."""
     lua = TALKER_LUA.replace("if not n then", "if req.text == 'hang' then while true do end end\n    if not n then")
     s = server(Model("talker", lua, {"handler": {"limits": {"callMSec": 200}}}))
     stream = s.stream("talker", "a", "3 0.1")
@@ -420,7 +420,7 @@ def test_handler_that_never_yields_is_cut_beside_a_stream(server):
 
 
 def test_many_streams_and_steps_in_one_worker(server):
-    """64 streams and the steps of 16 sequences in one worker: each gets its own, in order."""
+    """One worker has 64 streams and the steps of 16 sequences. Each client gets its own answers, in order."""
     s = server(talker(batchSize=8))
     wanted = "".join(f"{i} " for i in range(1, 21)) + "end"
 
@@ -440,7 +440,7 @@ def test_many_streams_and_steps_in_one_worker(server):
 
 
 def test_drain_lets_a_stream_end(server):
-    """SIGTERM: what streams may go on for three quarters of --drain-timeout; then its handler is told."""
+    """After SIGTERM a stream may go on for three quarters of --drain-timeout; then its handler is told to end."""
     s = server(talker(), flags=["--drain-timeout", "1000"])
     stream = s.stream("talker", "a", "9 600")
     assert stream.piece() == b"1 "
@@ -472,7 +472,8 @@ end }
     ("text", "text/plain; charset=utf-8"), ("cut", "text/plain; charset=utf-8"), ("bytes", "application/octet-stream"),
     ("own audio/L16", "audio/L16")])
 def test_a_streamed_answer_says_what_it_is(server, body, kind):
-    """Also where the handler yields bare strings: text, though the first piece ends within a character, or bytes."""
+    """This also holds if the handler yields plain strings, as text, even if the first piece ends within a character, or
+    as bytes."""
     s = server(Model("pieces", PIECES_LUA, {}, stateful=False))
     answer = s.client().post("/predictions/pieces", body)
     assert answer.status == 200 and answer.headers["Transfer-Encoding"] == "chunked", answer

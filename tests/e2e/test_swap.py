@@ -1,4 +1,4 @@
-"""A new version becomes the default while sequences of the old one are alive: sequence.swapPolicy."""
+"""sequence.swapPolicy: a new version becomes the default while sequences of the old one are live."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def version(number, lua=COUNTER_LUA, name="counter", **yaml):
 
 
 def swapped(server, policy, lua=DOUBLE, old_yaml=None, **more):
-    """COUNT sequences live in version 1.0, each at its number; then 2.0 is the default."""
+    """COUNT sequences live in version 1.0, each with its own sum. Then 2.0 becomes the default."""
     s = server(version("1.0", **(old_yaml or {})), **more)
     client = s.client()
     for i in range(COUNT):
@@ -62,7 +62,7 @@ def queued(server, number):
 
 
 def test_pinned_sequences_stay_in_their_version(server):
-    """The default policy: what lives goes on where it is, what is new begins in the new version."""
+    """The default policy: existing sequences stay where they are, and new ones begin in the new version."""
     s, client = swapped(server, "pin")
     for _ in range(2):
         for i in range(COUNT):
@@ -75,7 +75,7 @@ def test_pinned_sequences_stay_in_their_version(server):
 
 
 def test_pinned_sequences_are_found_after_a_restart(server):
-    """Nothing is scanned at a start, so the stores of all versions are asked."""
+    """The server reads no stores at the start, so a step asks the stores of all versions."""
     s, client = swapped(server, "pin")
     assert client.step("counter", "new", 1).text == "2"
     s.models.append(version("2.0", DOUBLE, policy="pin"))
@@ -91,7 +91,7 @@ def test_pinned_sequences_are_found_after_a_restart(server):
 
 
 def test_the_default_may_go_back_and_forth(server):
-    """Each sequence stays with the version that it began in, whichever is the default."""
+    """Each sequence stays with the version in which it began, whichever version is the default."""
     s, client = swapped(server, "pin")
     assert client.step("counter", "two", 1).text == "2"
     for default in ("1.0", "2.0", "1.0"):
@@ -101,7 +101,7 @@ def test_the_default_may_go_back_and_forth(server):
 
 
 def test_a_version_in_the_url_is_obeyed(server):
-    """Steps with a version are not for the policy to move."""
+    """The policy does not apply to steps that name a version."""
     s, client = swapped(server, "migrate", MIGRATING)
     assert client.step("counter/1.0", "s4", 1).text == "5"
     assert client.step("counter/2.0", "s4", 1).text == "2 new"
@@ -109,7 +109,7 @@ def test_a_version_in_the_url_is_obeyed(server):
 
 
 def test_migrated_sequences_go_on_in_the_new_version(server):
-    """State, step and all, through the handler's migrate; the first answer there says so."""
+    """State and step count move, through the handler's migrate. The first answer says so."""
     s, client = swapped(server, "migrate", MIGRATING)
     for i in range(COUNT):
         answer = client.step("counter", f"s{i}", 1)
@@ -129,13 +129,13 @@ def test_migrated_sequences_go_on_in_the_new_version(server):
 
 
 def test_a_state_of_the_same_schema_is_taken_as_it_is(server):
-    """No migrate function is needed where the shape did not change."""
+    """No migrate function is needed if the layout is the same."""
     _, client = swapped(server, "migrate", DOUBLE)
     assert client.step("counter", "s5", 1).text == "7"
 
 
 def test_what_cannot_be_migrated_stays_pinned(server):
-    """A migrate that fails costs nobody the sequence, and the log names it."""
+    """If migrate fails, no sequence is lost, and the log names the sequence."""
     s, client = swapped(server, "migrate", MIGRATING)
     assert client.step("counter/1.0", "s6", 660).text == "666"
     assert client.step("counter", "s6", 0).text == "666"
@@ -157,7 +157,7 @@ def test_reset_sequences_begin_anew_and_say_so(server):
 
 
 def test_rejected_steps_say_what_to_do(server):
-    """409, the version where the sequence lives, and the two ways on; nothing is changed."""
+    """The answer is 409 with the version where the sequence lives and the two ways to continue. Nothing changes."""
     _, client = swapped(server, "reject")
     for _ in range(2):
         answer = client.step("counter", "s2", 1)
@@ -171,7 +171,7 @@ def test_rejected_steps_say_what_to_do(server):
 
 
 def test_a_start_ends_the_old_sequence(server):
-    """A start begins in the new version, and the old version hears of the end."""
+    """A START begins in the new version, and the old version learns that its sequence has ended."""
     s, client = swapped(server, "pin")
     answer = client.step("counter", "s1", 1, headers={"ts_request_sequence_start": "true"})
     assert answer.text == "2"
@@ -181,7 +181,7 @@ def test_a_start_ends_the_old_sequence(server):
 
 
 def live_or_none(s, number):
-    """A connection that began before the clock moved may be closed as an idle one."""
+    """A connection that began before the clock moved may have been closed as idle."""
     try:
         return live(s, number)
     except OSError:
@@ -190,7 +190,7 @@ def live_or_none(s, number):
 
 @pytest.mark.parametrize("policy", ["pin", "migrate", "reset"])
 def test_a_retry_with_its_key_is_answered_over_the_swap(server, policy):
-    """A client whose answer was lost may retry after the swap: the step is done once."""
+    """A client whose answer was lost may retry after the swap, and the step is done once."""
     s = server(version("1.0"))
     client = s.client()
     key = {"Idempotency-Key": "k1"}
@@ -213,7 +213,7 @@ def test_tombstones_of_the_old_version_are_told(server):
 
 
 def test_no_worker_of_the_new_version_does_not_hurt_pinned_sequences(server):
-    """They need the old version only."""
+    """Such sequences only need the old version."""
     s = server(version("1.0"), flags=["--scale-workers=false"])
     client = s.client()
     assert client.step("counter", "a", 1).text == "1"
@@ -225,7 +225,7 @@ def test_no_worker_of_the_new_version_does_not_hurt_pinned_sequences(server):
 
 
 def test_unregistering_the_old_version_ends_its_sequences(server):
-    """As an unregister does; what is left of them begins anew."""
+    """Its sequences are closed as with any unregistering, and their ids begin anew."""
     s, client = swapped(server, "pin")
     assert client.step("counter", "s5", 0).text == "5"
     assert s.admin().delete("/models/counter/1.0").status == 200
@@ -242,7 +242,7 @@ DEATHS = [("1.0", "batch_read", 9), ("1.0", "batch_read", 10), ("1.0", "before_c
 
 @pytest.mark.parametrize("dying, point, nth", DEATHS)
 def test_a_death_in_the_middle_of_a_migration_loses_no_step(server, folder, dying, point, nth):
-    """Whichever worker dies, and wherever: each step is done once, in order, without an error."""
+    """Whichever worker dies, and wherever, each step is done once, in order, without an error."""
     once = folder / "killed"
     once.touch()  # nobody dies before the swap
     s = server(version("1.0", minWorkers=1, maxWorkers=1),
@@ -265,8 +265,8 @@ KEY = {"Idempotency-Key": "one"}
 
 
 def killed_in_migration(server, folder, point, nth, old_policy="pin"):
-    """Sequence s stood at 7 in version 1.0, and its step 1 with KEY took it to 2.0 when all died; now a
-    server is there again, with both versions, and with 1.0 as the default."""
+    """Sequence s had the sum 7 in version 1.0. Its step 1 with KEY was moving it to 2.0 when all processes died. Now a
+    server runs again with both versions, and 1.0 is the default."""
     once = folder / "killed"
     once.touch()
     s = server(version("1.0", minWorkers=1, maxWorkers=1, policy=old_policy),
@@ -301,7 +301,7 @@ def killed_in_migration(server, folder, point, nth, old_policy="pin"):
 
 @pytest.mark.parametrize("point, nth", SERVER_DEATHS)
 def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, folder, point, nth):
-    """Two stores may have the sequence then: the retry with its key is done once all the same."""
+    """Both stores may have the sequence then, but the retry with its key is done once."""
     s = killed_in_migration(server, folder, point, nth)
     assert s.admin().put("/models/counter/2.0/set-default").status == 200
     client = s.client()
@@ -314,7 +314,7 @@ def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, f
 @pytest.mark.parametrize("point, nth", SERVER_DEATHS)
 def test_after_such_a_death_the_old_version_as_default_knows_where_the_sequence_is(server, folder, point, nth,
                                                                                    policy):
-    """It may be in 2.0 as an import that no step has met, and closed in 1.0. It does not begin anew."""
+    """It may be in 2.0 as an import that no step has used yet, and closed in 1.0. It does not begin anew."""
     s = killed_in_migration(server, folder, point, nth, policy)
     client = s.client()
     answer = client.step("counter", "s", 1, headers=KEY)
@@ -328,7 +328,7 @@ def test_after_such_a_death_the_old_version_as_default_knows_where_the_sequence_
 
 
 def test_every_step_is_done_once_while_the_default_changes_and_workers_die(server):
-    """Clients that go on stepping all the while: no error, no step lost, none doubled."""
+    """Clients make steps all the time, and no step fails, is lost or is doubled."""
     s = server(version("1.0"))
     answers = {}
     stop = threading.Event()
@@ -365,7 +365,7 @@ def test_every_step_is_done_once_while_the_default_changes_and_workers_die(serve
 
 
 def test_the_policy_may_be_given_with_the_order(server):
-    """set-default?swap_policy= overrides the YAML; a wrong one changes nothing."""
+    """set-default?swap_policy= overrides the YAML. A wrong value changes nothing."""
     s = server(version("1.0"))
     client = s.client()
     assert client.step("counter", "a", 1).text == "1"
@@ -379,7 +379,7 @@ def test_the_policy_may_be_given_with_the_order(server):
 
 
 def test_the_progress_of_a_swap_can_be_seen(server):
-    """How many sequences the old version has left, where they go, and until when."""
+    """The description shows how many sequences the old version has left, where they go, and until when."""
     s, client = swapped(server, "migrate")
     for left in (COUNT - 1, COUNT - 2):
         assert client.step("counter", f"s{left}", 1).status == 200
@@ -391,7 +391,7 @@ def test_the_progress_of_a_swap_can_be_seen(server):
 @pytest.mark.parametrize("policy, error", [("pin", "sequence_ended"), ("reject", "sequence_ended"),
                                            ("migrate", None), ("reset", None)])
 def test_at_its_deadline_the_old_version_goes(server, policy, error):
-    """No step runs there any more; what is left moves, begins anew, or is closed and told so."""
+    """No step runs there any more. Its sequences move, begin anew, or are closed with an error."""
     s = server(version("1.0"), clock=True)
     client = s.client()
     for i in range(3):
@@ -422,7 +422,7 @@ def test_at_its_deadline_the_old_version_goes(server, policy, error):
 
 
 def test_a_default_that_comes_back_is_not_retired(server):
-    """set-default takes the deadline back."""
+    """set-default cancels the deadline."""
     s = server(version("1.0"), clock=True)
     client = s.client()
     assert client.step("counter", "b", 1).text == "1"
@@ -438,7 +438,7 @@ def test_a_default_that_comes_back_is_not_retired(server):
 @pytest.mark.load
 @pytest.mark.parametrize("policy", ["pin", "migrate", "reset", "reject"])
 def test_a_swap_with_1000_live_sequences_under_load_has_no_unexpected_error(server, policy):
-    """CONTINUO_SWAPS=N swaps N times (2 by default) while 16 clients step all sequences without pause."""
+    """CONTINUO_SWAPS=N swaps N times (2 by default), while 16 clients make steps of all sequences without pause."""
     count, clients = 1000, 16
     swaps = int(os.environ.get("CONTINUO_SWAPS", "2"))
     s = server(version("1.0", batchSize=16))
@@ -493,8 +493,9 @@ def test_a_swap_with_1000_live_sequences_under_load_has_no_unexpected_error(serv
 
 
 def test_two_steps_of_a_sequence_that_is_still_looked_for_meet(server):
-    """After a restart nobody knows where it lives. A step asks version 1.0, whose worker stands still; then 2.0 is
-    the default, and the next step asks for it there: it waits for 1.0's word instead of beginning a new one."""
+    """After a restart the server does not know where the sequence lives. A step asks version 1.0, whose worker is
+    stopped. Then 2.0 becomes the default, and the next step looks for the sequence there. It waits for the answer of
+    1.0 instead of opening a new sequence."""
     old = version("1.0", minWorkers=1, maxWorkers=1)
     s = server(old, version("2.0", policy="migrate", minWorkers=1, maxWorkers=1))
     assert s.client().step("counter", "a", 5).text == "5"
