@@ -1,4 +1,4 @@
-"""TLS on the listeners: certificates in their forms, their renewal, and who speaks plainly where he must not."""
+"""TLS on the listeners: all forms of certificates, their renewal, and clients that do not speak TLS."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def secure(server, identity, *models, flags=(), **more):
 
 
 def subject_of(address):
-    """The name in the certificate that a new connection is shown."""
+    """Returns the name in the certificate that a new connection gets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(address, limit(10)) as plain, context.wrap_socket(plain) as tls:
@@ -67,7 +67,7 @@ def subject_of(address):
 
 
 def test_all_three_listeners_speak_tls(server, identity):
-    """With a certificate that a careful client accepts; sequences, keep-alive and large bodies as ever."""
+    """The certificate passes a client's checks. Sequences, keep-alive and large bodies work as usual."""
     s = secure(server, identity, counter(), stateless())
     assert all(url.startswith("https://") for url in (s.inference, s.management, s.metrics))
     client = s.client()
@@ -82,7 +82,7 @@ def test_all_three_listeners_speak_tls(server, identity):
 
 
 def test_versions_from_tls_1_2_on(server, identity):
-    """Older ones are not spoken."""
+    """Older versions are refused."""
     s = secure(server, identity, stateless())
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         s.tls = identity.trusting()
@@ -94,7 +94,7 @@ def test_versions_from_tls_1_2_on(server, identity):
 
 
 def test_each_address_decides_for_itself(server, identity):
-    """https:// here, http:// there."""
+    """One address has https and another one http."""
     s = server(stateless(), flags=["--management-address", "https://127.0.0.1:0", *identity.flags()], start=False)
     s.tls = identity.trusting()
     s.start()
@@ -104,7 +104,8 @@ def test_each_address_decides_for_itself(server, identity):
 
 
 def test_plain_http_on_a_tls_port_is_told_so(server, identity):
-    """In HTTP, with what to do; a handshake's alert would not be understood. Also when it comes in pieces."""
+    """The answer is in HTTP and says what to do, because the client would not understand a TLS alert. This also works
+    if the request comes in pieces."""
     s = secure(server, identity, stateless())
     for pieces in (["POST /predictions/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n" + "x" * 3000],
                    ["G", "ET /ping HTTP/1.1\r\n", "Host: x\r\n\r\n"]):
@@ -122,7 +123,7 @@ def test_plain_http_on_a_tls_port_is_told_so(server, identity):
 
 
 def test_a_handshake_that_stops_costs_nothing_and_ends(server, identity):
-    """Neither silence nor half a greeting may keep the loop busy; the header timeout ends both."""
+    """A client that sends nothing, or half a handshake, must not keep the loop busy. The header timeout ends both."""
     s = secure(server, identity, counter(), flags=["--header-timeout", "3000", "--loops", "1"])
     silent = [socket.create_connection(address_of(s.inference)) for _ in range(20)]
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
@@ -152,7 +153,7 @@ def test_a_handshake_that_stops_costs_nothing_and_ends(server, identity):
 
 
 def test_sighup_takes_a_new_certificate_and_drops_nobody(server, folder, identity):
-    """Connections and the steps on them go on; new connections see the new one. A bad file changes nothing."""
+    """Connections and their steps go on, and new connections get the new certificate. A bad file changes nothing."""
     files = Identity(folder, "served")
     s = secure(server, files, counter())
     old = s.client()
@@ -179,7 +180,7 @@ def test_sighup_takes_a_new_certificate_and_drops_nobody(server, folder, identit
 
 
 def test_the_end_of_the_certificate_is_told(server, folder, identity):
-    """Before clients find out; a renewed one is known at once."""
+    """doctor warns before clients notice. A new certificate is recognised at once."""
     s = secure(server, identity, counter())
     end, name = identity.not_after(), "continuo_certificate_not_after_timestamp_seconds"
     assert s.metric(name) == end
@@ -197,7 +198,7 @@ def test_the_end_of_the_certificate_is_told(server, folder, identity):
 
 
 def test_sighup_without_tls_does_no_harm(server):
-    """A closed terminal must not end a server."""
+    """A terminal that is closed must not end a server."""
     s = server(counter())
     s.process.send_signal(signal.SIGHUP)
     s.expect_log("event=reloaded")
@@ -205,7 +206,7 @@ def test_sighup_without_tls_does_no_harm(server):
 
 
 def test_clients_that_reload_and_vanish_under_load(server, folder, identity):
-    """Handshakes on all loops beside reloads and resets: no answer is lost or mixed up."""
+    """Handshakes run on all loops, beside reloads and broken connections. No answer is lost or mixed up."""
     s = secure(server, identity, counter(), flags=["--loops", "2"])
     failures, stop = [], threading.Event()
 
@@ -238,7 +239,7 @@ def test_clients_that_reload_and_vanish_under_load(server, folder, identity):
 
 
 def test_a_pkcs12_keystore_serves_too(server, folder, identity):
-    """TorchServe's keystore; RSA keys in PKCS#1 and PKCS#8 as well."""
+    """TorchServe's kind of keystore works, and so do RSA keys in PKCS#1 and PKCS#8."""
     store = folder / "keystore.p12"
     openssl("pkcs12", "-export", "-in", identity.cert, "-inkey", identity.key, "-out", store, "-passout", "pass:changeit")
     s = server(stateless(), flags=[*HTTPS, "--keystore", store], start=False)
@@ -254,7 +255,7 @@ def test_a_pkcs12_keystore_serves_too(server, folder, identity):
 
 
 def test_what_is_wrong_with_the_files_is_said_at_the_start(server, folder, identity):
-    """Each with the file and what to do."""
+    """Each message has the file and says what to do."""
     other = Identity(folder, "other")
     locked, store, jks = folder / "locked.pem", folder / "store.p12", folder / "store.jks"
     openssl("pkey", "-in", identity.key, "-aes256", "-passout", "pass:x", "-out", locked)
@@ -276,7 +277,7 @@ def test_what_is_wrong_with_the_files_is_said_at_the_start(server, folder, ident
 
 
 def test_plain_listeners_can_be_forbidden(server, identity, folder):
-    """--require-tls: an http:// address is a mistake then; a unix socket is none."""
+    """With --require-tls an http:// address is an error, but a Unix socket is allowed."""
     s = server(flags=["--require-tls", *identity.flags()], start=False).launch()
     assert s.exit_code() == 1
     assert any("is plain http, which require-tls forbids; write https:// or unix:/PATH" in line for line in s.lines)
@@ -285,7 +286,7 @@ def test_plain_listeners_can_be_forbidden(server, identity, folder):
 
 
 def test_continuo_ctl_trusts_what_it_is_told_to(server, identity):
-    """CONTINUO_CA."""
+    """CONTINUO_CA names the authority."""
     s = secure(server, identity, counter())
     command = [BIN / "continuo-ctl", "models", "--server", s.management, "--metrics", s.metrics]
 
@@ -299,7 +300,7 @@ def test_continuo_ctl_trusts_what_it_is_told_to(server, identity):
 
 
 def test_keys_and_tls_together(server, identity):
-    """The way a server should face a network."""
+    """This is how a server on a network should be set up."""
     s = secure(server, identity, counter(), flags=["--token-auth", "--require-tls"])
     key = json.loads((s.folder / "key_file.json").read_text())["inference"]["key"]
     assert s.client().post("/predictions/counter", "1").status == 400

@@ -1,4 +1,4 @@
-"""Keys as TorchServe has them: who may call what, and how operators get and renew them."""
+"""Keys as in TorchServe: who may call what, and how operators get and renew keys."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def of(s, kind):
 
 
 def test_the_key_file_is_torchserves_and_nobody_elses(server):
-    """key_file.json in the working directory: three keys, two of them with an end, mode 0600."""
+    """key_file.json is in the working directory, with mode 0600 and three keys, two of which expire."""
     s = guarded(server)
     assert list(keys(s)) == ["management", "inference", "API"]
     assert list(keys(s)["management"]) == ["key", "expiration time"] and list(keys(s)["API"]) == ["key"]
@@ -42,7 +42,8 @@ def test_the_key_file_is_torchserves_and_nobody_elses(server):
 
 @pytest.mark.parametrize("path", ["/ping", "/predictions/counter", "/predictions/nobody", "/invocations", "/nowhere"])
 def test_inference_needs_the_inference_key(server, path):
-    """Also /ping, and no key tells whether a model exists. 400, as TorchServe answers."""
+    """This includes /ping, and without a key nobody learns whether a model exists. The status is 400, as in TorchServe.
+    """
     s = guarded(server)
     client = s.client()
     for headers in ({}, of(s, "management"), of(s, "API"), bearer("wrong"), {"Authorization": keys(s)["inference"]["key"]}):
@@ -53,7 +54,7 @@ def test_inference_needs_the_inference_key(server, path):
 
 
 def test_the_right_key_opens_the_right_port(server):
-    """And metrics need none."""
+    """Metrics need no key."""
     s = guarded(server)
     client, admin = s.client(), s.admin()
     assert client.post("/predictions/counter", "5", headers={**of(s, "inference"), SEQUENCE: "a"}).text == "5"
@@ -66,7 +67,7 @@ def test_the_right_key_opens_the_right_port(server):
 
 
 def test_a_large_body_without_a_key_is_refused_unread(server):
-    """Nobody may fill the server's memory without a key."""
+    """Without a key nobody can fill the server's memory."""
     s = guarded(server)
     raw = s.raw()
     raw.send("POST /predictions/counter HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n" + "x" * 1000)
@@ -76,7 +77,8 @@ def test_a_large_body_without_a_key_is_refused_unread(server):
 
 
 def test_the_api_key_renews_the_others(server):
-    """GET /token: 200 without a body; the new key stands in the file, the old one is void, the others stay."""
+    """GET /token answers 200 without a body. The new key is in the file, the old one is no longer valid, and the others
+    stay."""
     s = guarded(server)
     old = keys(s)
     admin = s.admin()
@@ -98,7 +100,7 @@ def test_the_api_key_renews_the_others(server):
 
 
 def test_keys_end_when_the_file_says(server):
-    """--token-lifetime; the API key lives on and makes new ones."""
+    """--token-lifetime limits two keys. The API key stays valid and makes new ones."""
     s = guarded(server, flags=["--token-lifetime", "60000"], clock=True)
     assert s.client().get("/ping", headers=of(s, "inference")).status == 200
     s.clock.advance(60_000)
@@ -108,7 +110,7 @@ def test_keys_end_when_the_file_says(server):
 
 
 def test_what_describes_the_api_is_open(server):
-    """Whoever may not call may read how to. Paths that only look like these are no way in."""
+    """Descriptions can be read without a key. Paths that only look like theirs need one."""
     s = guarded(server)
     for client in (s.client(), s.admin()):
         assert client.request("OPTIONS", "/").error != "token_refused"
@@ -120,7 +122,7 @@ def test_what_describes_the_api_is_open(server):
 
 
 def test_without_token_auth_nothing_is_asked(server):
-    """The default: no file, and /token is not there."""
+    """By default there is no key file, and /token does not exist."""
     s = server(counter())
     assert not (s.folder / "key_file.json").exists()
     assert s.client().get("/ping").status == 200
@@ -128,14 +130,14 @@ def test_without_token_auth_nothing_is_asked(server):
 
 
 def test_a_place_where_the_keys_can_not_be_written_stops_the_start(server):
-    """Better than a server that nobody can call."""
+    """A server whose keys nobody knows would be worse."""
     s = server(counter(), flags=["--token-auth", "--token-file", "/nowhere/keys.json"], start=False).launch()
     assert s.exit_code() == 1
     assert any("cannot write the keys to /nowhere/keys.json (token-file)" in line for line in s.lines)
 
 
 def test_continuo_ctl_shows_a_key(server):
-    """CONTINUO_TOKEN."""
+    """The key is in CONTINUO_TOKEN."""
     s = guarded(server)
     command = [BIN / "continuo-ctl", "models", "--server", s.management, "--metrics", s.metrics]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

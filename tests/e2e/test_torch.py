@@ -1,6 +1,6 @@
-"""TorchScript models: no handler, state kept by the worker. References are computed by PyTorch itself.
+"""TorchScript models without a handler: the worker keeps their state. PyTorch itself computes the expected values.
 
-tests/support/torching.py says where they are skipped."""
+tests/support/torching.py says when these tests are skipped."""
 
 import concurrent.futures
 import fcntl
@@ -41,7 +41,7 @@ def saved(module):
 
 
 class Lstm(torch.nn.Module):
-    """State in, state out: h and c, whose batch axis is the second."""
+    """The states h and c go in and come out. Their batch axis is the second one."""
 
     def __init__(self, width=16):
         super().__init__()
@@ -78,7 +78,7 @@ def stateless(name, module, yaml):
 
 @torch.inference_mode()
 def reference(module, steps, width=16):
-    """What PyTorch makes of one sequence, step by step at batch 1."""
+    """Returns what PyTorch computes for one sequence, step by step, with one row."""
     h = c = torch.zeros(2, 1, width)
     given = []
     for x in steps:
@@ -113,7 +113,7 @@ def register(s, model):
 
 
 def test_each_sequence_has_its_own_state(server):
-    """Steps of many sequences come in any order; each is what PyTorch makes of that sequence alone."""
+    """Steps of many sequences come in any order, and each gives what PyTorch computes for that sequence alone."""
     s = server(lstm())
     module = Lstm().eval()
     data = {f"s{i}": inputs(6, i) for i in range(12)}
@@ -135,7 +135,7 @@ def test_one_row_is_bit_equal_to_pytorch(server):
 
 
 def test_v2_sequences(server):
-    """The same model over the v2 protocol, binary tensors and sequence flags."""
+    """Uses the same model over the v2 protocol, with binary tensors and sequence flags."""
     s = server(lstm())
     client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
     data = inputs(5, 2)
@@ -147,8 +147,8 @@ def test_v2_sequences(server):
 
 
 def test_a_configuration_that_is_sent_back_changes_nothing(server):
-    """What the protocol has no words for, such as `torch` and a batch axis, stays as the archive has it; the
-    sequence goes on."""
+    """Settings that the protocol cannot express, such as `torch` and a batch axis, stay as in the archive, and the
+    sequence continues."""
     s = server(flags=["--model-control-mode", "explicit"])
     s.pack(lstm(torch_="{buckets: [1, 8], threads: 1}"), "lstm.mar")
     client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
@@ -174,7 +174,7 @@ def test_a_killed_worker_loses_no_step(server):
 
 
 def test_a_sequence_goes_on_in_another_server(server):
-    """Exported in the middle and imported elsewhere; a new start begins with zeros again."""
+    """The sequence is exported in the middle and imported in another server. A START there begins with zeros."""
     first, second = server(lstm(torch_="{buckets: [1]}")), server(lstm(torch_="{buckets: [1]}"))
     data = inputs(9, 4)
     want = reference(Lstm().eval(), data)
@@ -193,8 +193,8 @@ def test_a_sequence_goes_on_in_another_server(server):
 
 
 def test_a_thousand_sequences_in_any_order_and_in_two_servers(server):
-    """Random interleaving; in the middle every sequence is exported, and goes on in another server. Each
-    is what PyTorch makes of that sequence alone."""
+    """Steps come in random order. In the middle every sequence is exported and continues in another server. Each gives
+    what PyTorch computes for that sequence alone."""
     n, steps = (1000, 6) if not SLOW_BUILD else (100, 4)
     module = Lstm().eval()
     data = np.random.default_rng(12).standard_normal((n, steps, 4), np.float32)
@@ -203,7 +203,7 @@ def test_a_thousand_sequences_in_any_order_and_in_two_servers(server):
     lanes = [list(range(lane, n, 16)) for lane in range(16)]
 
     def run(s, lane, first, last):
-        """Steps of this lane's sequences, shuffled, each sequence's own in order."""
+        """Runs the steps of this lane's sequences in random order, but each sequence's own steps in order."""
         turns = [i for i in lanes[lane] for _ in range(first, last)]
         random.Random(lane * 100 + first).shuffle(turns)
         at = dict.fromkeys(lanes[lane], first)
@@ -231,7 +231,7 @@ def test_a_thousand_sequences_in_any_order_and_in_two_servers(server):
 
 
 def together(s, model, jobs):
-    """Sends (sequence, x) at once while the worker is held, so that they run as one batch."""
+    """Sends all (sequence, x) while the worker is held, so that they run as one batch."""
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool, s.hold():
         futures = [pool.submit(step, s, model, sequence, x) for sequence, x in jobs]
         s.expect_outstanding(model, len(jobs))
@@ -239,7 +239,7 @@ def together(s, model, jobs):
 
 
 def test_deterministic_answers_do_not_depend_on_neighbours(server):
-    """One bucket: the same row gives the same bits alone, with one neighbour and with seven."""
+    """With one bucket the same row gives the same bits alone, with one neighbour and with seven."""
     s = server(lstm(torch_="{deterministic: true}"))
     x, rest = inputs(1, 5)[0], inputs(7, 6)
     alone = step(s, "lstm", "a", x)
@@ -258,7 +258,8 @@ def test_batches_of_any_size_agree(server):
 
 
 class Counts(torch.nn.Module):
-    """Keeps a sum in an attribute, for as many rows as the last call had: what a batching server breaks."""
+    """Keeps a sum in an attribute, for as many rows as the last call had. Batches of another size break such a model.
+    """
 
     def __init__(self):
         super().__init__()
@@ -296,7 +297,7 @@ def test_state_in_attributes_is_each_sequences_own(server):
 
 
 class Grows(torch.nn.Module):
-    """A state that grows with each step, as a cache of attention does."""
+    """A state that grows with each step, like a cache of attention."""
 
     def forward(self, x, seen):
         seen = torch.cat([seen, x], 1)
@@ -344,7 +345,7 @@ def ask(s, model, document):
 
 
 def test_requests_of_many_rows(server):
-    """Rows of one request may be in different runs; its answer has them all in order."""
+    """Rows of one request may be in different runs. Its answer has all rows in order."""
     s = server(stateless("affine", Affine(), AFFINE_YAML))
     for n in (1, 2, 3, 4):
         x = [[float(i), i + 0.5] for i in range(n)]
@@ -358,7 +359,7 @@ def test_requests_of_many_rows(server):
 
 
 def test_a_rows_fault_is_nobody_elses(server):
-    """An exception in a batch: the others get their answers, and the whole message is in the log."""
+    """If one row of a batch raises an exception, the others get their answers. The log has the whole message."""
     s = server(stateless("affine", Affine(), AFFINE_YAML))
     with concurrent.futures.ThreadPoolExecutor(4) as pool, s.hold():
         rows = [[[3, 4]], [[-1, 4]], [[5, 6]], [[7, 8]]]
@@ -394,7 +395,7 @@ def test_describe_shows_what_a_batch_costs(server):
 
 
 def test_metrics_show_what_batches_cost(server):
-    """The curve that was measured at load, and what runs really took, by rows of the run."""
+    """The metrics show the times that were measured at load and those of real runs, by the number of rows."""
     s = server(lstm(torch_="{buckets: [4]}"))
     before = s.metric("TorchRuns")
     for i in range(3):
@@ -404,7 +405,7 @@ def test_metrics_show_what_batches_cost(server):
 
 
 class Keeper(torch.nn.Module):
-    """Keeps arguments in attributes, whole and as a view, changes one in place and gives one back."""
+    """Keeps its arguments in attributes, whole and as a view, changes one in place and returns one."""
 
     def __init__(self):
         super().__init__()
@@ -432,7 +433,7 @@ torch: {probe: false}
 
 
 def test_what_a_module_keeps_of_its_arguments_stays_its_own(server):
-    """Arguments' memory serves again in the next run: not where the module still holds it."""
+    """The memory of arguments is used again in the next run, unless the module still holds it."""
     s = server(stateless("keeper", Keeper(), KEEPER_YAML))
     xs, zs, ws = inputs(6, 1), inputs(6, 2, 5), inputs(6, 3, 5)
     for i in range(6):
@@ -453,7 +454,7 @@ def memory(pid, key):
 
 
 def test_forked_workers_are_quick_and_small(server):
-    """libtorch is opened and the model run once; a worker that comes later, or again, is there in
+    """libtorch is opened, and the model run, only once. A worker that is added or replaced is ready within
     milliseconds, gives the same bits and has little memory of its own."""
     model = lstm(torch_="{buckets: [1]}")
     model.yaml = "minWorkers: 3\nmaxWorkers: 3\n" + model.yaml
@@ -476,7 +477,8 @@ def test_forked_workers_are_quick_and_small(server):
 
 @pytest.mark.load
 def test_many_steps_leave_nothing_behind(server):
-    """Memory of the worker after a tenth of the steps and after all of them. CONTINUO_TORCH_STEPS: so many."""
+    """Compares the worker's memory after a tenth of the steps with that after all. CONTINUO_TORCH_STEPS sets their
+    number."""
     steps = int(os.environ.get("CONTINUO_TORCH_STEPS", "10000"))
     yaml = LSTM_YAML.format(batch=8, torch="{}").replace("name: x, dataType: FP32, dims: [4]",
                                                          "name: x, dataType: UINT8, dims: [1]")
@@ -509,7 +511,7 @@ def test_many_steps_leave_nothing_behind(server):
 
 
 class TorchReader(Reader):
-    """PyTorch may lie elsewhere than in .venv."""
+    """A reader of the README whose PyTorch may be elsewhere than in .venv."""
 
     def adapt(self, command):
         command = command.replace(".venv/bin/python", sys.executable)
@@ -529,7 +531,7 @@ def read_example(server):
 
 
 def test_lstm_as_its_readme_says(read_example):
-    """Trained, archived, served, and equal to PyTorch step by step over both protocols."""
+    """The model is trained, archived and served, and gives what PyTorch gives, step by step, over both protocols."""
     _, ((checked, _), (by_hand, _)) = read_example("lstm")
     assert "/predictions: 8 sequences of 120 days" in checked and "v2: 8 sequences" in checked
     assert -20 < json.loads(by_hand)["tomorrow"][0][0] < 50
@@ -551,7 +553,7 @@ SILERO = ROOT_OF_PACKAGES / "silero_vad" / "data" / "silero_vad.jit"
 
 
 def test_vad_as_its_readme_says(vad, read_example):
-    """Both protocols find the same speech; noise has none."""
+    """Both protocols find the same speech, and none in noise."""
     _, ((first, _), (second, _)) = read_example("vad")
     assert first == second
     lines = dict(line.split(": ", 1) for line in first.splitlines())
@@ -561,7 +563,7 @@ def test_vad_as_its_readme_says(vad, read_example):
 
 @torch.inference_mode()
 def silero(vad, path):
-    """What the package's own model makes of the file, chunk by chunk."""
+    """Returns what the package's own model gives for the file, chunk by chunk."""
     model = torch.jit.load(SILERO)
     model.reset_states()
     return [model(torch.from_numpy(chunk.copy())[None], 16000).item() for chunk in vad.chunks(path)]
@@ -576,8 +578,8 @@ def vad_model(torch_):
 @pytest.mark.parametrize("torch_, tolerance", [("buckets: [1]", 0), ("buckets: [16]\n  deterministic: true", 1e-5),
                                                ("buckets: [1, 4, 16]", 1e-5)])
 def test_sixteen_real_streams_with_kills(vad, server, torch_, tolerance):
-    """Sixteen streams of real voices at once, the worker killed again and again: each probability is
-    what PyTorch makes of that stream alone, bit by bit where each row runs by itself."""
+    """Sixteen streams of real voices run at the same time while the worker is killed again and again. Each probability
+    is what PyTorch gives for that stream alone, to the last bit if each row runs by itself."""
     s = server(vad_model(torch_))
     voices = sorted(VOICES.glob("*.wav"))
     paths = [voices[i % len(voices)] for i in range(16)]
@@ -633,7 +635,7 @@ def test_a_wrong_declaration_is_refused_at_registration(server, model, words):
 
 
 def test_an_operator_that_libtorch_does_not_know(server):
-    """As of a newer PyTorch: its name reaches whoever registers the model."""
+    """The operator could be from a newer PyTorch. Whoever registers the model learns its name."""
     data = saved(Lstm())
     archive = zipfile.ZipFile(io.BytesIO(data))
     buffer = io.BytesIO()
@@ -660,7 +662,7 @@ def test_wrong_requests(server):
 
 
 def test_nan_is_a_value(server):
-    """It goes through the model as it would in PyTorch, and spoils its own sequence only."""
+    """NaN goes through the model as in PyTorch, and only affects its own sequence."""
     s = server(lstm())
     client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
     for sequence, value in ((1, np.nan), (2, 0.5)):
@@ -671,7 +673,7 @@ def test_nan_is_a_value(server):
 
 
 def test_an_empty_tensor_and_another_rank(server):
-    """Empty is a size like others where dims say -1; a dimension too many is the client's mistake."""
+    """If dims say -1, a size of 0 is allowed. An additional dimension is the client's mistake."""
     s = server(Model("grows", None, GROWS_YAML, torchscript=saved(Grows())))
     head = {"ts_request_sequence_id": "e"}
 
@@ -701,7 +703,7 @@ class Hungry(torch.nn.Module):
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer ends the process itself for such a size")
 def test_a_model_that_wants_too_much_memory(server):
-    """libtorch says so, the client hears it, and the worker goes on."""
+    """libtorch's message reaches the client, and the worker lives on."""
     s = server(stateless("hungry", Hungry(), "batchSize: 1\nmaxBatchSize: 1\n"
                          "inputs: [{name: x, dataType: FP32, dims: [1]}]\n"
                          "outputs: [{name: y, dataType: FP32, dims: [1]}]\n"))
@@ -714,7 +716,7 @@ def test_a_model_that_wants_too_much_memory(server):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_gpu_that_is_not_there(server):
-    """Registration says what is missing."""
+    """The registration fails and says what is missing."""
     s = server()
     model = lstm("bad")
     model.yaml += "deviceType: gpu\ndeviceIds: [0, 1]\n"
@@ -760,7 +762,7 @@ def compiled(path):
 
 @pytest.fixture(scope="session")
 def package():
-    """Compiled once for this PyTorch and this CPU, by one of the test processes, and kept in build/."""
+    """A package that one of the test processes compiles for this PyTorch and this CPU, and keeps in build/."""
     if not shutil.which("g++"):
         pytest.skip("AOTInductor needs g++")
     flags = re.search(r"^flags.*$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
@@ -789,7 +791,7 @@ def cell_reference(steps):
 
 
 def test_a_package_keeps_state_as_torchscript_does(package, server):
-    """Steps of many sequences, workers killed between them, batches of any size."""
+    """Many sequences make steps in batches of any size, and workers are killed between them."""
     s = server(packaged("cell", package))
     data = {f"s{i}": inputs(5, 40 + i) for i in range(8)}
     want = {name: cell_reference(steps) for name, steps in data.items()}
@@ -802,7 +804,7 @@ def test_a_package_keeps_state_as_torchscript_does(package, server):
 
 
 def changed(package, old, new):
-    """The package with other words in what it says of itself."""
+    """Returns the package with other words in its description of itself."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(package)) as archive, zipfile.ZipFile(buffer, "w") as out:
         for name in archive.namelist():
@@ -812,7 +814,7 @@ def changed(package, old, new):
 
 
 def test_a_package_for_another_machine_is_refused_before_it_is_loaded(package, server):
-    """Its code would end the worker with SIGILL. What the CPU lacks is named, and no more than that."""
+    """The package's code would end the worker with SIGILL. The message names exactly what the CPU lacks."""
     s = server()
     for old, new, words in ((rb'"x86_64"', b'"riscv9"', "for riscv9"),
                             (rb'(ISA": ")[^"]*', rb'\1AVX2 ZVX9', "for CPUs with AVX2 ZVX9, and this one has no ZVX9:"),
@@ -823,7 +825,7 @@ def test_a_package_for_another_machine_is_refused_before_it_is_loaded(package, s
 
 @pytest.mark.skipif("avx2" not in pathlib.Path("/proc/cpuinfo").read_text(), reason="a CPU without AVX2")
 def test_a_list_of_instruction_sets_is_a_list(package, server):
-    """Those that this CPU has are fine in any number and order: the code itself is that of the package."""
+    """Sets that this CPU has are allowed in any number and order. The code itself is unchanged."""
     s = server()
     s.register(packaged("cell", changed(package, rb'(ISA": ")[^"]*', rb'\1SSE4_2 AVX2 FMA')), synchronous="true",
                initial_workers=1)
@@ -853,7 +855,7 @@ def test_a_library_of_another_abi_is_refused(server, folder):
 
 
 def test_the_archiver_packs_a_model_without_handler(folder, server):
-    """By its ending, and said so by inspect."""
+    """The runtime follows from the file's ending, and `inspect` shows it."""
     s = server(lstm())
     archive = next(s.store.glob("lstm*"))
     shown = archiver("inspect", archive).stdout

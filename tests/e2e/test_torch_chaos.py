@@ -1,7 +1,7 @@
-"""A TorchScript model under kill -9: its workers, and the process that forks them, die again and again while
-64 sequences step. No step is lost and none is done twice; and all come back.
+"""The workers of a TorchScript model, and the process that forks them, are killed again and again while 64 sequences
+make steps. No step is lost or done twice, and all processes come back.
 
-Once with a stand-in for libtorch, once with PyTorch where there is one."""
+The test runs with a stand-in for libtorch, and with PyTorch if it is installed."""
 
 import io
 import os
@@ -36,7 +36,7 @@ torch: {results: [y, h, _]}
 
 
 def pytorch_sum():
-    """What the stand-in does: y = x + h, h the other way round, and how many rows there are."""
+    """Does what the stand-in does: y = x + h, h reversed, and the number of rows."""
     torch = pytorch(under_tsan=True)
 
     class Sum(torch.nn.Module):
@@ -58,8 +58,8 @@ def serve(request, server):
 
 
 class Stream(threading.Thread):
-    """One sequence, step behind step. It knows what each answer must be; after an error it asks, with a step
-    that adds nothing, whether the step was done."""
+    """A client with one sequence that makes step after step. It knows what each answer must be. After an error it sends
+    a step that adds nothing, to learn whether the step was done."""
 
     def __init__(self, s, index):
         super().__init__(daemon=True)
@@ -69,7 +69,7 @@ class Stream(threading.Thread):
         self.stop = threading.Event()
 
     def send(self, session, value):
-        """The sums of values and of steps, or None: no answer."""
+        """Returns the sums of values and of steps, or None if there was no answer."""
         answer = session.post(self.url, json={"x": [[value, 1.0 if value else 0.0]]}, timeout=limit(60),
                               headers={"ts_request_sequence_id": self.name})
         if answer.status_code == 200:
@@ -106,19 +106,20 @@ class Stream(threading.Thread):
 
 
 def zygote(s):
-    """As it is now, and mostly it loads."""
+    """Returns the zygote as it is now; mostly it is loading."""
     shown = s.describe("adds")["zygote"]
     return shown["pid"] if shown else 0
 
 
 def ready_zygote(s):
-    """One that is killed while it loads, again and again, is started after longer and longer pauses."""
+    """Waits for a zygote that is ready. One that is killed while it loads is restarted after longer and longer pauses.
+    """
     expect(lambda: (s.describe("adds")["zygote"] or {}).get("state") == "ready", "the zygote is ready", 60)
     return zygote(s)
 
 
 def kill(pids):
-    """How many of them were there to be killed."""
+    """Kills the processes and returns how many of them existed."""
     killed = 0
     for pid in filter(None, pids):
         try:

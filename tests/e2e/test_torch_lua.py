@@ -1,6 +1,6 @@
-"""Lua handlers that run TorchScript modules themselves (torch.load). References are computed by PyTorch.
+"""Lua handlers that run TorchScript modules themselves (torch.load). PyTorch computes the expected values.
 
-tests/support/torching.py says where they are skipped."""
+tests/support/torching.py says when these tests are skipped."""
 
 import concurrent.futures
 import sys
@@ -35,7 +35,7 @@ class Encoder(torch.nn.Module):
 
 
 class Decoder(torch.nn.Module):
-    """Two methods on the same weights: scores of five words, and the best of them with an offset."""
+    """Two methods with the same weights: one gives scores of five words, the other the best word with an offset."""
 
     def __init__(self):
         super().__init__()
@@ -103,8 +103,8 @@ def say(s, model, sequence, x):
 
 
 def test_two_modules_before_and_behind_lua(server):
-    """Two modules and one's second method, with Lua before, between and behind, is what PyTorch makes of
-    it, bit by bit; tensors are the state, and live on in another worker and another server."""
+    """Two modules, and a second method of one, with Lua before, between and after them, give what PyTorch gives, to the
+    last bit. The tensors are the state, which continues in another worker and in another server."""
     s = server(two())
     data = {f"s{i}": inputs(8, 20 + i) for i in range(6)}
     want = {name: two_reference(steps) for name, steps in data.items()}
@@ -124,7 +124,7 @@ def test_two_modules_before_and_behind_lua(server):
 
 
 def test_the_documentations_own_handler(server):
-    """What docs/torch.md shows runs as it stands there."""
+    """The handler in docs/torch.md works as it is written."""
     s = server(Model("commands", blocks(ROOT / "docs" / "torch.md", "lua")[0], {},
                      extra={"encoder.pt": saved(Encoder()), "decoder.pt": saved(Decoder())}))
     data = inputs(3, 30)
@@ -173,7 +173,8 @@ def test_describe_says_that_no_probe_ran_for_a_lua_handler(server):
 
 
 def test_a_lua_handler_tries_its_rows_as_the_documentation_does(server):
-    """What docs/torch.md shows loads a module whose rows are independent, and serves it; its word is in describe."""
+    """The handler in docs/torch.md loads a module whose rows are independent, and serves it. Its description says
+    `alike`."""
     s = server(trying(Encoder()))
     assert told(s, "tries")["probe"] == {"result": "alike", "rows": 8, "tolerance": 1e-4}
     data = inputs(3, 31)
@@ -185,7 +186,8 @@ def test_a_lua_handler_tries_its_rows_as_the_documentation_does(server):
 
 
 def test_a_lua_handler_that_tries_its_rows_refuses_those_that_depend_on_each_other(server):
-    """int8 activations are scaled over all rows of a run; a buffer carries one sequence's state into the next one."""
+    """One module scales int8 activations over all rows of a run. The other has a buffer that carries the state of one
+    sequence into the next."""
     s = server()
     int8 = torch.ao.quantization.quantize_dynamic(Encoder().eval(), {torch.nn.GRUCell}, torch.qint8)
     message = register(s, trying(int8))
@@ -213,7 +215,7 @@ def test_voice_as_its_readme_says(voice, read_example):
 
 @torch.inference_mode()
 def silero(pcm):
-    """What the package's own model makes of the sound, window by window."""
+    """Returns what the package's own model gives for the sound, window by window."""
     model = torch.jit.load(SILERO)
     model.reset_states()
     audio = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
@@ -222,8 +224,8 @@ def silero(pcm):
 
 
 def test_sound_in_pieces_of_any_size_with_kills(voice, server):
-    """Each stream in pieces of its own size, the worker killed again and again: every probability is bit
-    by bit what PyTorch makes of the whole sound, and the events are those of its probabilities."""
+    """Each stream comes in pieces of another size, and the worker is killed again and again. Every probability has the
+    bits that PyTorch gives for the whole sound, and the events follow from the probabilities."""
     folder = ROOT / "examples" / "voice"
     s = server(Model("voice", (folder / "handler.lua").read_text(), (folder / "model-config.yaml").read_text(),
                      extra={"silero_vad.jit": SILERO.read_bytes()}))
@@ -277,7 +279,7 @@ state: {tensors: [{name: h, dataType: FP32, dims: [16]}]}
 
 
 def test_a_batch_with_declared_state_is_one_run(server):
-    """Eight sequences that wait together run as eight rows; each is what PyTorch makes of it alone."""
+    """Eight sequences that wait together run as eight rows, and each gives what PyTorch gives for it alone."""
     s = server(Model("cell", BATCH_LUA, BATCH_YAML, extra={"cell.pt": saved(Cell())}))
     data = np.random.default_rng(9).standard_normal((8, 4, 4), np.float32)
 
@@ -324,7 +326,7 @@ return M
 
 
 def test_an_exception_in_the_module_fails_its_step_only(server):
-    """The client hears TorchScript's last line, the log has all of it, and the state is as before."""
+    """The client gets TorchScript's last line, the log has the whole message, and the state stays as it was."""
     s = server(Model("affine", AFFINE_LUA, {}, extra={"affine.pt": saved(Affine())}))
     head = {"ts_request_sequence_id": "a"}
 
@@ -383,7 +385,7 @@ return M
 
 
 def test_modules_and_results_do_not_pile_up(server):
-    """A handler that loads a module in each step and forgets it has a bounded number of them."""
+    """A handler that loads a module in each step and drops it has a bounded number of modules."""
     s = server(Model("loads", LOADS_LUA, {}, extra={"affine.pt": saved(Affine())}))
     pid = s.expect_ready("loads")[0]
     steps = 300 if not SLOW_BUILD else 80

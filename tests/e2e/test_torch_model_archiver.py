@@ -1,8 +1,7 @@
-"""Archives of the pip package torch-model-archiver are served here, and ours are as it makes them.
+"""Archives of the pip package torch-model-archiver are served, and our own have the same layout.
 
-It packs Python handlers: of another one the name must have ".py" in it (handler.py.lua), or it comes as an extra file,
-or, in C, as the library of the runtime LSP.
-"""
+The package packs Python handlers. A handler in another language must have ".py" in its name (handler.py.lua), or come
+as an extra file, or, in C, as the library of the runtime LSP."""
 
 import json
 import os
@@ -23,7 +22,7 @@ SUFFIX = {"default": ".mar", "zip-store": ".mar", "tgz": ".tar.gz", "no-archive"
 
 @pytest.fixture
 def source(folder):
-    """A model's files: a Lua handler, a C one, the YAML, and folders beside."""
+    """The files of a model: a Lua handler, a C one, the YAML, and folders."""
     (folder / "counter.py.lua").write_text(COUNTER_LUA)
     (folder / "counter.lua").write_text(COUNTER_LUA)
     (folder / "model-config.yaml").write_text(YAML)
@@ -37,7 +36,7 @@ def source(folder):
 
 
 def theirs(source, *args, out):
-    """The pip package's command; its staging folder is in the test's own."""
+    """The pip package's command. Its temporary folder is in the test's own folder."""
     tmp = source / "staging"
     tmp.mkdir(exist_ok=True)
     tool = pathlib.Path(sys.executable).parent / "torch-model-archiver"
@@ -54,7 +53,7 @@ def counter_flags(archive_format="default"):
 
 @pytest.mark.parametrize("archive_format", list(SUFFIX))
 def test_its_archives_are_served(server, source, archive_format):
-    """Every format, with a Lua handler."""
+    """Every format with a Lua handler is served."""
     s = server(start=False)
     theirs(source, *counter_flags(archive_format), out=s.store)
     s.start()
@@ -64,7 +63,7 @@ def test_its_archives_are_served(server, source, archive_format):
 
 
 def test_a_lua_handler_may_be_an_extra_file(server, source):
-    """The register call names it, as TorchServe's parameter `handler` does."""
+    """The register call names the file by TorchServe's parameter `handler`."""
     s = server(start=False)
     theirs(source, "--model-name", "counter", "--version", "1.0", "--handler", "base_handler", "--config-file",
            "model-config.yaml", "--extra-files", "counter.lua", out=s.store)
@@ -77,7 +76,7 @@ def test_a_lua_handler_may_be_an_extra_file(server, source):
 
 
 def test_a_c_handler_comes_as_the_library_of_lsp(server, source):
-    """--runtime LSP --handler speech packs speech.so and writes "speech"."""
+    """--runtime LSP --handler speech packs speech.so and writes "speech" into the manifest."""
     s = server(start=False)
     theirs(source, "--model-name", "speech", "--version", "1.0", "--runtime", "LSP", "--handler", "speech",
            "--config-file", "model-config.yaml", out=s.store)
@@ -88,7 +87,8 @@ def test_a_c_handler_comes_as_the_library_of_lsp(server, source):
 
 
 def contents(path):
-    """File name -> bytes, as TorchServe unpacks them: of a tar the first part of each path goes."""
+    """Returns file names with their bytes, as TorchServe unpacks them: for a tar without the first part of each path.
+    """
     if path.is_dir():
         return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
     if path.suffix == ".mar":
@@ -101,7 +101,7 @@ def contents(path):
 
 @pytest.mark.parametrize("archive_format", list(SUFFIX))
 def test_ours_have_its_layout(source, transcript, archive_format):
-    """The same files in the same places, the same manifest in the same order; ours adds digests behind it."""
+    """The files are in the same places, and the manifest has the same order. Ours has digests after that."""
     for name in ("their", "our"):
         (source / name).mkdir()
     theirs(source, *counter_flags(archive_format), out=source / "their")

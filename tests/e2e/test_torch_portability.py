@@ -1,8 +1,8 @@
-"""The tests of test_torch.py again, with libcontinuo_torch.so made for Debian's libtorch 1.13: three years
-older, built by others, with other libraries below. Models are saved by whichever PyTorch is installed;
-only where bits are compared with that one's the two differ, in the last place.
+"""Runs the tests of test_torch.py with libcontinuo_torch.so built against Debian's libtorch 1.13, which is three years
+older, was built by others and uses other libraries. The installed PyTorch saves the models. Only where bits are
+compared with that PyTorch may the last digit differ.
 
-Skipped where libtorch-dev was not installed when the programs were built."""
+Skipped if libtorch-dev was not installed when the programs were built."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def server(server):  # pylint: disable=redefined-outer-name
 
 
 def test_forked_and_killed_workers_give_the_same_bits(server):
-    """There is a zygote of this libtorch, too; what it forks in place of the dead goes on bit by bit."""
+    """This libtorch has a zygote, too. A worker that replaces a dead one gives the same bits."""
     s = server(lstm(torch_="{buckets: [1]}"))
     expect(lambda: (s.describe("lstm")["zygote"] or {}).get("state") == "ready", "the zygote is ready", 30)
     data = inputs(8, 3)

@@ -1,5 +1,5 @@
-"""Rows that depend on each other are found when a TorchScript model is registered: rows are run alone, or the model
-is refused. tests/support/torching.py says where they are skipped."""
+"""Rows that depend on each other are found when a TorchScript model is registered. Then each row runs alone, or the
+model is refused. tests/support/torching.py says when these tests are skipped."""
 
 import subprocess
 
@@ -40,13 +40,13 @@ torch: {torch}
 
 
 def quantized(name, torch_="{}"):
-    """Activations are scaled over the whole batch, in int8."""
+    """A model that scales its activations over the whole batch, in int8."""
     module = torch.ao.quantization.quantize_dynamic(Lstm().eval(), {torch.nn.LSTM, torch.nn.Linear}, torch.qint8)
     return model(torch, name, saved(torch, module), LSTM_YAML.format(torch=torch_))
 
 
 class Ages(torch.nn.Module):
-    """Takes the age of the first row for all, as torchaudio's Emformer does."""
+    """A model that uses the age of the first row for all rows, as torchaudio's Emformer does."""
 
     def forward(self, x, age, total):
         first = int(age[0, 0].item())
@@ -70,7 +70,7 @@ torch: {torch}
 
 
 class Hidden(torch.nn.Module):
-    """Adds to a buffer that nobody names."""
+    """A model that adds to a buffer which the YAML does not name."""
 
     def __init__(self):
         super().__init__()
@@ -82,7 +82,7 @@ class Hidden(torch.nn.Module):
 
 
 class Cache(torch.nn.Module):
-    """Changes a buffer that no answer depends on."""
+    """A model that changes a buffer on which no answer depends."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +122,7 @@ def test_a_model_whose_rows_are_independent_keeps_its_buckets(server):
 
 @pytest.mark.parametrize("torch_", ["{}", "{deterministic: true}"])
 def test_int8_activations_do_not_mix_rows(server, torch_):
-    """Each step is what PyTorch makes of its sequence alone, bit by bit, among seven louder ones."""
+    """Among seven louder sequences, each step gives what PyTorch gives for its sequence alone, to the last bit."""
     given = quantized("int8", torch_)
     s = server(given)
     about = told(s, "int8")
@@ -139,7 +139,8 @@ def test_int8_activations_do_not_mix_rows(server, torch_):
 
 
 def test_a_model_that_reads_the_first_row_for_all(server):
-    """Sequences of different ages, together: each is as it is alone; log, describe and doctor say why."""
+    """Sequences of different ages together give what each gives alone. Log, description and doctor say why they run
+    alone."""
     s = server(model(torch, "ages", Ages(), AGES_YAML.format(torch="{}")))
     sums = np.zeros((4, 2))
     for k in range(4):
@@ -174,7 +175,8 @@ def test_a_tolerance_lets_rows_be_run_together(server):
 
 @pytest.mark.parametrize("buckets", ["{}", "{buckets: [1]}"])
 def test_a_buffer_that_is_changed_in_place_is_refused(server, buckets):
-    """Also where each row runs alone: its answer depends on those before. The message names the buffer."""
+    """The model is refused even if each row would run alone, because its answer depends on earlier rows. The message
+    names the buffer."""
     s = server()
     answer = registered(s, plain("hidden", Hidden(), buckets))
     assert answer.status_code >= 400
@@ -215,7 +217,8 @@ def seeded(torch_):
 
 
 def test_workers_and_their_successors_draw_other_numbers(server):
-    """Forked workers begin at other places, and one that comes in place of a dead one doesn't begin there again."""
+    """Forked workers draw different random numbers, and a worker that replaces a dead one does not repeat its numbers.
+    """
     s = server(seeded("{buckets: [1]}"))
     s.expect_ready("draws", 2)
     seen = []

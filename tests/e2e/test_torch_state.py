@@ -1,5 +1,5 @@
-"""States of TorchScript models that are more than tensors of one size: caches that begin empty and grow, None, numbers
-that a module keeps, results whose sign is pending. Skipped as test_torch.py is."""
+"""States of TorchScript models that are not tensors of a fixed size: caches that begin empty and grow, None, numbers
+that a module keeps, and results with a pending sign. Skipped like test_torch.py."""
 
 import os
 import random
@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 
 class Decoder(torch.nn.Module):
-    """One layer of attention over all that was: its cache begins without an entry."""
+    """A layer of attention over all earlier steps. Its cache begins empty."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,8 @@ def decoded(steps):
 
 
 def test_a_cache_begins_empty_and_grows(server):
-    """Sequences of all ages in any order, a worker killed between: each as PyTorch makes it alone."""
+    """Sequences of all ages make steps in any order, and a worker is killed meanwhile. Each gives what PyTorch gives
+    for it alone."""
     s = server(decoder(more="torch: {buckets: [1]}"))
     data = np.random.default_rng(1).standard_normal((6, 9, 8), np.float32)
     want = [decoded(steps) for steps in data]
@@ -75,7 +76,7 @@ def test_a_cache_begins_empty_and_grows(server):
 
 
 def test_caches_of_other_sizes_run_apart(server):
-    """Eight steps at once of sequences of three ages: three runs, and none is mixed with another."""
+    """Eight steps of sequences of three ages need three runs, and none is mixed with another."""
     s = server(decoder())
     assert told(s, "decoder")["probe"]["result"] == "alike"
     data = np.random.default_rng(2).standard_normal((8, 4, 8), np.float32)
@@ -90,7 +91,7 @@ def test_caches_of_other_sizes_run_apart(server):
 
 @pytest.mark.parametrize("init", ["", ", init: zeros"])
 def test_a_size_of_any_without_a_beginning_is_refused(server, init):
-    """One zero entry would take part in each softmax, and nobody would know."""
+    """One entry of zeros would take part in each softmax, and nobody would notice."""
     s = server()
     answer = registered(s, decoder("bad", init))
     message = answer.json()["message"]
@@ -109,7 +110,7 @@ def test_a_cache_over_its_limit_names_the_key_and_the_tensor(server):
 
 
 class Tokens(torch.nn.Module):
-    """As many entries more as the request says."""
+    """Adds as many entries to the cache as the request says."""
 
     def forward(self, n, cache):
         cache = torch.cat([cache, torch.ones(1, int(n[0, 0]), 24, 768)], 1)
@@ -118,7 +119,7 @@ class Tokens(torch.nn.Module):
 
 @pytest.mark.skipif("release" not in os.environ.get("CONTINUO_BUILD", "release"), reason="many large copies")
 def test_the_default_limit_fits_a_small_decoder(server):
-    """12 layers of 768 floats take 72 KiB a token: 256 of them are 18 MiB."""
+    """With 12 layers of 768 floats a token takes 72 KiB, so 256 tokens take 18 MiB."""
     s = server(model(torch, "tokens", Tokens(), """
 batchSize: 1
 maxBatchSize: 1
@@ -138,7 +139,7 @@ torch: {probe: {ranges: {n: [1, 2]}}}
 
 
 class Maybe(torch.nn.Module):
-    """Its state is None before the first step, and again after a step with a negative number."""
+    """A model whose state is None before the first step, and again after a step with a negative number."""
 
     def forward(self, x: torch.Tensor, h: Optional[torch.Tensor]) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         y = x + 100
@@ -161,7 +162,8 @@ torch: {probe: {ranges: {x: [1, 2]}}}
 
 
 def test_a_state_may_be_none(server):
-    """At the beginning, in a batch beside others that are not, later again, and after a worker died."""
+    """A state is None at the beginning, in a batch with others that are not, again later, and after the death of a
+    worker."""
     s = server(model(torch, "maybe", Maybe(), MAYBE_YAML))
 
     def given(sequence, x):
@@ -188,7 +190,7 @@ def test_none_where_the_model_did_not_say_so_is_refused(server):
 
 
 class Counter(torch.nn.Module):
-    """Counts in an int and keeps a float: one of each for all rows of a run."""
+    """A model that counts in an int and keeps a float. Each is one number for all rows of a run."""
 
     def __init__(self):
         super().__init__()
@@ -240,7 +242,7 @@ class Conjugate(torch.nn.Module):
 
 
 def test_a_pending_sign_is_resolved(server):
-    """imag of conj is a view whose sign is still to come: for an output, and for the state."""
+    """`imag` of a conjugate is a view whose sign is pending. This is tested for an output and for the state."""
     s = server(model(torch, "conj", Conjugate(), """
 batchSize: 4
 maxBatchSize: 4

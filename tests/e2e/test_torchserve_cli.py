@@ -1,4 +1,4 @@
-"""The command `torchserve`, word for word as operators and their scripts use it."""
+"""The command `torchserve`, exactly as operators and their scripts use it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from waiting import FACTOR, expect, limit
 
 
 def test_start_returns_when_the_server_is_up(torchserve):
-    """Status 0 means that requests are answered; the log goes on on the output of the command."""
+    """Status 0 means that requests are answered. The server keeps writing its log to the command's output."""
     t = torchserve()
     t.pack(counter())
     t.properties()
@@ -31,7 +31,7 @@ def test_start_returns_when_the_server_is_up(torchserve):
 
 
 def test_stop_blocks_until_the_server_is_gone(torchserve):
-    """Scripts start the next one right behind it."""
+    """Scripts start the next server right after the stop."""
     t = torchserve()
     t.pack(counter())
     t.properties()
@@ -45,14 +45,14 @@ def test_stop_blocks_until_the_server_is_gone(torchserve):
 
 
 def test_stop_is_harmless_when_nothing_runs(torchserve):
-    """Status 0, and TorchServe's words."""
+    """The status is 0, and the message is TorchServe's."""
     t = torchserve()
     assert t.run("--stop") == (0, "TorchServe is not currently running.\n")
     assert t.run("--stop", "--foreground") == (0, "TorchServe is not currently running.\n")
 
 
 def test_stop_leaves_strangers_alone(torchserve):
-    """After a reboot the number in the pid file is somebody else's."""
+    """After a reboot the pid file may have the number of another process."""
     t = torchserve()
     t.pid_file.write_text(str(os.getpid()))
     assert t.run("--stop") == (0, "TorchServe is not currently running.\n")
@@ -60,7 +60,7 @@ def test_stop_leaves_strangers_alone(torchserve):
 
 @pytest.mark.parametrize("content", ["999999999", "", "no number"])
 def test_a_stale_pid_file_is_removed(torchserve, content):
-    """A crash leaves one."""
+    """A crash leaves a pid file behind."""
     t = torchserve()
     t.properties()
     t.pid_file.write_text(content)
@@ -69,7 +69,7 @@ def test_a_stale_pid_file_is_removed(torchserve, content):
 
 
 def test_a_killed_server_can_be_started_again(torchserve):
-    """kill -9, then the same command: its sequences are there."""
+    """After kill -9 the same command starts the server again, with its sequences."""
     t = torchserve()
     t.pack(counter())
     t.properties()
@@ -83,7 +83,7 @@ def test_a_killed_server_can_be_started_again(torchserve):
 
 
 def test_a_second_start_is_refused(torchserve):
-    """TorchServe's words, status 1, and the first one serves on."""
+    """The message is TorchServe's, the status is 1, and the first server is not affected."""
     t = torchserve()
     t.properties()
     t.start("--ncs", "--model-store", "model-store")
@@ -93,7 +93,7 @@ def test_a_second_start_is_refused(torchserve):
 
 
 def test_foreground_stays_attached(torchserve):
-    """As containers run it: the process is the server, SIGTERM ends it with status 0."""
+    """Containers run it this way: the process is the server, and SIGTERM ends it with status 0."""
     t = torchserve()
     t.properties()
     process = t.spawn("--start", "--foreground", "--ncs", "--model-store=model-store")
@@ -106,7 +106,7 @@ def test_foreground_stays_attached(torchserve):
 
 
 def test_stop_ends_a_server_in_the_foreground(torchserve):
-    """From another terminal."""
+    """The stop comes from another terminal."""
     t = torchserve()
     t.properties()
     process = t.spawn("--foreground", "--ncs", "--model-store=model-store")
@@ -118,7 +118,7 @@ def test_stop_ends_a_server_in_the_foreground(torchserve):
 
 
 def test_a_server_that_cannot_start_gives_status_1(torchserve):
-    """The port is taken: one line says which, nothing is left."""
+    """The port is taken. A line says which one, and nothing is left running."""
     t = torchserve()
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -140,7 +140,7 @@ def test_a_server_that_cannot_start_gives_status_1(torchserve):
     (["--start", "--stop"], 2, "argument --stop: not allowed with argument --start"),
 ])
 def test_wrong_commands_say_what_is_wrong(torchserve, args, code, words):
-    """Status 2 for the command line, 1 for what it names."""
+    """The status is 2 for a wrong command line, and 1 for a wrong setting or file."""
     t = torchserve()
     got, said = t.run(*args)
     assert got == code and words in said
@@ -148,7 +148,7 @@ def test_wrong_commands_say_what_is_wrong(torchserve, args, code, words):
 
 
 def test_the_manual_page_is_good_troff(torchserve):
-    """Each flag and key is in it."""
+    """Each flag and key is in the manual page."""
     t = torchserve()
     code, page = t.run("--print-man")
     assert code == 0 and page.startswith(".TH TORCHSERVE 1 ")
@@ -182,7 +182,7 @@ def test_version_and_help(torchserve):
     (["one={folder}/work/counter-1.0"], ["one"]),
 ])
 def test_models_in_all_forms(torchserve, form, names):
-    """--models, in the file as load_models."""
+    """The forms are accepted by --models and by load_models in the file."""
     t = torchserve()
     t.pack(counter())
     t.pack(stateless())
@@ -198,7 +198,7 @@ def test_models_in_all_forms(torchserve, form, names):
 
 
 def test_the_model_api_is_off_unless_asked_for(torchserve):
-    """405 in TorchServe's words; --enable-model-api and enable_model_api switch it on."""
+    """The answer is 405 with TorchServe's message. --enable-model-api or enable_model_api switches the API on."""
     t = torchserve()
     t.pack(counter())
     t.properties()
@@ -222,7 +222,8 @@ def test_the_model_api_is_off_unless_asked_for(torchserve):
 
 
 def test_tokens_are_on_unless_switched_off(torchserve):
-    """The key file lies where the command was given; --stop takes it away; --disable-token-auth needs none."""
+    """The key file is in the folder of the command, and --stop removes it. With --disable-token-auth no key is needed.
+    """
     t = torchserve()
     t.properties(ports=PORTS)
     t.start("--ncs", "--model-store", "model-store")
@@ -240,7 +241,7 @@ def test_tokens_are_on_unless_switched_off(torchserve):
 
 
 def test_start_waits_for_the_models(torchserve):
-    """A handler that takes its time to load: --start takes it too, so that the next command can predict."""
+    """If a handler takes long to load, --start takes as long, so that the next command can predict."""
     slow = stateless("slow", "local t = os.clock() + 0.5\nwhile os.clock() < t do end\n"
                              "local M = { api = 1 }\nfunction M.step(_, r) return { body = r.body } end\nreturn M\n")
     t = torchserve()

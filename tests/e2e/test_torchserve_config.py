@@ -1,4 +1,4 @@
-"""config.properties, as an operator has it from TorchServe, and what the server makes of it."""
+"""config.properties as an operator has it from TorchServe, and its effect on the server."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def without_workers(name="counter", **more):
 
 
 def test_workers_at_start_follow_torchserves_rule(torchserve):
-    """The YAML's word, then that of `models`, then the default's, then one for each processor."""
+    """The first of these counts: the YAML, the key `models`, the default, one worker for each processor."""
     t = torchserve()
     t.pack(without_workers())
     t.pack(without_workers("other"))
@@ -37,7 +37,7 @@ def test_workers_at_start_follow_torchserves_rule(torchserve):
 
 
 def test_defaults_of_models_come_from_the_file(torchserve):
-    """Where the model's YAML is silent; where it speaks it wins."""
+    """A value in the model's YAML overrides the file."""
     t = torchserve()
     t.pack(without_workers())
     t.pack(without_workers("other", responseTimeout=9, jobQueueSize=8))
@@ -51,7 +51,7 @@ def test_defaults_of_models_come_from_the_file(torchserve):
 
 
 def test_a_body_over_max_request_size_is_413(torchserve):
-    """One byte below passes."""
+    """A body with one byte less is accepted."""
     t = torchserve()
     t.pack(stateless())
     t.properties("max_request_size=2000\nload_models=echo.mar\ndefault_workers_per_model=1\n")
@@ -62,7 +62,7 @@ def test_a_body_over_max_request_size_is_413(torchserve):
 
 
 def test_an_answer_over_max_response_size_is_an_error(torchserve):
-    """And the worker stays."""
+    """The worker is not lost."""
     t = torchserve()
     t.pack(stateless())
     t.properties("max_response_size=2000\nload_models=echo.mar\ndefault_workers_per_model=1\n")
@@ -74,7 +74,7 @@ def test_an_answer_over_max_response_size_is_an_error(torchserve):
 
 
 def test_keys_without_effect_and_unknown_keys_are_told_once(torchserve):
-    """One line each, with file and line; the server starts."""
+    """There is one line for each, with file and line number, and the server starts."""
     t = torchserve()
     t.properties("vmargs=-Xmx4g\nnumber_of_netty_threads=32\nload_model=all\nuse_native_io=true\n")
     said = t.start("--ncs", "--model-store", "model-store")
@@ -86,7 +86,7 @@ def test_keys_without_effect_and_unknown_keys_are_told_once(torchserve):
 
 
 def test_environment_beats_flag_beats_file(torchserve):
-    """TorchServe's order, where the file allows variables."""
+    """The order is TorchServe's, if the file allows variables."""
     t = torchserve({"TS_LOAD_MODELS": "env=counter.mar"})
     t.pack(counter())
     config = t.properties("load_models=file=counter.mar\n", name="a.properties")
@@ -99,7 +99,7 @@ def test_environment_beats_flag_beats_file(torchserve):
 
 
 def test_ts_config_file_names_the_file(torchserve):
-    """As containers do it."""
+    """Containers name the file in this way."""
     t = torchserve({"TS_CONFIG_FILE": "b.properties"})
     t.pack(counter())
     t.properties("load_models=counter.mar\nmodel_store=model-store\n", name="b.properties")
@@ -108,7 +108,7 @@ def test_ts_config_file_names_the_file(torchserve):
 
 
 def test_headers_of_sequences_may_have_other_names(torchserve):
-    """ts_header_key_sequence_...: over HTTP and in the description; the default names mean nothing then."""
+    """ts_header_key_sequence_... applies over HTTP and in the description. The default names have no effect then."""
     t = torchserve()
     t.pack(counter())
     t.properties("load_models=counter.mar\nts_header_key_sequence_id=X-Session\n"
@@ -138,14 +138,14 @@ def free_port():
 
 
 def shared(*interfaces):
-    """Properties by which these interfaces have one address."""
+    """Returns the properties that give these APIs one address."""
     port = free_port()
     return "".join(f"{api}_address=http://127.0.0.1:{port if api in interfaces else 0}\n"
                    for api in ("inference", "management", "metrics"))
 
 
 def test_inference_and_management_may_share_an_address(torchserve):
-    """As SageMaker's containers have it; with any number of loops."""
+    """SageMaker's containers need this. It works with any number of loops."""
     t = torchserve()
     t.pack(counter())
     t.properties("disable_token_authorization=true\nenable_model_api=true\ncontinuo.loops=3\n",
@@ -164,7 +164,7 @@ def test_inference_and_management_may_share_an_address(torchserve):
 
 
 def test_all_three_interfaces_may_share_an_address(torchserve):
-    """One port to open; each has the token of its kind, metrics none."""
+    """One open port is enough. Each API has its own key, and metrics need none."""
     t = torchserve()
     t.pack(counter())
     t.properties("load_models=counter.mar\n", ports=shared("inference", "management", "metrics"))
@@ -181,7 +181,7 @@ def test_all_three_interfaces_may_share_an_address(torchserve):
 
 
 def test_inference_may_be_a_unix_socket(torchserve):
-    """unix:/path, as in the reference of keys."""
+    """The address is unix:/path."""
     t = torchserve()
     t.properties(ports=f"inference_address=unix:{t.folder}/i.sock\nmanagement_address=http://127.0.0.1:0\n"
                        "metrics_address=http://127.0.0.1:0\ndisable_token_authorization=true\n")

@@ -1,7 +1,6 @@
-"""The program `torchserve` takes what TorchServe takes, where `continuo` is strict.
+"""The program `torchserve` accepts what TorchServe accepts, where `continuo` is strict.
 
-tests/differential compares with TorchServe itself. What it found stays held here, without one.
-"""
+tests/differential compares with TorchServe itself. What it has found is tested here without TorchServe."""
 
 import os
 import re
@@ -50,7 +49,7 @@ def running(torchserve):
 
 
 def test_what_is_no_number_means_the_default(running):
-    """Scripts that worked by chance go on working; the description says which values are in force."""
+    """Scripts that worked by chance still work, and the description shows the values in use."""
     admin = running.admin()
     for value in ("", "seven", "1.5", "-7", "99999999999"):
         for name, member, default in (("batch_size", "batchSize", 4), ("max_batch_delay", "maxBatchDelay", 0),
@@ -71,7 +70,7 @@ def test_what_is_no_number_means_the_default(running):
 
 
 def test_a_handler_that_is_not_in_the_archive_fails_with_its_workers(running):
-    """With none it is registered, as by TorchServe; the error names the file."""
+    """Without workers the model is registered, as by TorchServe. The error names the file."""
     admin = running.admin()
     answer = admin.post("/models?url=show.mar&model_name=a&handler=gone.py&initial_workers=0")
     assert answer.status == 200, answer
@@ -82,7 +81,7 @@ def test_a_handler_that_is_not_in_the_archive_fails_with_its_workers(running):
 
 
 def test_v2_requests_reach_models_without_tensors(running):
-    """Their handlers read the JSON themselves; errors have TorchServe's form."""
+    """The handlers of such models read the JSON themselves, and errors have TorchServe's form."""
     client = running.client()
     headers = {"Content-Type": "application/json"}
     for path, explains in (("infer", "False"), ("explain", "True")):
@@ -95,7 +94,7 @@ def test_v2_requests_reach_models_without_tensors(running):
 
 
 def test_an_error_ends_the_connection_and_an_answer_keeps_it(running):
-    """Each says so: clients of TorchServe may wait for the end after an error."""
+    """The headers say so, because clients of TorchServe may wait for the end of the connection after an error."""
     answer = running.client().get("/ping")
     assert (answer.status, answer.headers["connection"].lower()) == (200, "keep-alive")
     answer = running.client().get("/predictions/nothing")
@@ -103,7 +102,8 @@ def test_an_error_ends_the_connection_and_an_answer_keeps_it(running):
 
 
 def test_odd_calls_are_answered_as_there(running):
-    """/ping with OPTIONS and more path, set-default with another method, a URL of another scheme."""
+    """These calls are /ping with OPTIONS and a longer path, set-default with another method, and a URL with another
+    scheme."""
     client, admin = running.client(), running.admin()
     assert client.request("OPTIONS", "/ping").status == 200
     assert client.get("/ping/more").status == 200
@@ -116,7 +116,8 @@ def test_odd_calls_are_answered_as_there(running):
 
 
 def test_grpc_refusals_have_its_codes(running):
-    """INTERNAL for whatever Predictions refuses; PERMISSION_DENIED where the model API is off."""
+    """Predictions answers INTERNAL to everything that it refuses, and PERMISSION_DENIED is for a model API that is off.
+    """
     with Rpc(running.ready.group(4)) as clients:
         error = refused(clients.predict, "nothing", "x")
         assert (error.code().name, error.details()) == ("INTERNAL", "Model not found: nothing")
@@ -141,7 +142,7 @@ def test_grpc_says_that_the_model_api_is_off(torchserve):
 
 
 def test_a_snapshot_is_there_when_its_change_is_answered(torchserve):
-    """And the start's before the ready line: scripts copy the newest one right behind the call."""
+    """The snapshot of the start exists before the ready line. Scripts copy the newest snapshot right after a call."""
     t = torchserve()
     t.pack(stateless("show", SHOW_LUA))
     t.properties("enable_model_api=true\nmodel_store=model-store\nload_models=show.mar\n")
@@ -156,7 +157,7 @@ def test_a_snapshot_is_there_when_its_change_is_answered(torchserve):
 
 
 def test_metrics_stay_in_logs_when_only_the_logs_have_moved(torchserve):
-    """LOG_LOCATION is not METRICS_LOCATION."""
+    """LOG_LOCATION does not move metrics; METRICS_LOCATION does."""
     t = torchserve({"LOG_LOCATION": "elsewhere"})
     t.pack(stateless("show", SHOW_LUA))
     t.properties()
@@ -168,7 +169,7 @@ def test_metrics_stay_in_logs_when_only_the_logs_have_moved(torchserve):
 
 
 def test_a_workers_end_is_told_in_its_words(running):
-    """Scripts look for them in ts_log.log."""
+    """Scripts look for these lines in ts_log.log."""
     pid = running.describe("show")["workers"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     log = running.folder / "logs" / "ts_log.log"
@@ -178,7 +179,7 @@ def test_a_workers_end_is_told_in_its_words(running):
 
 
 def test_the_files_dimensions_are_all_that_a_metric_has(torchserve):
-    """Without ModelName in metrics.yaml, all models count together."""
+    """Without ModelName in metrics.yaml, all models are counted together."""
     t = torchserve()
     for name in ("one", "two"):
         t.pack(stateless(name, TELL_LUA))

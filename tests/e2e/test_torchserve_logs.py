@@ -1,4 +1,4 @@
-"""The log files of the command `torchserve`: where TorchServe has them, with its lines."""
+"""The log files of the command `torchserve`: in TorchServe's places, with its lines."""
 
 import json
 
@@ -15,7 +15,7 @@ def talk():
 
 
 def test_log_files_lie_in_logs(torchserve):
-    """In the folder of the command; what shows how the server is stays on its output, too."""
+    """The files are in the folder of the command. The server log and the model log also go to the command's output."""
     t = torchserve()
     t.pack(talk())
     t.properties("load_models=talk.mar\n")
@@ -34,7 +34,8 @@ def test_log_files_lie_in_logs(torchserve):
 
 
 def test_variables_move_logs_and_metrics(torchserve):
-    """LOG_LOCATION and METRICS_LOCATION, made with their parents; metrics as lines where the mode says so."""
+    """The folders of LOG_LOCATION and METRICS_LOCATION are created with their parents. Metrics are lines if the mode
+    says so."""
     t = torchserve({"LOG_LOCATION": "var/log/serve", "METRICS_LOCATION": "var/metrics"})
     t.pack(counter())
     t.properties("load_models=counter.mar\nmetrics_mode=log\n")
@@ -47,7 +48,7 @@ def test_variables_move_logs_and_metrics(torchserve):
 
 
 def test_lines_may_be_json_and_files_are_rotated(torchserve):
-    """As a log4j file would configure it: here by options of our own."""
+    """Our own options do what a log4j file would do."""
     t = torchserve()
     t.pack(talk())
     t.properties("load_models=talk.mar\ncontinuo.log-format=json\ncontinuo.log-file-size=3000\ncontinuo.log-keep=2\n")
@@ -64,7 +65,7 @@ def test_lines_may_be_json_and_files_are_rotated(torchserve):
 
 
 def test_a_place_that_cannot_be_written_is_told_and_costs_nothing(torchserve):
-    """Containers with a read-only folder: the server serves, with its log on the output."""
+    """In a container with a read-only folder the server runs, and its log goes to standard output."""
     t = torchserve({"LOG_LOCATION": "file/logs"})
     (t.folder / "file").write_text("")
     t.pack(counter())

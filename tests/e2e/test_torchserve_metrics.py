@@ -1,4 +1,4 @@
-"""TorchServe's metrics under its names: on /metrics, or as lines of its metrics logs."""
+"""TorchServe's metrics under its names: on /metrics, or as lines of its metric logs."""
 
 import re
 
@@ -11,13 +11,13 @@ LINE = re.compile(r"^\S+Z - ([^|]+)\.(\w+):([0-9.e+-]+)\|#([^|]*)\|#hostname:([^
 
 
 def counted(s, name, **labels):
-    """A counter whose name has no _total gets one from the parser."""
+    """Returns the family of a counter. The parser adds _total to a name that does not have it."""
     found = sample(s, name, **labels)
     return sample(s, name + "_total", **labels) if found is None else found
 
 
 def test_requests_are_counted_by_model_and_version(server):
-    """model_version is "default" where the request named none, as TorchServe has it."""
+    """As in TorchServe, model_version is "default" if the request names no version."""
     s = server(counter(), stateless())
     client = s.client()
     for _ in range(3):
@@ -37,7 +37,8 @@ def test_requests_are_counted_by_model_and_version(server):
 
 
 def test_only_requests_of_clients_are_counted_and_each_once(server):
-    """A description asks the handler, too, and a step of a pinned sequence passes through two versions."""
+    """A description asks the handler, too, and a step of a pinned sequence passes through two versions. Neither is
+    counted twice."""
     s, client = swapped(server, "pin")
     assert s.admin().get("/models/counter?customized=true").status == 200
     assert client.step("counter", "s1", 1).text == "2"
@@ -45,7 +46,8 @@ def test_only_requests_of_clients_are_counted_and_each_once(server):
 
 
 def test_the_default_set_is_there_in_torchserves_form(server):
-    """Names, types, labels, HELP text, the comma behind the last label and the point in each value."""
+    """Names, types, labels, HELP texts, the comma after the last label and the decimal point in each value are
+    TorchServe's."""
     s = server(counter())
     assert s.client().step("counter", "a", 1).status == 200
     text = page(s)
@@ -65,7 +67,7 @@ def test_the_default_set_is_there_in_torchserves_form(server):
 
 
 def test_in_log_mode_they_are_lines_and_not_on_the_page(server, tmp_path):
-    """In the reference's format; ours stay on the page."""
+    """The lines have TorchServe's format. Our own metrics stay on the page."""
     s = server(counter(), flags=["--metrics-mode", "log", "--log-dir", str(tmp_path / "logs")])
     assert s.client().step("counter", "a", 1).status == 200
     log, model_log = tmp_path / "logs" / "ts_metrics.log", tmp_path / "logs" / "model_metrics.log"

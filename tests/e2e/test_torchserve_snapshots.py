@@ -1,4 +1,4 @@
-"""Snapshots: what was changed over the API is there again after the next start."""
+"""Snapshots: changes that were made over the API are there again after the next start."""
 
 import json
 import os
@@ -14,7 +14,7 @@ START = ("--model-store", "model-store")
 
 
 def read(path):
-    """A snapshot's keys, as Java would read them."""
+    """Returns the keys of a snapshot as Java would read them."""
     keys = {}
     for line in path.read_text().splitlines():
         if not line.startswith("#"):
@@ -28,7 +28,7 @@ def models_of(path):
 
 
 def test_snapshots_have_torchserves_form(torchserve):
-    """Names, keys and JSON: the same tools read them."""
+    """Tools that read TorchServe's snapshots can read names, keys and JSON."""
     t = torchserve()
     t.pack(counter())
     t.properties("load_models=counter.mar\nenable_model_api=true\n")
@@ -47,7 +47,7 @@ def test_snapshots_have_torchserves_form(torchserve):
 
 
 def test_each_change_writes_a_snapshot(torchserve):
-    """register, scale, set-default, unregister; and the shutdown."""
+    """The changes are register, scale, set-default, unregister, and the shutdown."""
     t = torchserve()
     t.pack(counter(), "one.mar")
     t.pack(counter(version="2.0"), "two.mar")
@@ -78,7 +78,7 @@ def test_each_change_writes_a_snapshot(torchserve):
 
 
 def test_a_version_that_went_at_its_deadline_is_in_no_snapshot(torchserve, transcript):
-    """Nobody called for it then: a server that is killed afterwards must not bring it back."""
+    """No call removes such a version, but a server that is killed afterwards must not bring it back."""
     t = torchserve()
     clock = Clock(t.folder / "clock", transcript)
     t.env["CONTINUO_TEST_CLOCK"] = str(clock.path)
@@ -97,7 +97,8 @@ def test_a_version_that_went_at_its_deadline_is_in_no_snapshot(torchserve, trans
 
 
 def test_the_newest_snapshot_is_restored(torchserve):
-    """Scaled workers, two versions and which is default, a model that came by the API; then --ncs has none of it."""
+    """The snapshot has scaled workers, two versions and their default, and a model that was registered over the API.
+    With --ncs nothing of it is restored."""
     t = torchserve()
     t.pack(counter(), "one.mar")
     t.pack(counter(version="2.0"), "two.mar")
@@ -124,7 +125,7 @@ def test_the_newest_snapshot_is_restored(torchserve):
 
 
 def test_a_snapshot_survives_kill_9(torchserve):
-    """The one that was written last counts, not only that of a clean end."""
+    """The snapshot that was written last counts, not only the one of a clean end."""
     t = torchserve()
     t.pack(counter())
     t.properties("enable_model_api=true\n")
@@ -138,7 +139,7 @@ def test_a_snapshot_survives_kill_9(torchserve):
 
 
 def test_a_snapshot_can_be_named(torchserve):
-    """--ts-config with a snapshot of TorchServe's own, with the keys that it writes."""
+    """--ts-config names a snapshot of TorchServe's own, with the keys that TorchServe writes."""
     t = torchserve()
     t.pack(counter())
     snapshot = {"name": "20240101000000000-shutdown.cfg", "modelCount": 1, "created": 1704067200000, "models": {
@@ -158,7 +159,7 @@ def test_a_snapshot_can_be_named(torchserve):
 
 
 def test_a_snapshot_without_its_archive_stops_the_start(torchserve):
-    """TorchServe's words, status 1; --ncs is the way out."""
+    """The message is TorchServe's and the status is 1. With --ncs the server starts."""
     t = torchserve()
     t.pack(counter())
     t.properties("load_models=counter.mar\n")
@@ -183,7 +184,7 @@ def test_no_snapshots_without_them(torchserve):
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_the_server(torchserve):
-    """A line says so, each time."""
+    """A line reports each failure."""
     t = torchserve({"LOG_LOCATION": "file/logs"})
     t.pack(counter())
     (t.folder / "file").write_text("")
@@ -194,7 +195,7 @@ def test_a_folder_that_cannot_be_written_does_not_stop_the_server(torchserve):
 
 
 def test_old_snapshots_are_deleted(torchserve):
-    """continuo.snapshots-kept of them stay, the newest; other files are left alone."""
+    """The newest continuo.snapshots-kept snapshots are kept, and other files are left alone."""
     t = torchserve()
     t.pack(counter())
     t.properties("load_models=counter.mar\ncontinuo.snapshots-kept=3\n")

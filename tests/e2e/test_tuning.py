@@ -1,8 +1,7 @@
-"""Every performance mechanism can be switched off, and nobody sees it in an answer.
+"""Every performance mechanism can be switched off, and no answer changes.
 
 CONTINUO_TEST_TUNING=none,journal runs all other end-to-end tests with the other mechanisms off. Without the journal,
-the tests of the journal itself have nothing to test.
-"""
+the tests of the journal itself have nothing to test."""
 
 import json
 import re
@@ -38,13 +37,13 @@ return { api = 1, init = function() return { n = 0, text = "" } end,
 
 
 class Totals:
-    """Steps of many sequences, each answer compared with the sum that is right."""
+    """Makes steps of many sequences, and compares each answer with the expected sum."""
 
     def __init__(self, count):
         self.sums = [0] * count
 
     def round(self, s, number):
-        """One step of each sequence, all of them at once, so that they share batches."""
+        """Makes one step of each sequence, all at once, so that they share batches."""
         clients = [s.raw(f"r{i}") for i in range(len(self.sums))]
         for i, client in enumerate(clients):
             client.send(f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: q{i}\r\n"
@@ -78,7 +77,7 @@ def check_grpc(s):
 
 
 def check_v2(s, sums):
-    """JSON, the same JSON again, binary and gRPC, small and large; and JSON that is wrong."""
+    """Sends small and large requests in JSON, the same JSON again, binary and gRPC, and JSON with mistakes."""
     for data in ([1.5, -2.25, 3e10], [0.1], [float(2 ** 60)]):
         for _ in range(2):
             answer = post(s, "identity", one("FP64", "FP64", [len(data)], data))
@@ -111,8 +110,8 @@ def check_large(s, number):
 
 @pytest.mark.parametrize("tuning", LISTS)
 def test_answers_are_the_same_without_a_mechanism(server, folder, tuning):
-    """Sequences in batches, streams, gRPC, v2 and large states, a worker that dies between commit and answer,
-    and a server that is killed: each promise holds with all mechanisms off, and with each of them off alone."""
+    """Sequences in batches, streams, gRPC, v2, large states, a worker that dies between commit and answer, and a server
+    that is killed: each promise holds with all mechanisms off, and with each one off alone."""
     s = server(counter(batchSize=16, minWorkers=2, maxWorkers=2, state={"journalMaxBytes": 65536}), talker(),
                accumulator(), identity(), Model("large", LARGE_LUA), flags=[f"--tuning={tuning}", "--loops", "1"],
                env={"CONTINUO_TEST_KILL_AT": "after_commit:6", "CONTINUO_TEST_KILL_ONCE": folder / "killed"})
@@ -136,7 +135,7 @@ def test_answers_are_the_same_without_a_mechanism(server, folder, tuning):
 
 
 def test_the_table_is_documented():
-    """Whoever reads a name in --help finds what it is worth, and the page that says why it is there."""
+    """docs/performance.md says for each name in --help what it gains, and names the page with the reason."""
     performance = (ROOT / "docs" / "performance.md").read_text()
     pages = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")}
     assert len(ROWS) == TABLE.count("\nCN_TUNING("), "each row of the table was read"
@@ -146,7 +145,7 @@ def test_the_table_is_documented():
 
 
 def test_help_lists_the_mechanisms():
-    """A name that the option takes is in the help, in the manual page and in the error of a wrong name."""
+    """Each name that the option accepts is in the help, in the manual page, and in the message for a wrong name."""
     for flags, code in ((["--help", "tuning"], 0), (["--print-man"], 0), (["--tuning", "fast"], 2)):
         done = subprocess.run([BIN / "continuo", *flags], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == code, done

@@ -1,4 +1,4 @@
-"""A restart takes over what the last start has unpacked, if it is whole and of the same archive."""
+"""A restart uses the files again that the last start has unpacked, if they are complete and from the same archive."""
 
 import shutil
 
@@ -15,7 +15,7 @@ def with_weights(name="counter"):
 
 
 def unpacked(s):
-    """The file in the model's folder, by inode; no file has the number of one that it stands beside."""
+    """Returns the inode of a file in the model's folder, from which a test sees whether the file was made anew."""
     return sorted(path.stat().st_ino for path in (s.state_dir / "unpacked").glob("*/weights.bin"))
 
 
@@ -25,7 +25,7 @@ def folder_of(s):
 
 @pytest.fixture(params=["stop", "kill"])
 def stopped(server, request):
-    """A server that had unpacked a model, and has ended."""
+    """Returns a stopped server that has unpacked a model."""
     s = server("counter=counter.mar", start=False)
     s.pack(with_weights(), "counter.mar")
     s.start()
@@ -98,7 +98,7 @@ def new_archive(s):
 @pytest.mark.parametrize("damage", [cut, change, add, lose, forget_note, break_note, half_done, another_boot,
                                     new_archive])
 def test_what_is_not_as_it_was_is_made_anew(stopped, damage):
-    """And what is left of it goes: one folder and its note are there."""
+    """What was left is removed: there is one folder with its note."""
     (folder_of(stopped) / "MAR-INF" / "MANIFEST.json").read_text()
     damage(stopped)
     before = set(unpacked(stopped))

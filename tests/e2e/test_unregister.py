@@ -1,4 +1,4 @@
-"""Taking a model away while it is used."""
+"""A model is unregistered while it is in use."""
 
 import threading
 
@@ -7,7 +7,7 @@ from waiting import expect
 
 
 def test_unregister_with_live_sequences_answers_everybody(server):
-    """Steps in flight are answered or refused, never left hanging; afterwards the model is unknown."""
+    """Steps in flight are answered or refused, and none hangs. Afterwards the model is unknown."""
     s = server(counter(minWorkers=2, maxWorkers=2))
     outcomes, lock = [], threading.Lock()
     running = threading.Barrier(17)
@@ -40,7 +40,7 @@ def test_unregister_with_live_sequences_answers_everybody(server):
 
 
 def test_workers_of_an_unregistered_model_end(server):
-    """No process stays behind, and no entry in the list."""
+    """No process and no entry in the list remains."""
     s = server(counter(minWorkers=2, maxWorkers=2), counter("other"))
     s.expect_ready("counter", 2)
     s.expect_ready("other", 1)
@@ -51,7 +51,7 @@ def test_workers_of_an_unregistered_model_end(server):
 
 
 def test_a_model_registered_again_does_not_resume_old_sequences(server):
-    """Unregistering closes its sequences: a new model of that name must not inherit their state."""
+    """Unregistering closes the model's sequences, so that a new model of that name does not inherit their state."""
     s = server(counter())
     client = s.client()
     assert client.step("counter", "old", 41).text == "41"
@@ -63,7 +63,7 @@ def test_a_model_registered_again_does_not_resume_old_sequences(server):
 
 
 def test_unregistering_an_unknown_model_is_an_error(server):
-    """404 with TorchServe's words."""
+    """The answer is 404 with TorchServe's message."""
     s = server(counter())
     answer = s.admin().delete("/models/nobody")
     assert (answer.status, answer.json["type"]) == (404, "ModelNotFoundException")

@@ -1,4 +1,4 @@
-"""Groups of the v2 protocol that ask for a header, and headers that go on to the handler as parameters."""
+"""Groups of the v2 protocol that require a header, and headers that become parameters for the handler."""
 
 import pytest
 import requests
@@ -11,7 +11,7 @@ RESTRICTED = ["--http-restricted-api", "model-repository,logging,trace:admin-key
 
 
 def test_a_restricted_group_asks_for_its_header(server):
-    """403 in the protocol's words without it; other groups stay open."""
+    """Without the header the answer is 403 with the protocol's message. Other groups stay open."""
     s = server(identity(), flags=[*RESTRICTED, "--model-control-mode", "explicit"])
     client = client_of(s)
     assert client.is_server_live() and client.is_model_ready("identity")
@@ -34,7 +34,8 @@ def test_a_restricted_group_asks_for_its_header(server):
 
 
 def test_headers_become_parameters(server):
-    """Those whose names match, in any case of letters; one with a name of the protocol's own is refused."""
+    """Headers whose names match, in upper or lower case, become parameters. One with a name of the protocol is refused.
+    """
     lua = """
 return { api = 1, handle = function(req)
     local tag = req.parameters["x-tag-one"] or req.parameters["X-Tag-One"] or "none"

@@ -1,6 +1,6 @@
-"""Where clients that come from Triton's server noticed a difference: each has its promise here.
+"""Differences that clients of Triton had noticed. Each of them has a test here.
 
-tests/differential/triton.py asks both servers the same; these need no peer."""
+tests/differential/triton.py sends the same requests to both servers; these tests need only ours."""
 
 import json
 
@@ -42,7 +42,7 @@ def names_of(answer):
 
 
 def test_outputs_are_in_the_order_asked_for_or_declared(server):
-    """A Lua table has no order, and each worker's would be another one: ten workers, one order."""
+    """A Lua table has no order, and ten workers would have ten different ones. The outputs have one order."""
     s = server(Model("many", MANY_LUA, MANY_YAML + "minWorkers: 4\nmaxWorkers: 4\n", stateful=False))
     for _ in range(12):
         assert names_of(post(s, "many", one("X", "INT32", [1], [1]))) == NAMES
@@ -64,7 +64,8 @@ def test_outputs_are_in_the_order_asked_for_or_declared(server):
 
 @pytest.mark.parametrize("transport", ["http", "grpc", "stream"])
 def test_a_response_and_its_end_may_come_apart(server, transport):
-    """Without being decoupled: one answer of both; none, or several, are an error, and the server goes on."""
+    """If the model is not decoupled, a response and its end become one answer. No response, or several, are an error,
+    and the server continues."""
     s = server(Model("apart", APART_LUA, APART_YAML, stateful=False))
 
     def ask(n):
@@ -103,7 +104,7 @@ def test_a_response_and_its_end_may_come_apart(server, transport):
 
 
 def test_model_ready_is_an_answer(server):
-    """ready: false for what is not there, over gRPC."""
+    """Over gRPC the answer is ready: false for a model that does not exist."""
     s = server(accumulator())
     with v2rpc.client_of(s) as client:
         assert client.is_model_ready("accumulator")
@@ -112,7 +113,7 @@ def test_model_ready_is_an_answer(server):
 
 
 def test_the_backlogs_hold_counts_requests(server):
-    """TRITONSERVER_BACKLOG_DELAY_SCHEDULER: three requests of one sequence are three."""
+    """TRITONSERVER_BACKLOG_DELAY_SCHEDULER counts three requests of one sequence as three."""
     s = server(oldest("{max_candidate_sequences: 1}", max_batch_size=1, more="batchSize: 1\n"), env=hooks(0, 3))
     sender = Sender(s)
     sender.send(7, 1, start=True, end=True)  # has the slot
@@ -122,7 +123,8 @@ def test_the_backlogs_hold_counts_requests(server):
 
 
 def test_v2_takes_what_predictions_do_not(server):
-    """64 MiB, and TorchServe's 6,553,500 bytes for its own APIs; one option sets both, another this one."""
+    """The limits are 64 MiB for v2 and TorchServe's 6,553,500 bytes for other APIs. One option sets both, and another
+    one that of v2."""
     large = json.dumps(one("INT8", "INT8", [1], [1])).encode() + b" " * 7_000_000
     s = server(identity())
     assert post(s, "identity", large).status_code == 200

@@ -1,4 +1,4 @@
-"""Typed models whose handler is in C: examples/v2/square and identity."""
+"""Typed models with handlers in C: examples/v2/square and identity."""
 
 import json
 
@@ -23,7 +23,7 @@ def run_c(server):
 
 
 def test_square_computes_on_the_tensors_memory(run_c):
-    """Pointers in, pointers out; shapes of any size, none too."""
+    """The handler gets and returns pointers. Shapes may have any size, including 0."""
     client = client_of(run_c("square"))
     for n in (1, 3, 0, 100_000):
         values = np.arange(n, dtype=np.float32) / 8
@@ -33,7 +33,7 @@ def test_square_computes_on_the_tensors_memory(run_c):
 
 @pytest.mark.parametrize("datatype", TYPES)
 def test_identity_gives_every_datatype_back(run_c, datatype):
-    """To the last bit, alone and beside another input."""
+    """The data is the same to the last bit, alone and with another input."""
     values = VALUES[datatype]
     given = [tensor(datatype, values, datatype)]
     if datatype != "INT8":
@@ -50,7 +50,7 @@ def test_identity_gives_every_datatype_back(run_c, datatype):
 
 
 def test_identity_of_bf16(run_c):
-    """Which numpy does not have: by its bytes."""
+    """numpy does not have BF16, so the bytes are compared."""
     head = json.dumps({"inputs": [{"name": "BF16", "datatype": "BF16", "shape": [2],
                                    "parameters": {"binary_data_size": 4}}],
                        "parameters": {"binary_data_output": True}}).encode()

@@ -1,5 +1,5 @@
-"""tritonclient's http, http.aio, grpc and grpc.aio over every example of examples/v2: sync, async and in streams,
-sequences by integer and string ids, shared memory, compression, cancellation and timeouts."""
+"""tritonclient's http, http.aio, grpc and grpc.aio with every example of examples/v2: synchronous, asynchronous and in
+streams, with sequences by integer and string ids, shared memory, compression, cancellation and timeouts."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def test_no_example_is_missing():
 
 @pytest.fixture
 def start(server):
-    """start(*names, flags=[...]): a server with these examples; batches of one: `alone`."""
+    """start(*names, flags=[...]) starts a server with these examples. Models in `alone` have batches of one."""
     def run(*names, alone=False, **options):
         s = server(Model("echo"), start=False, **options)
         for name in names:
@@ -64,7 +64,7 @@ def start(server):
 
 @pytest.fixture
 def client(request):
-    """client(kind, server): closed at the end."""
+    """client(kind, server) makes a client, which is closed at the end."""
     def connect(kind, s, **options):
         made = client_of_kind(kind, s, **options)
         request.addfinalizer(made.close)
@@ -73,7 +73,7 @@ def client(request):
 
 
 def step(c, model, value, sequence, start=False, end=False, **more):
-    """A call of a running sum."""
+    """Makes a call of the running sum."""
     shape = [1, 1] if model.startswith(("oldest", "direct")) else [1]
     return (model, [c.tensor("INPUT", np.full(shape, value, np.int32), "INT32")],
             {"sequence_id": sequence, "sequence_start": start, "sequence_end": end, **more})
@@ -90,7 +90,7 @@ def total(answer):
 
 
 def about(answer):
-    """The response, whose members both transports name alike, as a function of the name."""
+    """Returns a function that gives the response's members by name, because both transports use the same names."""
     response = answer.get_response()
     return response.get if isinstance(response, dict) else lambda name: getattr(response, name)
 
@@ -100,7 +100,7 @@ def about(answer):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences(start, client, kind):
-    """Start, a step, a START on the live id and the end, by both kinds of id, and what comes after it."""
+    """START, a step, START on the live id and END, with both kinds of ids, and a step after that."""
     c = client(kind, start(*SUMS))
     for model in SUMS:
         for sequence in (7, "seven"):
@@ -114,7 +114,7 @@ def test_sequences(start, client, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_together(start, client, kind):
-    """Four of each model at once, one step of each at a time."""
+    """Four sequences of each model run at once, with one step of each at a time."""
     c = client(kind, start(*SUMS))
     all_of = [(model, sequence) for model in SUMS for sequence in (1, 2, "one", "two")]
     for round_ in range(1, 6):
@@ -126,7 +126,7 @@ def test_sequences_together(start, client, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stateless_examples_together(start, client, kind):
-    """Each answer has its own request's id and values, in every datatype; one wrong request spoils only itself."""
+    """Each answer has the id and values of its own request, in every datatype. A wrong request affects no other one."""
     c = client(kind, start("identity", "square"))
     calls = [("identity", [c.tensor(datatype, VALUES[datatype], datatype)],
               {"request_id": datatype, "outputs": [c.output(datatype)]}) for datatype in TYPES]
@@ -144,7 +144,7 @@ def test_stateless_examples_together(start, client, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_that_stack_their_rows(start, client, kind):
-    """A request of several rows gets as many, whatever others are in its batch."""
+    """A request of several rows gets as many rows, whatever other requests are in its batch."""
     models = ("linear_lua", "linear_c")
     c = client(kind, start(*models))
     calls = [(model, [c.tensor("X", np.full((n, 3), n, np.float32), "FP32")], {}) for model in models for n in (1, 2, 3)]
@@ -154,7 +154,7 @@ def test_examples_that_stack_their_rows(start, client, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_decoupled_examples_are_refused(start, client, kind):
-    """By what takes one response only, whatever the request holds."""
+    """Calls that return one response refuse them, whatever the request contains."""
     c = client(kind, start("repeat", "decoupled_square", "generate"))
     words = "ModelInfer RPC" if kind in GRPC_KINDS else "HTTP end point"
     for model in ("repeat", "decoupled_square", "generate"):
@@ -168,7 +168,7 @@ def test_decoupled_examples_are_refused(start, client, kind):
 
 @pytest.mark.parametrize("kind", GRPC_KINDS)
 def test_examples_in_one_stream(start, client, kind):
-    """Models and sequences take turns; the answers have the order of the requests."""
+    """Requests for models and sequences alternate, and the answers come in the order of the requests."""
     c = client(kind, start(*SUMS, "identity", "square"))
     calls, expected = [], []
     for round_ in range(1, 5):
@@ -189,8 +189,8 @@ def test_examples_in_one_stream(start, client, kind):
 
 @pytest.mark.parametrize("kind", GRPC_KINDS)
 def test_decoupled_examples_in_a_stream(start, client, kind):
-    """None, one and many responses, each request's in their order, and, as far as a client can ask for it (aio can't),
-    the end of each."""
+    """Requests get no, one or many responses, each in order. Clients that can ask for it (aio cannot) also get the end
+    of each."""
     c = client(kind, start("repeat", "decoupled_square", "generate"))
     ints = lambda *values: np.array(values, np.int32)  # noqa: E731
     texts = lambda *values: np.array(values, np.object_)  # noqa: E731
@@ -225,7 +225,7 @@ def test_decoupled_examples_in_a_stream(start, client, kind):
 
 @pytest.fixture
 def region(request):
-    """region(bytes): the handle and the key of an object in shared memory."""
+    """region(bytes) returns the handle and the key of an object in shared memory."""
     def make(size):
         key = f"/continuo-clients-{os.getpid()}-{len(made)}"
         made.append(shm.create_shared_memory_region(f"r{len(made)}", key, size))
@@ -238,7 +238,7 @@ def region(request):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_shared_memory(start, client, region, kind):
-    """Inputs and outputs in regions: stateless examples, in C, and sequences of every kind."""
+    """Inputs and outputs are in regions, for stateless examples, examples in C, and sequences of each kind."""
     c = client(kind, start(*SUMS, "identity", "square", flags=["--allow-client-shm"]))
     given, given_key = region(64)
     taken, taken_key = region(64)
@@ -270,7 +270,7 @@ def test_shared_memory(start, client, region, kind):
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_compression(start, client, kind, algorithm):
-    """Both ways, of large and of small bodies."""
+    """Requests and answers are compressed, with large and with small bodies."""
     c = client(kind, start("accumulator", "identity", flags=["--compress-above", 1000]))
     for n in (1, 200_000):
         answer = c.infer("identity", [c.tensor("FP64", np.arange(n, dtype=np.float64), "FP64"),
@@ -291,7 +291,7 @@ IMPATIENT = {"http": {"network_timeout": 0.3}, "http.aio": {"conn_timeout": 0.3}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clients_timeout(start, client, kind):
-    """What its client no longer waits for leaves the server, and the sequence goes on."""
+    """When a client stops waiting, its request leaves the server, and the sequence continues."""
     s = start("accumulator", alone=True)
     patient = client(kind, s)
     hasty = client(kind, s, **IMPATIENT[kind]) if kind in IMPATIENT else patient
@@ -309,7 +309,7 @@ def test_a_clients_timeout(start, client, kind):
 
 @pytest.mark.parametrize("kind", ["http.aio", "grpc", "grpc.aio"])
 def test_a_cancelled_call(start, client, kind):
-    """By the client's own means; http has none but its timeout. What waits leaves the server."""
+    """Each client cancels in its own way; http can only use its timeout. Waiting requests leave the server."""
     s = start("accumulator", alone=True)
     c = client(kind, s)
     assert total(ask(c, step(c, "accumulator", 1, 5, True))) == 1
@@ -343,7 +343,7 @@ def test_a_cancelled_call(start, client, kind):
 
 @pytest.mark.parametrize("kind", GRPC_KINDS)
 def test_a_cancelled_stream(start, client, kind):
-    """All its requests are gone with it, of decoupled models, too; another stream goes on with the sequence."""
+    """All requests of the stream are gone, also those of decoupled models. Another stream continues the sequence."""
     s = start("accumulator", "repeat")
     c = client(kind, s)
     assert total(c.stream([step(c, "accumulator", 1, 5, True)], 1)[0]) == 1
@@ -374,7 +374,7 @@ def test_a_cancelled_stream(start, client, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_requests_own_timeout(server, client, kind):
-    """The parameter `timeout`, in microseconds: the server answers in place of the model."""
+    """The parameter `timeout` is in microseconds. When it is over, the server answers instead of the model."""
     s = server(dynamic("{default_queue_policy: {default_timeout_microseconds: 60000000, "
                        "allow_timeout_override: true}}", max_batch_size=1))
     c = client(kind, s)

@@ -54,7 +54,7 @@ def repeats(server):
 
 
 def test_infer_refuses_and_says_what_to_use(repeats):
-    """Before it looks at the body: the endpoint is the wrong one whatever that holds."""
+    """The refusal comes before the body is read, because the endpoint is wrong for any body."""
     for body in (wanted([1]), {"inputs": 3}):
         answer = infer(repeats, "repeat", body)
         assert answer.status_code == 501
@@ -69,7 +69,7 @@ def test_infer_refuses_and_says_what_to_use(repeats):
     ("application/x-ndjson;q=0.9, */*", lines, "application/x-ndjson"),
 ])
 def test_infer_streams_where_the_client_accepts_it(repeats, accept, read, content_type):
-    """Each response is one of infer's own, and says whether it is the last one."""
+    """Each response has the form of infer, and says whether it is the last one."""
     answer = infer(repeats, "repeat", wanted([4, 2, 0], id="r1"), accept)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, content_type)
     found = read(answer.text)
@@ -88,7 +88,8 @@ def test_configuration_says_decoupled(repeats):
 
 
 def test_predictions_are_lines(repeats):
-    """Or events; one response is a line like many, so that a client reads all of them one way."""
+    """The answer is lines or events. A single response is a line, too, so that clients read all answers in the same
+    way."""
     url = f"{repeats.inference}/predictions/repeat"
     for values in ([7], [1, 2, 3], []):
         answer = requests.post(url, json={"IN": values, "DELAY": [0] * len(values)}, timeout=20)
@@ -99,7 +100,7 @@ def test_predictions_are_lines(repeats):
 
 
 def test_a_quick_request_overtakes_a_slow_one(repeats):
-    """In one worker: nobody waits for the responses of others."""
+    """In one worker no request waits for the responses of others."""
     with requests.post(f"{repeats.inference}/v2/models/repeat/infer", json=wanted([1, 2], [0, 3_600_000]),
                        headers={"Accept": "application/x-ndjson"}, stream=True, timeout=60) as slow:
         first = next(slow.iter_lines())
@@ -110,7 +111,7 @@ def test_a_quick_request_overtakes_a_slow_one(repeats):
 
 
 def test_thousands_of_responses(repeats):
-    """From many requests at once, each in its order."""
+    """Many requests at once get thousands of responses, each in order."""
     values = list(range(2000))
 
     def one(offset):
@@ -177,7 +178,7 @@ def keeper(stateful=True, **yaml):
 
 
 class Told:
-    """A request that stays open, read event by event."""
+    """A request that stays open and is read event by event."""
 
     def __init__(self, s, sequence, text="keep"):
         self.answer = requests.post(f"{s.inference}/v2/models/keeper/generate_stream", json={"DO": text}, stream=True,
@@ -202,7 +203,8 @@ def say(s, text, sequence="other"):
 
 
 def test_other_requests_answer(server):
-    """Those of other sequences, in any order; the last response may be the end, and a failure is an event."""
+    """Requests of other sequences answer it, in any order. The last response may carry the end, and a failure is an
+    event."""
     s = server(keeper())
     first, second = Told(s, "a"), Told(s, "b")
     assert say(s, "say hello") == "told 2 at 1"
@@ -216,7 +218,7 @@ def test_other_requests_answer(server):
 
 
 def test_an_open_request_holds_its_sequence(server):
-    """Its step is committed with its end; until then the next one waits. Nothing of it is lost then."""
+    """The step is committed when the request ends. Until then the next step waits, and nothing of it is lost."""
     s = server(keeper())
     told = Told(s, "a")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -232,7 +234,8 @@ def test_an_open_request_holds_its_sequence(server):
 
 
 def test_continuous_batching_lets_its_sequence_go_on(server):
-    """Committed when it is left open: the next step of the same sequence answers it."""
+    """The step is committed when the handler leaves the request open, so the next step of the same sequence can answer
+    it."""
     s = server(keeper(continuousBatching="true"))
     told = Told(s, "a")
     assert say(s, "say own", "a") == "told 1 at 2" and told.next() == "own 2"
@@ -241,7 +244,7 @@ def test_continuous_batching_lets_its_sequence_go_on(server):
 
 
 def test_its_time_is_over(server):
-    """The handler hears it and says a last word."""
+    """The handler is told, and sends a last response."""
     s = server(keeper(stream="{timeoutMSec: 60000}"), clock=True)
     told = Told(s, "a")
     s.clock.advance(61_000)
@@ -249,7 +252,7 @@ def test_its_time_is_over(server):
 
 
 def test_the_server_stops(server):
-    """Open requests hear of it and end well."""
+    """Open requests are told that the server stops, and end normally."""
     s = server(keeper(), flags=["--drain-timeout", "4000"])
     told = Told(s, "a")
     stops = threading.Thread(target=s.stop)
@@ -259,7 +262,7 @@ def test_the_server_stops(server):
 
 
 def test_what_is_no_response_ends_the_stream(server):
-    """A handler's mistake is told to its client, and the handler that the client is gone."""
+    """A client learns of its handler's mistake, and a handler learns that its client has left."""
     s = server(keeper(stateful=False, answerMaxBytes=1_000_000))
     for verb, says in (("bad", "an output 'NOBODY' that the model does not declare"), ("flood", "answerMaxBytes")):
         told = Told(s, "a")
@@ -272,7 +275,7 @@ def test_what_is_no_response_ends_the_stream(server):
 
 
 def test_a_dead_worker_breaks_it_off(server):
-    """As an event; the server goes on with a new worker."""
+    """The end is an event, and the server continues with a new worker."""
     s = server(keeper())
     told = Told(s, "a")
     s.kill_worker("keeper")
@@ -282,7 +285,8 @@ def test_a_dead_worker_breaks_it_off(server):
 
 
 def test_a_slow_reader_holds_up_only_itself(server):
-    """What it does not take stays in the worker, up to the model's limits; others are answered meanwhile."""
+    """Responses that a client does not read stay in the worker, up to the model's limits. Other requests are answered
+    meanwhile."""
     s = server(repeat())
     n = 60_000
     slow = socket.create_connection(s.inference.removeprefix("http://").split(":"), 20)
@@ -299,7 +303,7 @@ def test_a_slow_reader_holds_up_only_itself(server):
 
 @pytest.mark.parametrize("loops", [1, 3])
 def test_clients_on_every_loop(server, loops):
-    """Credit and cancellation cross from a client's loop to that of its model's queue."""
+    """Credit and cancellation pass from the client's loop to the loop of the model's queue."""
     s = server(repeat(), flags=("--loops", str(loops)))
 
     def one(i):
@@ -314,7 +318,7 @@ def test_clients_on_every_loop(server, loops):
 
 
 def test_untyped_models_answer_later_too(server):
-    """Over /predictions: one late answer, or pieces of it."""
+    """Over /predictions there is one late answer, or several pieces of it."""
     lua = """
     return { api = 1, handle = function(req)
         req:defer()
@@ -339,7 +343,7 @@ end }
 
 
 def test_an_ordinary_model_may_answer_late(server):
-    """Its one response is one for every endpoint."""
+    """Its only response works with every endpoint."""
     s = server(Model("late", LATE_LUA, "inputs: [{name: X, dataType: INT32, dims: [1]}]\n"
                                        "outputs: [{name: X, dataType: INT32, dims: [1]}]\n", stateful=False))
     document = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}
@@ -356,7 +360,7 @@ def test_an_ordinary_model_may_answer_late(server):
 
 
 def test_binary_outputs_are_no_text(server):
-    """Asked for in a stream they are refused; a raw request has them by default only."""
+    """In a stream they are refused if the request asks for them. In a raw request they are only the default."""
     s = server(repeat())
     for more in ({"parameters": {"binary_data_output": True}},
                  {"outputs": [{"name": "OUT", "parameters": {"binary_data": True}}]}):
@@ -367,7 +371,7 @@ def test_binary_outputs_are_no_text(server):
 
 
 def test_events_are_not_compressed(server):
-    """They are to leave at once, and one that is the whole answer is no exception."""
+    """Events must leave at once, even one that is the whole answer."""
     s = server(repeat(), flags=("--compress-above", "10"))
     answer = requests.post(f"{s.inference}/v2/models/repeat/generate_stream", json={"IN": [1], "DELAY": [0]},
                            headers={"Accept-Encoding": "gzip"}, timeout=20)

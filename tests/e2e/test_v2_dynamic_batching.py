@@ -1,4 +1,5 @@
-"""Stateless typed models in the words of Triton's dynamic batcher: preferred sizes, delays, queues, priorities."""
+"""Typed models without sequences in the terms of Triton's dynamic batcher: preferred sizes, delays, queues, priorities.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ def hooks(jobs):
 
 
 def batches(sender):
-    """Each call once, in order of their numbers."""
+    """Returns each call once, in the order of their numbers."""
     return [rows for _, rows in sorted({(int(reply.says["call"]), reply.rows) for reply in sender.replies()})]
 
 
@@ -56,7 +57,7 @@ def batches(sender):
     ("{preferred_batch_size: [4]}", ["1,2,3,4", "5,6"]),
 ])
 def test_preferred_sizes(server, settings, expected):
-    """The largest preferred batch that there is; without one, everything up to the maximum."""
+    """The largest preferred batch that can be filled runs. If there is none, everything up to the maximum does."""
     sender = Sender(server(dynamic(settings), env=hooks(6)))
     for value in range(1, 7):
         sender.send(value)
@@ -64,7 +65,7 @@ def test_preferred_sizes(server, settings, expected):
 
 
 def test_an_idle_worker_waits_for_a_preferred_batch(server):
-    """But for no longer than max_queue_delay_microseconds since the oldest came."""
+    """It waits no longer than max_queue_delay_microseconds after the oldest request came."""
     s = server(dynamic("{preferred_batch_size: [3], max_queue_delay_microseconds: 50000000}"), clock=True,
                flags=PATIENT)
     sender = Sender(s)
@@ -81,7 +82,7 @@ def test_an_idle_worker_waits_for_a_preferred_batch(server):
 
 
 def test_a_full_batch_does_not_wait(server):
-    """Without preferred sizes the delay is for the largest one."""
+    """Without preferred sizes the delay applies to the largest batch."""
     sender = Sender(server(dynamic("{max_queue_delay_microseconds: 50000000}", max_batch_size=2)))
     sender.send(1)
     sender.send(2)
@@ -89,7 +90,7 @@ def test_a_full_batch_does_not_wait(server):
 
 
 def test_another_shape_ends_the_batch(server):
-    """Requests stay in their order."""
+    """Requests keep their order."""
     sender = Sender(server(dynamic(), env=hooks(5)))
     for value, width in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 1)]:
         sender.send(value, width=width)
@@ -97,7 +98,7 @@ def test_another_shape_ends_the_batch(server):
 
 
 def test_a_request_counts_for_its_rows(server):
-    """Two requests of three rows are no batch of four."""
+    """Two requests of three rows do not fit into a batch of four."""
     yaml = ("max_batch_size: 4\ndynamic_batching: {max_queue_delay_microseconds: 50000000}\n"
             "input: [{name: INPUT, data_type: TYPE_INT32, dims: [1]}]\n"
             "output: [{name: OUTPUT, data_type: TYPE_INT32, dims: [1]}, "
@@ -121,7 +122,8 @@ def test_a_request_counts_for_its_rows(server):
 
 
 def test_priorities(server):
-    """Lower numbers first, then as they came; 0 and numbers that there are not are the default."""
+    """Lower numbers come first, then the order of arrival counts. 0, and levels that do not exist, mean the default
+    level."""
     s = server(dynamic("{priority_levels: 3, default_priority_level: 2}", max_batch_size=1), env=hooks(6))
     sender = Sender(s)
     for value, priority in [(1, 3), (2, 0), (3, 9), (4, 1), (5, 2), (6, 1)]:
@@ -133,7 +135,7 @@ def test_priorities(server):
 
 
 def test_a_request_that_waits_too_long_is_refused(server):
-    """By the default, or by its own timeout where that is allowed and shorter."""
+    """The limit is the default, or the request's own timeout if that is allowed and shorter."""
     s = server(dynamic("{default_queue_policy: {default_timeout_microseconds: 10000000, "
                        "allow_timeout_override: true}}", max_batch_size=1), clock=True, flags=PATIENT)
     sender = Sender(s)
@@ -151,7 +153,7 @@ def test_a_request_that_waits_too_long_is_refused(server):
 
 
 def test_timeouts_that_do_not_count(server):
-    """Without allow_timeout_override, and without a default that it could shorten."""
+    """A timeout has no effect without allow_timeout_override, or without a default that it could shorten."""
     s = server(dynamic("{default_queue_policy: {default_timeout_microseconds: 10000000}}", max_batch_size=1),
                dynamic("{default_queue_policy: {allow_timeout_override: true}}", name="none", max_batch_size=1),
                clock=True)
@@ -165,7 +167,7 @@ def test_timeouts_that_do_not_count(server):
 
 
 def test_delayed_requests_go_last(server):
-    """timeout_action DELAY: behind all others of its priority, and still done."""
+    """With timeout_action DELAY they go behind all others of their priority, and are still done."""
     s = server(dynamic("{default_queue_policy: {timeout_action: DELAY, default_timeout_microseconds: 10000000, "
                        "allow_timeout_override: true}}", max_batch_size=1), clock=True)
     sender = Sender(s)
@@ -179,7 +181,7 @@ def test_delayed_requests_go_last(server):
 
 
 def test_queues_are_bounded(server):
-    """max_queue_size, for each level its own."""
+    """Each level has its own max_queue_size."""
     s = server(dynamic("{priority_levels: 2, default_priority_level: 2, default_queue_policy: {max_queue_size: 2}, "
                        "priority_queue_policy: {1: {max_queue_size: 1}}}", max_batch_size=1))
     sender = Sender(s)
@@ -195,7 +197,7 @@ def test_queues_are_bounded(server):
 
 
 def test_a_dead_workers_batch_is_done_again(server):
-    """Row by row, as every batch whose worker died."""
+    """The rows run one by one, as always when a worker has died."""
     s = server(dynamic(), env=hooks(3))
     sender = Sender(s)
     with s.hold():
@@ -206,7 +208,7 @@ def test_a_dead_workers_batch_is_done_again(server):
 
 
 def test_configuration_is_shown(server):
-    """In the words it was written in."""
+    """The configuration has the spelling in which it was written."""
     s = server(dynamic("{preferred_batch_size: [2, 4], max_queue_delay_microseconds: 7, priority_levels: 1, "
                        "default_priority_level: 1, default_queue_policy: {timeout_action: DELAY, max_queue_size: 3}}"))
     policy = {"timeout_action": "DELAY", "default_timeout_microseconds": 0, "allow_timeout_override": False,

@@ -1,4 +1,4 @@
-"""generate and generate_stream: fields become tensors, tensors fields; one response, or events."""
+"""generate and generate_stream: fields become tensors and tensors become fields; one response, or events."""
 
 import json
 
@@ -45,12 +45,12 @@ def models(server):
 
 @pytest.fixture(scope="module")
 def shared(shared_server):
-    """The same for tests that only ask."""
+    """The same server for tests that change nothing."""
     return shared_server(repeat(), echo(), echo("batched", 8))
 
 
 def test_fields_become_tensors_and_back(models):
-    """One element is a scalar, more are a list; keys are in the order of their bytes."""
+    """One element is a scalar, several are a list. Keys are in the order of their bytes."""
     answer = generate(models, "echo", {"TEXT": "hi", "INT": [1, -2, 3], "REAL": [0.5, 1, 2, 3], "FLAG": True})
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
     found = answer.json()
@@ -61,7 +61,7 @@ def test_fields_become_tensors_and_back(models):
 
 
 def test_an_open_size_takes_what_is_left(models):
-    """The last one; the others, the batch dimension too, are 1."""
+    """The last open size takes it. The others, including the batch dimension, become 1."""
     found = generate(models, "batched", {"INT": [1, 2], "REAL": [1, 2, 3, 4, 5, 6], "FLAG": False}).json()
     assert (found["INT_RANK"], found["REAL_RANK"], found["FLAG_RANK"]) == ([1, 2], [1, 2, 3], [1, 1])
     assert generate(models, "echo", {"INT": []}).json()["INT"] == []
@@ -75,7 +75,7 @@ end }
 
 
 def test_parameters_reach_the_handler(server):
-    """Of generate, and of infer, each with its type; those that the protocol knows do not."""
+    """The parameters of generate and infer reach the handler with their types, except those that the protocol knows."""
     s = server(Model("asks", PARAMETERS_LUA, "inputs: [{name: X, dataType: INT32, dims: [1], optional: true}]\n"
                                              "outputs: [{name: SAID, dataType: BYTES, dims: [-1]}]\n", stateful=False))
     given = {"word": "ü", "n": -3, "big": 2**63 - 1, "rate": 0.1, "flag": False, "sequence_id": 5, "id": "g"}
@@ -86,7 +86,8 @@ def test_parameters_reach_the_handler(server):
 
 
 def test_parameters_and_id(models):
-    """A field of another name is a parameter; `parameters` is unfolded, inputs in it too; id is echoed."""
+    """A field with another name is a parameter. Members of `parameters` are treated like fields, also if they are
+    inputs. The id is returned."""
     found = generate(models, "echo", {"id": "g1", "INT": 4, "temperature": 0.5, "sequence_id": 3, "stop": "x",
                                       "parameters": {"FLAG": True, "n": 1}}).json()
     assert (found["id"], found["INT"], found["FLAG"]) == ("g1", 4, True)
@@ -111,7 +112,7 @@ def test_parameters_and_id(models):
 ])
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_wrong_before_the_model_runs(shared, body, status, says, stream):
-    """A plain JSON error, of the stream too."""
+    """The error is plain JSON, also for a stream."""
     answer = generate(shared, "echo", body, stream)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/json")
     assert says in answer.json()["error"]
@@ -133,7 +134,7 @@ def test_unknown_models_and_methods(models, stream):
 
 
 def test_generate_wants_exactly_one_response(models):
-    """Of a decoupled model as well: one is an answer, none or two are not."""
+    """This holds for a decoupled model, too: one response is an answer, none or two are not."""
     one = generate(models, "repeat", {"IN": 7, "DELAY": 0}).json()
     assert one == {"IDX": 0, "OUT": 7, "model_name": "repeat", "model_version": "1.0"}
     for values in ([], [1, 2], list(range(500))):
@@ -152,13 +153,13 @@ def test_generate_stream_gives_events(models):
 
 
 def test_an_ordinary_model_gives_one_event(models):
-    """By a version, too."""
+    """A version may be named, too."""
     url = f"{models.inference}/v2/models/echo/versions/1.0/generate_stream"
     assert [event["INT"] for event in events(requests.post(url, json={"INT": 3}, timeout=20).text)] == [3]
 
 
 def test_the_models_refusal(models):
-    """As the first response it decides the status: a plain error, or an event."""
+    """If the refusal comes first, it sets the status and is a plain error. Otherwise it is an event."""
     body = {"IN": [1], "DELAY": [1, 2]}
     answer = generate(models, "repeat", body)
     assert answer.status_code == 400 and "same number of elements" in answer.json()["error"]
@@ -176,7 +177,7 @@ def test_the_models_refusal(models):
     ('{"TEXT": "a", "parameters": "x"}', 500, "Expected JSON object for keyword: 'parameters'"),
 ])
 def test_wrong_members_and_parameters(shared, text, status, says):
-    """With the words that clients know, for one response and for a stream."""
+    """The messages are those that clients know, for one response and for a stream."""
     for stream in (False, True):
         answer = generate(shared, "echo", text, stream)
         assert answer.status_code == status and answer.json()["error"].startswith(says), answer.text

@@ -1,4 +1,4 @@
-"""The v2 protocol over gRPC: tritonclient, its aio variant, and messages made field by field."""
+"""The v2 protocol over gRPC: tritonclient, its aio variant, and messages that are made field by field."""
 
 import asyncio
 import threading
@@ -33,13 +33,13 @@ def same(server):
 
 @pytest.fixture(scope="module")
 def shared(shared_server):
-    """The same for tests that only ask."""
+    """The same server for tests that change nothing."""
     return shared_server(identity(), identity("batched", 4))
 
 
 @pytest.fixture
 def channel(request):
-    """channel(server): a raw channel, closed at the end."""
+    """channel(server) makes a channel, which is closed at the end."""
     def connect(server):
         opened.append(channel_of(server))
         return opened[-1]
@@ -51,7 +51,7 @@ def channel(request):
 
 
 def numbers(response):
-    """An INT32 tensor of a ModelInferResponse."""
+    """Returns the numbers of an INT32 tensor of a ModelInferResponse."""
     return np.frombuffer(response.raw_output_contents[0], np.int32).tolist()
 
 
@@ -59,7 +59,7 @@ def numbers(response):
 
 
 def test_health_and_metadata(sums):
-    """What tritonclient asks before anything else."""
+    """tritonclient asks these questions first."""
     with client_of(sums) as client:
         assert client.is_server_live() and client.is_server_ready()
         assert client.is_model_ready("accumulator") and client.is_model_ready("accumulator", "1.0")
@@ -80,7 +80,7 @@ def test_health_and_metadata(sums):
 
 
 def test_a_model_without_workers_is_known_but_not_ready(sums):
-    """ready=false is an answer, no error, over both transports."""
+    """ready=false is an answer and not an error, over both transports."""
     assert sums.admin().put("/models/accumulator?min_worker=0&max_worker=0&synchronous=true").status == 200
     with client_of(sums) as client:
         expect(lambda: not client.is_model_ready("accumulator"), "the model is not ready")
@@ -91,7 +91,7 @@ def test_a_model_without_workers_is_known_but_not_ready(sums):
 
 @pytest.mark.parametrize("model", ["accumulator", "batched"])
 def test_configuration_and_metadata_are_those_of_http(server, model):
-    """Both transports say the same, to the last field."""
+    """Both transports return the same, field by field."""
     s = server(accumulator(), identity("batched", 4))
     with client_of(s) as client:
         config = client.get_model_config(model).config
@@ -104,7 +104,7 @@ def test_configuration_and_metadata_are_those_of_http(server, model):
 
 
 def same_numbers(told, shown):
-    """Everything of `told` is in `shown`; protobuf's JSON has 64-bit numbers as strings."""
+    """Checks that everything in `told` is in `shown`. protobuf's JSON has 64-bit numbers as strings."""
     if isinstance(told, dict):
         for key, value in told.items():
             same_numbers(value, shown[key])
@@ -117,7 +117,7 @@ def same_numbers(told, shown):
 
 
 def test_statistics_are_those_of_http(same):
-    """Exact counts, the same numbers on both transports, and its errors."""
+    """The counts are exact and the same on both transports, and so are the errors."""
     with client_of(same) as client:
         for n in (1, 2):
             client.infer("batched", [tensor("FP32", np.zeros([n, 3], np.float32), "FP32")])
@@ -149,7 +149,7 @@ def test_a_repository_by_name_is_refused(sums, channel):
 
 
 def test_cuda_shared_memory_as_without_a_gpu(server):
-    """Clients unregister all regions before they begin; only registering fails."""
+    """Clients unregister all regions before they begin, so only registering fails."""
     with client_of(server(accumulator(), flags=["--allow-client-shm"])) as client:
         client.unregister_cuda_shared_memory()
         assert client.get_cuda_shared_memory_status(as_json=True) == {}
@@ -164,7 +164,7 @@ def test_cuda_shared_memory_as_without_a_gpu(server):
 
 @pytest.mark.parametrize("number", [True, False])
 def test_a_sequence_by_tritonclient(sums, number):
-    """Start, steps and end with integer and string ids."""
+    """START, steps and END with integer and string ids."""
     name = 42 if number else "forty-two"
     with client_of(sums) as client:
         total = 0
@@ -183,7 +183,8 @@ def test_a_sequence_by_tritonclient(sums, number):
 
 
 def test_a_sequence_goes_on_over_all_transports(sums, channel):
-    """HTTP, a call, a stream: one sequence. A negative int64 is the number of the same bits."""
+    """HTTP, a call and a stream continue one sequence. A negative int64 means the unsigned number with the same bits.
+    """
     asking = stub_of(channel(sums))
     assert numbers(asking.ModelInfer(step("accumulator", 1, -1, sequence_start=True))) == [1]
     body = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1], "data": [2]}],
@@ -197,7 +198,7 @@ def test_a_sequence_goes_on_over_all_transports(sums, channel):
 
 
 def test_flags_that_are_false_and_ids_that_are_none(sums, channel):
-    """tritonclient sends false flags; 0 and "" are no ids."""
+    """tritonclient sends flags that are false, and 0 and "" mean that there is no id."""
     asking = stub_of(channel(sums))
     assert numbers(asking.ModelInfer(step("accumulator", 5, 3, sequence_start=True, sequence_end=False))) == [5]
     assert numbers(asking.ModelInfer(step("accumulator", 5, 3, sequence_start=False, sequence_end=False))) == [10]
@@ -208,7 +209,8 @@ def test_flags_that_are_false_and_ids_that_are_none(sums, channel):
 
 
 def test_sessions_and_keys_by_metadata(sums, channel):
-    """Inference-Session-Id opens its sequence by itself, a key answers a retry from the store."""
+    """Inference-Session-Id opens its sequence without START, and a key makes the server answer a retry from the store.
+    """
     asking = stub_of(channel(sums))
     named = (("inference-session-id", "s-1"),)
     for expected in (2, 4):
@@ -224,7 +226,7 @@ def test_sessions_and_keys_by_metadata(sums, channel):
 
 @pytest.mark.parametrize("datatype", TYPES)
 def test_every_datatype_comes_back(shared, datatype):
-    """The extremes of each type, to the last bit."""
+    """The extreme values of each type are returned to the last bit."""
     values = VALUES[datatype]
     with client_of(shared) as client:
         got = client.infer("identity", [tensor(datatype, values, datatype)]).as_numpy(datatype)
@@ -241,7 +243,7 @@ CONTENTS = {"BOOL": "bool_contents", "UINT8": "uint_contents", "UINT16": "uint_c
 
 @pytest.mark.parametrize("datatype", CONTENTS)
 def test_typed_contents_of_every_datatype(shared, channel, datatype):
-    """KServe's clients send values in the field of their type; answers are raw all the same."""
+    """KServe's clients send values in the field of their type. Answers are raw nevertheless."""
     values = VALUES[datatype].tolist()
     asked = request("identity", [(datatype, datatype, [2], {CONTENTS[datatype]: values})])
     answer = stub_of(channel(shared)).ModelInfer(asked)
@@ -251,7 +253,7 @@ def test_typed_contents_of_every_datatype(shared, channel, datatype):
 
 
 def test_typed_contents_one_by_one(same, channel):
-    """A sender may put each value, and each half of a submessage, on the wire by itself."""
+    """A sender may encode each value, and each half of a submessage, separately."""
     head = request("identity", [("INT32", "INT32", [3]), ("FP32", "FP32", [2])])
     first, second = head.inputs
     del head.inputs[:]
@@ -277,7 +279,7 @@ def test_bytes_on_the_wire(same, channel):
 
 
 def test_empty_tensors_and_listed_outputs(same):
-    """Only what is asked for, in the handler's order; an empty tensor has its raw entry, too."""
+    """The answer has only the requested outputs, in the handler's order. An empty tensor has a raw entry, too."""
     given = [tensor("INT32", np.zeros([0], np.int32), "INT32"), tensor("FP64", np.array([1.5]), "FP64"),
              tensor("BYTES", np.zeros([0], np.object_), "BYTES")]
     with client_of(same) as client:
@@ -289,7 +291,7 @@ def test_empty_tensors_and_listed_outputs(same):
 
 
 def test_big_tensors_beside_small_ones(same):
-    """Large parts go out without a copy, small ones by copy, all in their places."""
+    """Large parts are sent without a copy and small ones by copy, all in their places."""
     rng = np.random.default_rng(7)
     given = {"FP32": rng.random(1_000_000, np.float32), "INT8": np.array([1, 2], np.int8),
              "INT64": rng.integers(-(2**60), 2**60, 200_000), "UINT8": rng.integers(0, 255, 65536).astype(np.uint8),
@@ -301,7 +303,7 @@ def test_big_tensors_beside_small_ones(same):
 
 
 def test_batches_and_classification(same):
-    """The batch dimension is checked; the largest values come as "value:index"."""
+    """The batch dimension is checked. The largest values are returned as "value:index"."""
     values = np.array([[1, 5, 3], [9, 8, 7]], np.float32)
     with client_of(same) as client:
         assert client.infer("batched", [tensor("FP32", values, "FP32")]).as_numpy("FP32").tolist() == values.tolist()
@@ -387,7 +389,7 @@ WRONG = [
 
 @pytest.mark.parametrize("message, code, says", WRONG, ids=range(len(WRONG)))
 def test_wrong_requests_get_the_protocols_words(shared, channel, message, code, says):
-    """Each mistake has its code and its text, as a call's status and in a stream, which goes on."""
+    """Each mistake has its code and its text, as the status of a call and in a stream, which continues."""
     connection = channel(shared)
     error = refused(stub_of(connection).ModelInfer, message, timeout=limit(30))
     assert (error.code().name, says in error.details()) == (code, True), error.details()
@@ -409,7 +411,8 @@ def test_bytes_that_are_no_request(same, channel):
 
 
 def test_parameters_of_all_kinds_are_taken(same, channel):
-    """Custom ones, the last of two of one name, and what the C++ client adds to every request."""
+    """Custom parameters are accepted, the last of two with one name, and those that the C++ client adds to every
+    request."""
     message = request("identity", [INT32], FOUR * 3, mine=5, text="x", flag=True, share=("double_param", 0.5),
                       priority=("uint64_param", 2), timeout=5, triton_enable_empty_final_response=True)
     twice = message.SerializeToString() + request("", mine=("int64_param", 7)).SerializeToString()
@@ -448,7 +451,7 @@ def test_a_model_without_tensors_is_no_v2_model(server):
 
 
 def test_async_infer(sums):
-    """Many at once, each with its callback."""
+    """Many calls run at once, each with its callback."""
     results = {}
     done = threading.Event()
 
@@ -467,7 +470,7 @@ def test_async_infer(sums):
 
 
 def test_a_clients_timeout_cancels_its_request(sums):
-    """The job leaves the queue with its client."""
+    """The job leaves the queue when its client stops waiting."""
     one = [tensor("INPUT", np.array([1], np.int32), "INT32")]
     with client_of(sums) as client:
         client.infer("accumulator", one, sequence_id=5, sequence_start=True)
@@ -483,7 +486,7 @@ def test_a_clients_timeout_cancels_its_request(sums):
 
 
 def test_aio(sums):
-    """The asyncio client: calls, a stream, an error."""
+    """The asyncio client makes calls, a stream and an error."""
     async def run():
         async with triton_aio.InferenceServerClient(sums.grpc) as client:
             assert await client.is_server_live() and await client.is_model_ready("accumulator")
@@ -513,7 +516,7 @@ def test_aio(sums):
 
 
 def test_streams_by_tritonclient(sums):
-    """Four sequences interleaved on one stream; the callback hears each answer in the order of requests."""
+    """Four sequences alternate on one stream, and the callback gets the answers in the order of the requests."""
     heard = []
     with client_of(sums) as client:
         client.start_stream(lambda result, error: heard.append(error or (result.get_response().id,
@@ -528,7 +531,7 @@ def test_streams_by_tritonclient(sums):
 
 
 def test_answers_come_in_the_order_of_requests_over_models(server, channel):
-    """Whichever is done first, and refusals too: clients tell answers apart by their order."""
+    """This holds whichever is done first, and for refusals, too, because clients know answers by their order."""
     s = server(accumulator(), identity())
     connection = channel(s)
     with s.hold():
@@ -545,7 +548,7 @@ def test_answers_come_in_the_order_of_requests_over_models(server, channel):
 
 
 def test_every_model_response_of_a_stream_is_final(sums, channel):
-    """triton_final_response is true for models that answer once; errors of admission don't have it."""
+    """triton_final_response is true for models with one response. Errors of the admission do not have it."""
     stream = Stream(channel(sums))
     good = stream.ask(step("accumulator", 1, 1, sequence_start=True)).infer_response
     assert good.parameters["triton_final_response"].bool_param is True
@@ -574,7 +577,7 @@ def ask_fails(value, **more):
 
 
 def test_a_models_failure_is_told_in_the_stream(server, channel):
-    """With the model's name and the final flag, and the stream goes on."""
+    """The message has the model's name and the final flag, and the stream continues."""
     stream = Stream(channel(server(fails())))
     answer = stream.ask(ask_fails(0, id="z"))
     assert "zero is too little" in answer.error_message
@@ -587,7 +590,7 @@ def test_a_models_failure_is_told_in_the_stream(server, channel):
 
 
 def test_a_strict_stream_ends_with_a_models_failure(server, channel):
-    """triton_grpc_error: true makes it a status; what is wrong with a request stays a message."""
+    """With triton_grpc_error: true the failure becomes a status. A mistake in a request is still a message."""
     s = server(fails())
     stream = Stream(channel(s), metadata=(("triton_grpc_error", "true"),))
     assert "is not found" in stream.ask(request("nobody", id="n")).error_message
@@ -610,7 +613,7 @@ def ask_repeat(values, delays=None, **more):
 
 
 def heard(answer):
-    """(id, value, is it final) of a response; the value None: it brings no outputs."""
+    """Returns (id, value, whether it is final) of a response. The value is None if it has no outputs."""
     assert not answer.error_message, answer
     told = answer.infer_response
     assert (told.model_name, told.model_version) == ("repeat", "1.0")
@@ -619,7 +622,8 @@ def heard(answer):
 
 
 def test_decoupled_responses_and_their_end(server, channel):
-    """Any number of them, none is final as the end comes alone; it is told to those who ask for it."""
+    """A request gets any number of responses, none of which is final, because the end comes alone. Clients that ask for
+    the end get it."""
     stream = Stream(channel(server(repeat())))
     stream.send(ask_repeat([4, 2], id="a"))
     assert [heard(stream.next()) for _ in range(2)] == [("a", 4, False), ("a", 2, False)]
@@ -631,7 +635,7 @@ def test_decoupled_responses_and_their_end(server, channel):
 
 
 def test_decoupled_requests_overtake_each_other_and_hold_up_nobody(server, channel):
-    """A slow one waits by itself; models that answer once keep their order beside it."""
+    """A slow request delays no other one. Models with one response keep their order beside it."""
     s = server(repeat(), identity())
     stream = Stream(channel(s))
     stream.send(ask_repeat([1, 2], [0, 3_600_000], id="slow"))
@@ -645,7 +649,8 @@ def test_decoupled_requests_overtake_each_other_and_hold_up_nobody(server, chann
 
 
 def test_decoupled_errors(server, channel):
-    """What is wrong with a request has its id only; a handler's failure its model and the final flag."""
+    """A mistake in a request is reported with the id only. A handler's failure has the model and the final flag, too.
+    """
     s = server(repeat())
     connection = channel(s)
     error = refused(stub_of(connection).ModelInfer, request("repeat", [INT32]), timeout=limit(30))
@@ -667,7 +672,7 @@ def test_decoupled_errors(server, channel):
 
 
 def test_thousands_of_decoupled_responses(server, channel):
-    """Four requests at once on one stream, and tritonclient on another: each in its order."""
+    """Four requests at once on one stream, and tritonclient on another, get their responses in order."""
     s = server(repeat(), flags=["--grpc-stream-steps", 4])
     stream = Stream(channel(s))
     for n in range(4):
@@ -698,7 +703,7 @@ def test_a_half_closed_stream_is_answered_to_its_end(sums, channel):
 
 
 def test_a_stream_reads_no_more_than_it_may_owe(server, channel):
-    """Bounded: what is over grpc-stream-steps waits at the client."""
+    """A stream has at most grpc-stream-steps requests without an answer. Further ones wait at the client."""
     s = server(accumulator(), flags=["--grpc-stream-steps", 8])
     connection = channel(s)
     with s.hold():
@@ -710,7 +715,7 @@ def test_a_stream_reads_no_more_than_it_may_owe(server, channel):
 
 
 def test_a_cancelled_stream_leaves_nothing_behind(sums, channel):
-    """Its waiting requests are cancelled; its sequence stays, with the steps that were answered."""
+    """The client's waiting requests are cancelled. Its sequence stays, with the steps that were answered."""
     connection = channel(sums)
     stream = Stream(connection)
     assert numbers(stream.ask(step("accumulator", 5, 1, sequence_start=True)).infer_response) == [5]
@@ -725,7 +730,7 @@ def test_a_cancelled_stream_leaves_nothing_behind(sums, channel):
 
 
 def test_a_stopping_server_answers_what_it_has_read(sums, channel):
-    """Then the stream ends, as unavailable."""
+    """Then the stream ends with UNAVAILABLE."""
     connection = channel(sums)
     stream = Stream(connection)
     assert numbers(stream.ask(step("accumulator", 5, 1, sequence_start=True)).infer_response) == [5]
@@ -762,7 +767,7 @@ def fields_of(message):
 
 
 def test_reflection_describes_the_protocols_messages(sums, channel):
-    """Whatever our files have is what tritonclient's have, by name, number and type."""
+    """Everything in our files is in tritonclient's, too, with the same names, numbers and types."""
     file = reflected(channel(sums), "inference.GRPCInferenceService")("ModelInferRequest").DESCRIPTOR.file
     theirs = service_pb2.DESCRIPTOR
     for service in file.services_by_name.values():
@@ -784,7 +789,7 @@ def test_reflection_describes_the_protocols_messages(sums, channel):
 
 
 def test_open_inference_protocol(same, channel):
-    """TorchServe's package: the same calls, answers with typed contents."""
+    """TorchServe's package has the same calls, and its answers have typed contents."""
     connection = channel(same)
     make = reflected(connection, OPEN)
 
@@ -832,7 +837,7 @@ return { api = 1,
 
 @pytest.fixture
 def open_call(server, channel):
-    """open_call(model): a function ask(method, **fields) of TorchServe's package."""
+    """open_call(model) returns a function ask(method, **fields) that calls TorchServe's package."""
     def start(*models):
         connection = channel(server(*models))
         make = reflected(connection, OPEN)
@@ -843,7 +848,7 @@ def open_call(server, channel):
 
 
 def test_open_inference_of_a_model_that_gets_json(open_call):
-    """TorchServe's handlers get one JSON body and answer in JSON; strings travel as base64 and as JSON."""
+    """TorchServe's handlers get one JSON body and answer in JSON. Strings are sent as base64 and as JSON."""
     ask = open_call(Model("plain", OPEN_LUA, stateful=False))
     assert ask("ModelReady", name="plain").ready
     told = ask("ModelMetadata", name="plain")
@@ -863,7 +868,7 @@ def test_open_inference_of_a_model_that_gets_json(open_call):
 
 
 def test_open_inference_of_a_stateful_model(open_call):
-    """TorchServe never answers here; a sequence is named by a parameter."""
+    """TorchServe never answers such a call. A parameter names the sequence."""
     ask = open_call(Model("sums", OPEN_LUA))
 
     def add(value, **flags):
@@ -897,7 +902,7 @@ def test_open_inference_answers_that_are_none(open_call, lua, says):
 
 
 def test_the_parameter_sequence_step_numbers_a_step(sums, channel):
-    """An int64_param: done when it follows, answered again when it was the last, refused else."""
+    """It is an int64_param: the next number is done, the last one is answered again, and others are refused."""
     asking = stub_of(channel(sums))
     assert numbers(asking.ModelInfer(step("accumulator", 5, 31, sequence_start=True, sequence_step=1))) == [5]
     for replayed in (None, "true"):

@@ -22,7 +22,7 @@ VALUES = np.arange(4, dtype=np.int32)
 
 @pytest.fixture
 def asking(server):
-    """asking(*models, flags=[...]): a server, and the service on a channel that is closed at the end."""
+    """asking(*models, flags=[...]) returns a server, and the service on a channel that is closed at the end."""
     def start(*models, **more):
         s = server(*models, **more)
         opened.append(channel_of(s))
@@ -43,7 +43,7 @@ def says(call, message, code, text, **more):
 
 
 def test_a_name_that_is_cut_in_a_message_leaves_the_status_readable(server):
-    """google.rpc.Status is UTF-8, wherever a long name ends; so clients can read why."""
+    """google.rpc.Status must be UTF-8, wherever a long name is cut, so that clients can read the reason."""
     s = server(identity())
     values = {"x" + "\u00e9" * 300: service_pb2.TraceSettingRequest.SettingValue(value=["1"])}
     with channel_of(s) as channel:
@@ -54,7 +54,7 @@ def test_a_name_that_is_cut_in_a_message_leaves_the_status_readable(server):
 
 
 def test_models_are_loaded_and_unloaded_by_name(server):
-    """By tritonclient, with a configuration of the client's own, too."""
+    """tritonclient does this, also with a configuration of the client's own."""
     s = server(accumulator(), flags=EXPLICIT)
     put(s, adder(1))
     one = [tensor("X", np.array([1], np.int32), "INT32")]
@@ -96,7 +96,7 @@ def test_load_and_unload_requests_that_are_wrong(asking):
 
 
 def test_the_index_of_ready_models(asking):
-    """A model of the store that nobody has loaded is left out."""
+    """A model of the store that was never loaded is left out."""
     s, asks = asking(accumulator(), flags=EXPLICIT)
     put(s, adder(1))
     ready = asks.RepositoryIndex(service_pb2.RepositoryIndexRequest(ready=True), timeout=limit(30))
@@ -114,7 +114,7 @@ def test_only_the_explicit_mode_lets_clients_load(asking):
 
 @pytest.fixture
 def region():
-    """region(bytes): the handle and key of an object in shared memory."""
+    """region(bytes) returns the handle and the key of an object in shared memory."""
     made = []
 
     def make(size):
@@ -129,7 +129,7 @@ def region():
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_tensors_in_shared_memory(server, region, streamed):
-    """An input and an output in regions, another input beside them as raw bytes: the entries don't shift."""
+    """One input and one output are in regions, and another input is raw bytes. The raw entries keep their positions."""
     s = server(identity(), flags=["--allow-client-shm"])
     given, given_key = region(64)
     taken, taken_key = region(64)
@@ -170,7 +170,7 @@ def test_tensors_in_shared_memory(server, region, streamed):
 
 
 def test_shared_memory_is_off_by_default(server):
-    """Status still works; nothing can be registered."""
+    """Status still works, but nothing can be registered."""
     with client_of(server(identity())) as client:
         assert not client.get_system_shared_memory_status().regions
         with pytest.raises(InferenceServerException, match="Client shared memory is disabled") as error:
@@ -205,7 +205,7 @@ def test_places_in_shared_memory_that_are_wrong(asking, inputs, outputs, code, t
 
 
 def test_log_settings(server):
-    """Shown, changed and refused as over HTTP."""
+    """They are shown, changed and refused as over HTTP."""
     with client_of(server(accumulator())) as client:
         settings = client.get_log_settings().settings
         assert settings["log_info"].bool_param is True and settings["log_verbose_level"].uint32_param == 0
@@ -221,7 +221,7 @@ def test_log_settings(server):
 
 
 def test_trace_settings(server):
-    """For all models, and for one; a setting without values is cleared."""
+    """They apply to all models or to one. A setting without values is removed."""
     s = server(accumulator())
     with client_of(s) as client:
         assert list(client.get_trace_settings().settings["trace_level"].value) == ["OFF"]
@@ -244,7 +244,7 @@ def test_trace_settings(server):
 
 
 def test_a_restricted_group_asks_for_its_metadata(asking):
-    """Each group by its own key; what is not named stays open."""
+    """Each group has its own key, and other groups stay open."""
     s, asks = asking(identity(), flags=["--grpc-restricted-protocol", "inference,model-repository:key=secret"])
     asked = request("identity", [("INT32", "INT32", [1])], [b"\1\0\0\0"])
     text = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"
@@ -260,7 +260,7 @@ def test_a_restricted_group_asks_for_its_metadata(asking):
 
 
 def test_metadata_goes_on_as_parameters(asking):
-    """By pattern; a name of the protocol's own is refused."""
+    """Metadata that match the pattern become parameters. A name of the protocol is refused."""
     lua = """
 return { api = 1, handle = function(req)
     local text = tostring(req.parameters["my-tenant"])

@@ -1,4 +1,4 @@
-"""The v2 protocol over HTTP: tritonclient, and requests written byte by byte."""
+"""The v2 protocol over HTTP: tritonclient, and requests that are written byte by byte."""
 
 import json
 
@@ -73,12 +73,12 @@ def same(server):
 
 @pytest.fixture(scope="module")
 def shared(shared_server):
-    """The same for tests that only ask."""
+    """The same server for tests that change nothing."""
     return shared_server(identity(), identity("batched", 4))
 
 
 def test_health_and_metadata(sums):
-    """What tritonclient asks before anything else."""
+    """tritonclient asks these questions first."""
     client = client_of(sums)
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("accumulator") and client.is_model_ready("accumulator", "1.0")
@@ -96,12 +96,12 @@ def test_health_and_metadata(sums):
 
 
 def test_metadata_has_the_batch_dimension(same):
-    """With maxBatchSize the first dimension is any: perf_analyzer drops it blindly."""
+    """With maxBatchSize the first dimension is -1, which perf_analyzer drops without looking at it."""
     assert client_of(same).get_model_metadata("batched")["inputs"][0]["shape"] == [-1, -1]
 
 
 def test_an_integer_id_is_logged_as_its_digits(server):
-    """Who looks for sequence 42 in the log finds it."""
+    """The log can be searched for sequence 42."""
     s = server(Model("m", "return { api = 1, step = function() error('broken') end }", accumulator().yaml))
     document = {**one("INPUT", "INT32", [1], [1]), "parameters": {"sequence_id": 42, "sequence_start": True}}
     assert post(s, "m", document).status_code == 500
@@ -111,7 +111,7 @@ def test_an_integer_id_is_logged_as_its_digits(server):
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("number", [True, False])
 def test_a_sequence_by_tritonclient(sums, binary, number):
-    """Start, steps and end with integer and string ids, in both encodings."""
+    """START, steps and END with integer and string ids, in both encodings."""
     client = client_of(sums)
     total = 0
     for step in range(5):
@@ -131,7 +131,7 @@ def test_a_sequence_by_tritonclient(sums, binary, number):
 
 
 def test_a_sequence_stays_with_its_version_over_a_swap(sums):
-    """Its steps without version find it where it lives, as those of other protocols do."""
+    """Steps without a version find the sequence where it lives, as in other protocols."""
     begun = one("INPUT", "INT32", [1], [5], parameters={"sequence_id": 9, "sequence_start": True})
     assert post(sums, "accumulator", begun).json()["outputs"][0]["data"] == [5]
     newer = accumulator()
@@ -144,7 +144,7 @@ def test_a_sequence_stays_with_its_version_over_a_swap(sums):
 
 
 def test_numbers_and_texts_are_different_sequences(sums):
-    """Integer 7 and string "7" have nothing to do with each other, and the largest integer is an id."""
+    """The integer 7 and the string "7" are different ids, and the largest integer is an id, too."""
     for sequence_id in [7, "7", 2**64 - 1]:
         document = one("INPUT", "INT32", [1], [5],
                        parameters={"sequence_id": sequence_id, "sequence_start": True})
@@ -154,7 +154,7 @@ def test_numbers_and_texts_are_different_sequences(sums):
 
 
 def test_missing_inputs_are_listed(sums):
-    """Which came, and which are missing."""
+    """The message lists the inputs that came and those that are missing."""
     answer = post(sums, "accumulator", {"inputs": [], "parameters": {"sequence_id": 1, "sequence_start": True}})
     assert answer.status_code == 400
     assert ("[request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'accumulator'. Got input(s) [], "
@@ -162,14 +162,14 @@ def test_missing_inputs_are_listed(sums):
 
 
 def test_start_on_a_live_sequence_starts_anew(sums):
-    """It is no error: the state begins again."""
+    """This is not an error: the state begins again."""
     for expected in [3, 3]:
         document = one("INPUT", "INT32", [1], [3], parameters={"sequence_id": 9, "sequence_start": True})
         assert post(sums, "accumulator", document).json()["outputs"][0]["data"] == [expected]
 
 
 def test_rules_of_sequences(sums):
-    """No id, and no START, are refused in the protocol's words, as 400."""
+    """A request without an id or without START gets 400 with the protocol's message."""
     answer = post(sums, "accumulator", one("INPUT", "INT32", [1], [1]))
     assert answer.status_code == 400
     assert "must specify a non-zero or non-empty correlation ID" in answer.json()["error"]
@@ -180,7 +180,7 @@ def test_rules_of_sequences(sums):
 
 
 def test_a_session_header_opens_its_sequence(sums):
-    """Inference-Session-Id is an id without START; the answer echoes it."""
+    """Inference-Session-Id needs no START, and the answer returns it."""
     for expected in [2, 4]:
         answer = post(sums, "accumulator", one("INPUT", "INT32", [1], [2]), {"Inference-Session-Id": "s-1"})
         assert answer.json()["outputs"][0]["data"] == [expected]
@@ -208,7 +208,7 @@ VALUES = {
 @pytest.mark.parametrize("binary_in", [True, False])
 @pytest.mark.parametrize("binary_out", [True, False])
 def test_every_datatype_comes_back(shared, datatype, binary_in, binary_out):
-    """The extremes of each type, to the last bit, in all combinations of the encodings."""
+    """The extreme values of each type are returned to the last bit, in all combinations of encodings."""
     if datatype == "FP16" and not (binary_in and binary_out):
         pytest.skip("JSON has no FP16: test_json_has_no_half_floats")
     values = VALUES[datatype]
@@ -228,7 +228,7 @@ def test_every_datatype_comes_back(shared, datatype, binary_in, binary_out):
 
 
 def test_json_has_no_half_floats(same):
-    """FP16 is refused in JSON both ways, by name."""
+    """FP16 in JSON is refused in requests and answers, and the message names the tensor."""
     answer = post(same, "identity", one("FP16", "FP16", [1], [0.5]))
     assert answer.status_code == 400
     assert "receiving FP16 data via JSON is not supported" in answer.json()["error"]
@@ -239,7 +239,7 @@ def test_json_has_no_half_floats(same):
 
 @pytest.mark.parametrize("datatype", ["FP32", "FP64"])
 def test_not_a_number_and_infinity_are_null_in_json_and_themselves_in_binary(same, datatype):
-    """Clients may write the bare words, as v2 clients do; an answer is valid JSON, whoever reads it."""
+    """Clients may write the bare words, as v2 clients do. An answer is always valid JSON."""
     body = (f'{{"inputs":[{{"name":"{datatype}","datatype":"{datatype}","shape":[4],'
             '"data":[NaN,Infinity,-Infinity,1.5]}]}')
 
@@ -262,14 +262,14 @@ def test_not_a_number_and_infinity_are_null_in_json_and_themselves_in_binary(sam
 
 
 def test_nesting_and_empty_tensors(same):
-    """The nesting of data is not looked at; a zero in the shape makes a tensor empty."""
+    """The nesting of the data is ignored, and a zero in the shape makes the tensor empty."""
     nested = one("INT32", "INT32", [4], [[1, [2]], [[3], 4]])
     assert post(same, "identity", nested).json()["outputs"][0]["data"] == [1, 2, 3, 4]
     assert post(same, "identity", one("INT32", "INT32", [0], [])).json()["outputs"][0]["data"] == []
 
 
 def test_mixed_encodings_and_the_worked_bytes(same):
-    """One input in JSON, one binary; listed outputs are JSON unless they ask otherwise."""
+    """One input is in JSON and one is binary. Listed outputs are in JSON unless the request asks otherwise."""
     head = json.dumps({
         "id": "42",
         "inputs": [
@@ -324,13 +324,13 @@ WRONG = [
 
 @pytest.mark.parametrize("document, status, says", WRONG)
 def test_wrong_requests_get_the_protocols_words(shared, document, status, says):
-    """Each mistake has its status and its text: clients and tests match on them."""
+    """Each mistake has its status and its text, because clients and tests compare them."""
     answer = post(shared, "identity", document)
     assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
 
 
 def test_wrong_binary_parts(same):
-    """Too few and too many bytes, and lengths that are none."""
+    """There are too few or too many bytes, or the lengths are not numbers."""
     head = json.dumps({"inputs": [{"name": "INT32", "datatype": "INT32", "shape": [1],
                                    "parameters": {"binary_data_size": 4}}]}).encode()
     length = str(len(head))
@@ -350,7 +350,7 @@ def test_wrong_binary_parts(same):
 
 
 def test_batches_of_a_stateless_model(same):
-    """The batch dimension is checked against the other inputs and the limit."""
+    """The batch dimension must be the same for all inputs and within the limit."""
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
     answer = client_of(same).infer("batched", [tensor("FP32", values, "FP32")])
     assert answer.as_numpy("FP32").tolist() == values.tolist()
@@ -361,7 +361,7 @@ def test_batches_of_a_stateless_model(same):
 
 
 def test_a_handler_that_breaks_its_word(server):
-    """Wrong outputs are the model's mistake, and the message says which."""
+    """Wrong outputs are the model's mistake, and the message says what is wrong."""
     declares = ("inputs: [{name: A, dataType: INT32, dims: [1]}]\n"
                 "outputs: [{name: B, dataType: INT32, dims: [1]}]\n")
     replies = {
@@ -379,14 +379,14 @@ def test_a_handler_that_breaks_its_word(server):
 
 
 def test_untyped_models_say_so(server):
-    """A model without inputs in its YAML has no v2 form."""
+    """A model without inputs in its YAML cannot be used with v2."""
     s = server(Model("plain"))
     answer = post(s, "plain", one("A", "INT32", [1], [1]))
     assert answer.status_code == 400 and "declares no inputs and outputs" in answer.json()["error"]
 
 
 def test_sequences_survive_a_restart(server, folder):
-    """A v2 sequence has all the promises of the state store."""
+    """A v2 sequence is stored like any other."""
     s = server(accumulator())
     document = one("INPUT", "INT32", [1], [4], parameters={"sequence_id": 5, "sequence_start": True})
     assert post(s, "accumulator", document).json()["outputs"][0]["data"] == [4]

@@ -1,8 +1,7 @@
-"""What a wrong request of the v2 protocol is told, to the letter: clients and their tests match on these words.
+"""The messages for wrong requests of the v2 protocol, word for word: clients and their tests compare them.
 
-The messages that belong to one part of the protocol (sequences, shared memory, repository ...) stand in that part's
-file; here are those of reading and checking a request, and bodies made to break a parser.
-"""
+Messages that belong to one part of the protocol (sequences, shared memory, repository ...) are in the file of that
+part. This file has those of reading and checking a request, and bodies that try to break a parser."""
 
 import gzip
 import json
@@ -170,7 +169,7 @@ JSON_BODIES = [
 
 
 def test_json_bodies(models):
-    """Whole messages, but where a parser's own words or a limit follow."""
+    """The whole message is compared, except where a parser's own words or a limit follow."""
     wrong = []
     for model, document, status, says in JSON_BODIES:
         answer = post(models, model, document)
@@ -220,7 +219,7 @@ BINARY_PARTS = [
 
 
 def test_binary_parts(models):
-    """Sizes that are not what the body, the shape or the strings say."""
+    """The sizes differ from those of the body, of the shape or of the strings."""
     for inputs, tail, says in BINARY_PARTS:
         body, headers = binary(wants(inputs), tail)
         answer = post(models, "pair", body, headers)
@@ -228,7 +227,7 @@ def test_binary_parts(models):
 
 
 def test_byte_counts_that_overflow(models):
-    """Of a shape whose elements can be counted."""
+    """The number of elements still fits, but the number of bytes does not."""
     body, headers = binary(wants([given("INT64", "INT64", [2**61], binary_data_size=8)]), b"\0" * 8)
     answer = post(models, "identity", body, headers)
     assert (answer.status_code, answer.json()["error"]) == (
@@ -253,7 +252,7 @@ def test_lengths_of_the_json_part(models):
 
 
 def test_raw_bodies(server):
-    """What can't be deduced from the bytes alone."""
+    """The shape cannot be deduced from the bytes alone."""
     two = "inputs: [{name: X, dataType: FP32, dims: %s}]\noutputs: [{name: Y, dataType: FP32, dims: [1]}]\n"
     s = server(Model("open", LUA, two % "[-1, -1]", stateful=False), pair("pair"),
                Model("texts", LUA, two.replace("name: X, dataType: FP32", "name: X, dataType: BYTES") % "[2]",
@@ -269,7 +268,7 @@ def test_raw_bodies(server):
 
 
 def test_unknown_models_and_versions(models):
-    """404; a model that is there but not ready is told by /ready."""
+    """The answer is 404. For a model that exists but is not ready, /ready says so."""
     for path, says in (("nobody/infer", "Request for unknown model: 'nobody' is not found"),
                        ("pair/versions/9/infer", "Request for unknown model: 'pair' version 9 is not found"),
                        ("pair/versions/x/infer", "Request for unknown model: 'pair' version x is not found")):
@@ -287,7 +286,8 @@ def test_a_model_without_workers_is_not_ready(server):
 
 
 def test_sizes_are_bounded(server):
-    """The JSON part, a tensor in it, a compressed body; binary parts are within the body's own limit."""
+    """Bounded are the JSON part, a tensor in it, and a compressed body. Binary parts are within the limit of the body.
+    """
     s = server(identity(), flags=["--max-request-size", "2000"])
     answer = post(s, "identity", b'{"inputs": []' + b" " * 1900 + b"}")
     assert answer.status_code == 200, answer.text
@@ -331,7 +331,8 @@ NUMBERS = [
 
 
 def test_numbers(models):
-    """What is no number of JSON, or none that a double holds, is refused; the words NaN and Infinity are taken."""
+    """A number that JSON does not allow, or that no double can hold, is refused. The words NaN and Infinity are
+    accepted."""
     body = '{"inputs":[{"name":"FP64","datatype":"FP64","shape":[1],"data":[%s]}]}'
     wrong = []
     for number, status, value in NUMBERS:
@@ -342,7 +343,8 @@ def test_numbers(models):
 
 
 def test_bytes_may_hold_anything(models):
-    """NUL, control characters and surrogate pairs go through JSON; a lone surrogate and bytes that are no UTF-8 don't."""
+    """JSON may contain NUL, control characters and surrogate pairs, but no lone surrogate and no bytes that are not
+    UTF-8."""
     words = ["a\0b", "\x01", "\x01\x1f\x7f", "\x01NaN", "\U0001f600", ""]
     answer = post(models, "identity", one("BYTES", "BYTES", [6], words))
     assert answer.json()["outputs"][0]["data"] == words
@@ -353,13 +355,13 @@ def test_bytes_may_hold_anything(models):
 
 
 def test_narrow_integers_wrap(models):
-    """As with Triton: the low bits are taken, without a look at the range."""
+    """As in Triton, only the low bits are used, without a check of the range."""
     answer = post(models, "identity", one("INT8", "INT8", [3], [128, 256, -129]))
     assert answer.json()["outputs"][0]["data"] == [-128, 0, 127]
 
 
 def test_the_same_over_grpc(models):
-    """The shared messages have the same words; codes instead of statuses."""
+    """Messages that both transports have are the same, with codes in place of statuses."""
     four = np.zeros(4, np.int32).tobytes()
     cases = [
         (request("pair", [("A", "INT32", [4])], [four]), UNKNOWN + "expected 2 inputs but got 1 inputs for model 'pair'. Got "
@@ -393,7 +395,7 @@ UNLUCKY = "return { api = 1, handle = function(req) return nil, 'no luck', req.i
     (500, 500, "INTERNAL"), (507, 500, "INTERNAL"), (503, 503, "UNAVAILABLE"), (404, 404, "NOT_FOUND"),
     (418, 400, "INVALID_ARGUMENT")])
 def test_a_models_failure_is_no_overload(server, own, status, code):
-    """Clients and proxies repeat what is 503 or UNAVAILABLE: that is for handlers that say so."""
+    """Clients and proxies repeat requests that got 503 or UNAVAILABLE, so only a handler that asks for it gets them."""
     s = server(Model("m", UNLUCKY, "input: [{name: A, data_type: TYPE_INT32, dims: [1]}]\n"
                                    "output: [{name: B, data_type: TYPE_INT32, dims: [1]}]\n", stateful=False))
     answers = [post(s, "m", one("A", "INT32", [1], [own]))]
@@ -408,7 +410,7 @@ def test_a_models_failure_is_no_overload(server, own, status, code):
 
 
 def test_a_handlers_mistake_is_internal(server):
-    """An error of the code, without a status."""
+    """A mistake in the handler's code has no status of its own."""
     s = server(Model("m", "return { api = 1, handle = function() error('oh') end }", pair("m").yaml, stateful=False))
     answer = post(s, "m", wants([A, B]))
     assert answer.status_code == 500 and "oh" in answer.json()["error"]

@@ -31,7 +31,7 @@ def adder(addend, name="adder", version="1.0", yaml=ADD_YAML):
 
 
 def put(s, model):
-    """Into the store, under its name."""
+    """Puts an archive into the store under its name."""
     return s.pack(model, f"{model.name}.mar")
 
 
@@ -60,7 +60,7 @@ def explicit(server):
 
 
 def test_load_infer_unload_by_tritonclient(explicit):
-    """A load returns when the model answers; after an unload it is unknown. Both may be repeated."""
+    """A load returns when the model answers, and after an unload the model is unknown. Both may be repeated."""
     client = client_of(explicit)
     assert index_of(explicit) == [{"name": "adder"}]
     for _ in range(2):
@@ -80,13 +80,13 @@ def test_load_infer_unload_by_tritonclient(explicit):
 
 
 def test_an_unload_with_dependents_is_taken(explicit):
-    """There are no ensembles, so nothing depends on a model."""
+    """There are no ensembles, so no model depends on another one."""
     client_of(explicit).load_model("adder")
     assert call(explicit, "models/adder/unload", {"parameters": {"unload_dependents": True}}) == (200, "")
 
 
 def test_a_changed_archive_is_loaded_anew(explicit):
-    """An archive that is the same stays as it is; one of the same version replaces the old one."""
+    """If the archive is the same, nothing happens. An archive with the same version replaces the old one."""
     client = client_of(explicit)
     client.load_model("adder")
     pids = explicit.ready_pids("adder")
@@ -108,7 +108,7 @@ def test_a_new_version_becomes_the_default(explicit):
 
 
 def test_sequences_live_through_a_reload(server):
-    """What is stored stays when a model is loaded anew under its version."""
+    """Stored sequences stay when a model is loaded again with its version."""
     s = server(flags=EXPLICIT)
     put(s, accumulator())
     client = client_of(s)
@@ -131,7 +131,7 @@ def test_sequences_live_through_a_reload(server):
 
 
 def test_a_configuration_instead_of_the_archives(explicit):
-    """It holds until the model is loaded without one."""
+    """The configuration applies until the model is loaded without one."""
     client = client_of(explicit)
     document = {"inputs": [{"name": "X", "dataType": "INT32", "dims": [-1]}],
                 "outputs": [{"name": "Y", "dataType": "INT32", "dims": [1]}], "maxBatchSize": 4, "batchSize": 2}
@@ -158,7 +158,8 @@ CONTROLS = """
     "priority_queue_policy: {1: {timeout_action: DELAY, default_timeout_microseconds: 1000000}}}\n",
 ], ids=["direct", "oldest", "dynamic"])
 def test_a_configuration_goes_back_as_it_was_shown(server, block):
-    """Clients read it, change a value and load it: over HTTP, and over gRPC, whose JSON has 64 bits as texts."""
+    """Clients read the configuration, change a value and load it: over HTTP, and over gRPC, whose JSON has 64-bit
+    numbers as text."""
     s = server(flags=EXPLICIT)
     put(s, Model("m", "return { api = 1, step = function() return {} end }", ADD_YAML + "max_batch_size: 4\n" + block,
                  stateful=False))
@@ -178,7 +179,7 @@ ANY_LUA = "return { api = 1, step = function() return {} end, handle = function(
 
 
 def typed_yaml():
-    """Of all examples, and what the other tests' models have, where it stands there as it is."""
+    """Returns the YAML of all examples, and of the models of other tests if it is written there completely."""
     for path in sorted((ROOT / "examples").glob("**/*.yaml")):
         yield str(path.relative_to(ROOT)), path.read_text()
     for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
@@ -194,8 +195,8 @@ def settings_of(s, name):
 
 
 def test_what_is_shown_can_be_sent_back(server):
-    """Of every model there is, over HTTP and gRPC; and it changes nothing: neither what is shown nor what the
-    protocol has no words for, such as a batch axis, an idle time of never, or the number of rows."""
+    """The configuration of every model, over HTTP and gRPC, can be sent back and changes nothing: neither what is
+    shown, nor what the protocol cannot express, such as a batch axis, an unlimited idle time, or the number of rows."""
     s = server(flags=EXPLICIT)
     http, grpc = client_of(s), tritonclient.grpc.InferenceServerClient(s.grpc)
     loaded = []
@@ -220,7 +221,8 @@ def test_what_is_shown_can_be_sent_back(server):
 
 
 def test_instances_are_workers(explicit):
-    """A client of Triton says so how many there are; with the archive's own number back it is as before."""
+    """A client of Triton sets the number of workers in this way. With the archive's own number everything is as before.
+    """
     client = client_of(explicit)
     client.load_model("adder")
     shown = client.get_model_config("adder")
@@ -242,7 +244,7 @@ def test_instances_are_workers(explicit):
     ({"response_cache": {"enable": "yes"}}, "response_cache.enable: expected true or false, found a string yes"),
 ])
 def test_a_wrong_kind_is_refused(explicit, document, words):
-    """With the field, its value and what it should be; the model that is up goes on."""
+    """The message has the field, its value and what it should be. The model that is up continues."""
     client_of(explicit).load_model("adder")
     status, answer = call(explicit, "models/adder/load", {"parameters": {"config": json.dumps(document)}})
     assert status == 400 and words in json.loads(answer)["error"], answer
@@ -250,7 +252,7 @@ def test_a_wrong_kind_is_refused(explicit, document, words):
 
 
 def test_a_load_that_fails_says_why(explicit):
-    """In the answer, and in the index until it is loaded well."""
+    """The reason is in the answer, and in the index until the model is loaded."""
     client = client_of(explicit)
     with pytest.raises(InferenceServerException) as failed:
         client.load_model("nobody")
@@ -286,7 +288,7 @@ def test_bad_requests(explicit, path, document, status, words):
 
 
 def test_only_the_explicit_mode_lets_clients_load(server):
-    """By default an inference client changes nothing."""
+    """By default an inference client cannot load or unload."""
     s = server(adder(1))
     for action in ("load", "unload"):
         status, text = call(s, f"models/adder/{action}")
@@ -296,7 +298,7 @@ def test_only_the_explicit_mode_lets_clients_load(server):
 
 
 def test_loads_of_one_name_wait_for_each_other(explicit):
-    """Loads and unloads at the same time end in one of the states, and the server lives."""
+    """Loads and unloads at the same time end in one of the possible states, and the server lives on."""
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -307,7 +309,8 @@ def test_loads_of_one_name_wait_for_each_other(explicit):
 
 
 def test_the_store_is_polled(server):
-    """A model comes with its archive, changes with it and goes with it; a broken one is tried once a change."""
+    """A model is loaded with its archive, changes with it and is unloaded with it. A broken archive is tried once for
+    each change."""
     s = server(flags=["--model-control-mode", "poll", "--repository-poll", "50"])
     assert index_of(s) == []
     put(s, adder(1))
@@ -324,7 +327,7 @@ def test_the_store_is_polled(server):
 
 
 def test_polling_begins_with_all_models(server):
-    """The server is ready when what lies in the store is up."""
+    """The server is ready when everything in the store is loaded."""
     s = server(flags=["--model-control-mode", "poll"], start=False)
     put(s, adder(3))
     s.start()

@@ -1,4 +1,4 @@
-"""--model-repository: a Triton model repository as it lies there is served, and what can't be is told."""
+"""--model-repository serves a Triton model repository as it is, and reports what cannot be served."""
 
 import json
 import subprocess
@@ -58,7 +58,7 @@ def index(s):
 
 
 def test_a_repository_is_served_as_it_lies_there(serve, repository):
-    """Every model and version, names with dots too; the folder may be one that we can only read."""
+    """Every model and version is served, also with dots in the name, and even if the folder can only be read."""
     put(repository, "adder", {1: ADD_LUA % 1, 3: ADD_LUA % 3})
     put(repository, "with.dots.2", {1: ADD_LUA % 10})
     put(repository, "python-beside", {1: ADD_LUA % 7}, backend="python")
@@ -82,7 +82,7 @@ def test_a_repository_is_served_as_it_lies_there(serve, repository):
 
 
 def test_what_cannot_be_served_is_told_and_the_rest_runs(serve, repository):
-    """In the log with a hint, and in the index with its reason; the server is ready."""
+    """The log has a line with a hint, the index has the reason, and the server is ready."""
     put(repository, "adder", {1: ADD_LUA % 1}, more="optimization { graph { level: 1 } }")
     put(repository, "network", {1: "x"}, backend="onnxruntime", file="model.onnx")
     put(repository, "typo", {1: ADD_LUA % 1}, more="max_batch_size: {}")
@@ -98,7 +98,7 @@ def test_what_cannot_be_served_is_told_and_the_rest_runs(serve, repository):
 
 
 def test_explicit_loads_read_the_folder_again(serve, repository):
-    """A changed folder is a changed model; one that did not change stays up with its workers."""
+    """If the folder has changed, the model is loaded again. If not, it stays up with its workers."""
     put(repository, "adder", {1: ADD_LUA % 1})
     put(repository, "other.one", {1: ADD_LUA % 5})
     put(repository, "network", {1: "x"}, backend="onnxruntime", file="model.onnx")
@@ -131,7 +131,7 @@ def test_explicit_loads_read_the_folder_again(serve, repository):
     (["--model-repository", "REPOSITORY/nothing"], "REPOSITORY/nothing"),
 ])
 def test_wrong_options_end_the_server(folder, repository, flags, says):
-    """With a message that names them, before anything is served."""
+    """The message names the options and comes before anything is served."""
     words = [word.replace("REPOSITORY", str(repository)) for word in flags]
     done = subprocess.run([BIN / "continuo", *words, "--state-dir", folder / "state", "--inference-address",
                            "http://127.0.0.1:0", "--management-address", "http://127.0.0.1:0", "--metrics-address",

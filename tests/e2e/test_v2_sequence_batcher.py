@@ -1,4 +1,4 @@
-"""Sequences of typed models in the words of Triton's sequence batcher: slots, backlog, controls, clocks."""
+"""Sequences of typed models in the terms of Triton's sequence batcher: slots, backlog, controls, clocks."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +22,7 @@ def oldest(settings="{}", controls="", idle_us=60_000_000, **keys):
 
 
 def hooks(jobs, backlog=0):
-    """The server sends nothing before so many jobs and backlog sequences wait."""
+    """The environment with which the server sends nothing before this many jobs and backlog sequences wait."""
     return {"TRITONSERVER_DELAY_SCHEDULER": jobs, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER": backlog}
 
 
@@ -49,7 +49,7 @@ def accumulator(server, request):
 
 @pytest.mark.parametrize("make", [client_of, v2rpc.client_of], ids=["http", "grpc"])
 def test_accumulator(accumulator, make):
-    """Start, steps, a START on the live id, and the end: 1, 3, 42, 51, whatever the strategy and language."""
+    """START, steps, START on the live id, and END give 1, 3, 42, 51 with each strategy and language."""
     client = make(accumulator)
     given = tensor if make is client_of else v2rpc.tensor
 
@@ -66,7 +66,7 @@ def test_accumulator(accumulator, make):
 
 @pytest.mark.parametrize("make", [client_of, v2rpc.client_of], ids=["http", "grpc"])
 def test_accumulator_has_more_sequences_than_slots(accumulator, make):
-    """Six clients and four slots: all are right, with integer and string ids."""
+    """Six clients share four slots, and all sums are right, with integer and string ids."""
     def run(n):
         client = make(accumulator)
         given = tensor if make is client_of else v2rpc.tensor
@@ -82,7 +82,8 @@ def test_accumulator_has_more_sequences_than_slots(accumulator, make):
 
 
 def test_rules_of_admission(server):
-    """In their order: kind of id, batch size, id, START. What is refused leaves the sequence as it was."""
+    """The rules are checked in this order: kind of id, batch size, id, START. A refusal leaves the sequence as it was.
+    """
     s = server(oldest(controls="  control_input:\n    - {name: CORRID, control: "
                                "[{kind: CONTROL_SEQUENCE_CORRID, data_type: TYPE_UINT64}]}\n"))
     sender = Sender(s)
@@ -104,7 +105,7 @@ def test_rules_of_admission(server):
 
 
 def test_a_number_is_no_text(server):
-    """A STRING control takes no integer, and no id at all counts as integer 0."""
+    """A STRING control accepts no integer, and a missing id counts as the integer 0."""
     s = server(oldest(controls="  control_input:\n    - {name: CORRID, control: "
                                "[{kind: CONTROL_SEQUENCE_CORRID, data_type: TYPE_STRING}]}\n"))
     for sequence in (5, None):
@@ -124,14 +125,15 @@ def test_a_number_is_no_text(server):
     ("TYPE_STRING", "any-text", "BYTES:any-text"),
 ])
 def test_corrid_in_each_type(server, word, sequence, expected):
-    """Eight bytes, the low four, or a string."""
+    """The control is eight bytes, the lower four, or a string."""
     s = server(oldest(controls="  control_input:\n    - {name: CORRID, control: "
                                f"[{{kind: CONTROL_SEQUENCE_CORRID, data_type: {word}}}]}}\n"))
     assert Sender(s).ask(1, sequence, start=True).says["CORRID"].startswith(expected)
 
 
 def test_controls_say_where_the_sequence_stands(server):
-    """START, END and READY in the types that the model wants, as [1,1] or, without batch dimension, as [1]."""
+    """START, END and READY come in the types that the model wants, with the shape [1,1], or [1] without a batch
+    dimension."""
     s = server(oldest(controls=CONTROLS), oldest(controls=CONTROLS, name="flat", max_batch_size=0))
     for model, shape in [("recorder", "1x1"), ("flat", "1")]:
         sender = Sender(s, model, batched=model == "recorder")
@@ -143,7 +145,7 @@ def test_controls_say_where_the_sequence_stands(server):
 
 
 def test_a_failed_step_does_not_end_the_sequence(server):
-    """It leaves the state as it was, and the next one goes on."""
+    """The state stays as it was, and the next step continues."""
     sender = Sender(server(oldest()))
     assert sender.ask(1, 3, start=True).total == 1
     assert sender.ask(666, 3).status == 400
@@ -154,7 +156,7 @@ def test_a_failed_step_does_not_end_the_sequence(server):
 
 
 def test_one_slot_serves_one_sequence_at_a_time(server):
-    """The second waits, with all of its steps, until the first has ended; both keep their order."""
+    """The second sequence waits with all its steps until the first has ended. Both keep their order."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     assert sender.ask(1, 1, start=True).total == 1
@@ -167,7 +169,7 @@ def test_one_slot_serves_one_sequence_at_a_time(server):
 
 
 def test_unknown_sequences_are_refused_while_all_slots_are_taken(server):
-    """They learn it at once, and not when a slot is free."""
+    """They are refused at once, and not when a slot is free."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -179,7 +181,7 @@ def test_unknown_sequences_are_refused_while_all_slots_are_taken(server):
 
 
 def test_candidates_bound_the_sequences_and_not_the_batch(server):
-    """Four candidates in batches of two; the fifth sequence waits."""
+    """There are four candidates in batches of two, so the fifth sequence waits."""
     s = server(oldest("{max_candidate_sequences: 4}", max_batch_size=2), env=hooks(4, 1))
     sender = Sender(s)
     calls = [sender.send(n, n, start=True) for n in (1, 2, 3, 4, 5)]
@@ -190,7 +192,7 @@ def test_candidates_bound_the_sequences_and_not_the_batch(server):
 
 
 def test_a_batch_takes_one_step_of_each_sequence(server):
-    """Pipelined steps are queued, never refused as busy, and answered in order."""
+    """Steps that are sent without waiting are queued, never refused as busy, and answered in order."""
     s = server(oldest(), env=hooks(6))
     sender = Sender(s)
     for value, sequence in [(1, 1), (2, 1), (3, 1), (10, 2), (20, 2), (100, 3)]:
@@ -201,7 +203,7 @@ def test_a_batch_takes_one_step_of_each_sequence(server):
 
 
 def test_start_on_a_live_sequence(server):
-    """Queued steps are done first; then it begins anew in the same slot, without an END for the handler."""
+    """Queued steps are done first. Then the sequence begins anew in the same slot, without an END for the handler."""
     s = server(oldest(controls=CONTROLS), env=hooks(4))
     sender = Sender(s)
     for value in (1, 2, 42, 9):
@@ -213,7 +215,7 @@ def test_start_on_a_live_sequence(server):
 
 
 def test_the_id_is_free_once_end_was_sent(server):
-    """A step behind the END without START is an error, one with START begins anew."""
+    """After END a step without START is an error, and one with START begins anew."""
     s = server(oldest(), env=hooks(4))
     sender = Sender(s)
     sender.send(1, 1, start=True)
@@ -225,7 +227,7 @@ def test_the_id_is_free_once_end_was_sent(server):
 
 
 def test_timeout_in_the_backlog(server):
-    """One step's patience is that of its whole sequence; in a slot it does not count."""
+    """The timeout of one step applies to its whole sequence. Once it has a slot, the timeout has no effect."""
     s = server(oldest(max_batch_size=0), clock=True)
     sender = Sender(s, batched=False)
     assert sender.ask(1, 1, start=True, timeout=1000).total == 1
@@ -251,7 +253,7 @@ def direct(settings="{}", controls=CONTROLS, idle_us=60_000_000, **keys):
 
 
 def test_a_slot_is_a_row_for_life(server):
-    """Slots without work below one that has some are padding; those above are left out."""
+    """A slot without work below one with work is a row of padding. Slots above are left out."""
     s = server(direct(), env=hooks(6))
     sender = Sender(s)
     for value, sequence in [(1, 1), (10, 2), (20, 2), (100, 3), (200, 3), (30, 2)]:
@@ -263,7 +265,7 @@ def test_a_slot_is_a_row_for_life(server):
 
 
 def test_padding_is_zeros_and_says_no(server):
-    """Of the shape of the batch's rows; without READY a handler cannot tell it from a row."""
+    """Padding has the shape of the batch's rows. Without READY a handler cannot tell it from a row."""
     s = server(direct(controls=""), direct(name="ready"))
     for model, expected in [("recorder", "0,10"), ("ready", "-,10")]:
         sender = Sender(s, model)
@@ -274,7 +276,7 @@ def test_padding_is_zeros_and_says_no(server):
 
 
 def test_the_worked_example(server):
-    """Two slots, four sequences: backlog, START on a live id, END and what follows it."""
+    """Two slots and four sequences: backlog, START on a live id, END and the steps after it."""
     s = server(direct(max_batch_size=2))
     sender = Sender(s)
     assert sender.ask(1, "a", start=True).total == 1
@@ -293,7 +295,7 @@ def test_the_worked_example(server):
 
 
 def test_two_workers_have_slots_each(server):
-    """Four sequences at two workers with two slots; each keeps its row."""
+    """Four sequences use two workers with two slots each, and each keeps its row."""
     s = server(direct(max_batch_size=2, more="minWorkers: 2\nmaxWorkers: 2\n"))
     s.expect_ready("recorder", 2)
     sender = Sender(s)
@@ -304,7 +306,7 @@ def test_two_workers_have_slots_each(server):
 
 
 def test_a_batch_waits_for_enough_slots(server):
-    """minimum_slot_utilization, but not for longer than max_queue_delay_microseconds."""
+    """minimum_slot_utilization makes a batch wait, but no longer than max_queue_delay_microseconds."""
     s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}", max_batch_size=2),
                clock=True, flags=PATIENT)
     sender = Sender(s)
@@ -318,7 +320,7 @@ def test_a_batch_waits_for_enough_slots(server):
 
 
 def test_rows_of_another_shape_wait(server):
-    """The first slot with work is the measure; who does not fit has padding this time."""
+    """The first slot with work decides the shape. A row with another shape is replaced by padding this time."""
     s = server(direct(), env=hooks(3))
     sender = Sender(s)
     for value, width in [(1, 1), (10, 2), (100, 1)]:
@@ -327,7 +329,7 @@ def test_rows_of_another_shape_wait(server):
 
 
 def test_a_replayed_row_keeps_its_place(server):
-    """A step that is answered from the store is padding for the handler; others stay in their rows."""
+    """A step that is answered from the store is padding for the handler, and the other rows keep their places."""
     s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}", max_batch_size=2))
     sender = Sender(s)
     keyed = {"headers": {"Idempotency-Key": "k"}}
@@ -339,7 +341,7 @@ def test_a_replayed_row_keeps_its_place(server):
 
 
 def test_direct_slots_survive_a_worker(server):
-    """kill -9 in the middle: the sums are right, whatever rows the sequences get at the next worker."""
+    """The worker is killed in the middle. The sums are right, whatever rows the sequences get in the next worker."""
     s = server(direct(max_batch_size=2))
     sender = Sender(s)
     for n in (1, 2):
@@ -352,7 +354,7 @@ def test_direct_slots_survive_a_worker(server):
 
 
 def test_a_batch_of_large_rows(server):
-    """More than fits one frame is one batch all the same."""
+    """A batch that does not fit into one frame is still one batch."""
     s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}"),
                flags=["--max-request-size", 100_000_000])
     values = np.ones((1, 2_500_000), np.int32)
@@ -363,7 +365,7 @@ def test_a_batch_of_large_rows(server):
 
 
 def test_descriptions_need_no_slot(server):
-    """GET ?customized=true is no sequence, and is answered while all slots are taken."""
+    """GET ?customized=true belongs to no sequence, and is answered while all slots are taken."""
     s = server(direct(max_batch_size=1))
     Sender(s).ask(1, 1, start=True)
     assert s.admin().get("/models/recorder?customized=true").status == 200
@@ -373,7 +375,8 @@ def test_descriptions_need_no_slot(server):
 
 
 def test_idle_sequences_are_forgotten(server):
-    """Silently; the next step without START is told. Steps before the limit start the clock anew."""
+    """They are closed silently, and the next step without START is refused. A step before the limit starts the idle
+    time anew."""
     s = server(oldest(idle_us=5_000_000), clock=True)
     sender = Sender(s)
     assert sender.ask(1, 1, start=True).total == 1
@@ -388,7 +391,7 @@ def test_idle_sequences_are_forgotten(server):
 
 
 def test_the_default_is_a_second(server):
-    """As with Triton; 0 means that too."""
+    """The default is that of Triton, and 0 means the same."""
     s = server(recorder(), recorder("zero", "sequence_batching:\n  max_sequence_idle_microseconds: 0\n"))
     for model in ("recorder", "zero"):
         config = client_of(s).get_model_config(model)
@@ -396,7 +399,7 @@ def test_the_default_is_a_second(server):
 
 
 def test_an_idle_sequence_gives_its_slot_to_the_backlog(server):
-    """Who waits in the backlog is not idle, however long."""
+    """A sequence in the backlog is not idle, however long it waits."""
     s = server(oldest(idle_us=5_000_000, max_batch_size=0), clock=True)
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -408,7 +411,7 @@ def test_an_idle_sequence_gives_its_slot_to_the_backlog(server):
 
 
 def test_idle_counts_from_arrival(server):
-    """A step that runs longer than the limit does not save its sequence: what is queued is still done."""
+    """A step that runs longer than the limit does not keep its sequence alive, but queued steps are still done."""
     s = server(oldest(idle_us=5_000_000), clock=True)
     sender = Sender(s)
     with s.hold():
@@ -422,7 +425,7 @@ def test_idle_counts_from_arrival(server):
 
 
 def test_start_while_the_old_one_expires(server):
-    """It begins anew behind what is still queued."""
+    """The sequence begins anew behind the queued steps."""
     s = server(oldest(idle_us=5_000_000), clock=True)
     sender = Sender(s)
     with s.hold():
@@ -435,7 +438,7 @@ def test_start_while_the_old_one_expires(server):
 
 
 def test_rejected_when_expired(server):
-    """timeout_action: reject refuses what waits, as users of other servers' articles expect."""
+    """timeout_action: reject refuses the queued steps."""
     model = recorder(batching="sequence_batching:\n  max_sequence_idle_microseconds: 5000000\n"
                               "  timeout_action: describe\n  oldest: {}\n")
     s = server(model, clock=True)
@@ -453,7 +456,8 @@ def test_rejected_when_expired(server):
 
 
 def test_slots_and_state_survive_a_worker(server):
-    """kill -9: sequences find slots at the next worker, with their sums; the backlog waits on."""
+    """After kill -9 of the worker, sequences get slots in the next worker, with their sums, and the backlog still
+    waits."""
     s = server(oldest("{max_candidate_sequences: 2}"))
     sender = Sender(s)
     for sequence in (1, 2):
@@ -466,7 +470,8 @@ def test_slots_and_state_survive_a_worker(server):
 
 
 def test_sequences_survive_the_server(server):
-    """After kill -9 of it, a step without START finds its sum, though nobody knows the sequence yet."""
+    """After kill -9 of the server, a step without START continues with its sum, although the server does not know the
+    sequence yet."""
     s = server(oldest("{max_candidate_sequences: 2}"))
     Sender(s).ask(5, 1, start=True)
     s.kill()
@@ -479,7 +484,7 @@ def test_sequences_survive_the_server(server):
 
 
 def test_configuration_is_shown(server):
-    """In the words it was written in."""
+    """The configuration has the spelling in which it was written."""
     s = server(oldest("{max_candidate_sequences: 6, preferred_batch_size: [4, 2], max_queue_delay_microseconds: 100}",
                       controls=CONTROLS))
     batching = client_of(s).get_model_config("recorder")["sequence_batching"]
@@ -510,7 +515,7 @@ def test_configuration_is_shown(server):
     ("oldest: {candidates: 5}", "oldest has no setting candidates"),
 ])
 def test_wrong_configurations_do_not_load(server, block, says):
-    """And say why, with the place."""
+    """The message has the reason and the place."""
     s = server()
     answer = s.register(recorder(batching=f"sequence_batching:\n  {block}\n"))
     assert answer.status == 400 and says in answer.json["message"], answer
@@ -518,7 +523,7 @@ def test_wrong_configurations_do_not_load(server, block, says):
 
 
 def test_tritonclient_async_by_text_ids(server):
-    """Many sequences over the real client's connections, each in its order."""
+    """The real client sends steps of many sequences over its connections, each sequence in order."""
     s = server(oldest("{max_candidate_sequences: 8}", max_batch_size=8))
     client = triton.InferenceServerClient(s.inference.removeprefix("http://"), concurrency=8)
     for step in range(4):

@@ -1,4 +1,4 @@
-"""Models whose state is tensors, and decoupled ones, under both strategies of the sequence batcher."""
+"""Models whose state is tensors, and decoupled models, with both strategies of the sequence batcher."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,8 @@ def decoupled(strategy, more=""):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_state_tensors_follow_the_sequence(server, strategy):
-    """START begins with zeros, failures and steps without a state leave it, END forgets it, kill -9 does not."""
+    """START begins with zeros. Failures, and steps that return no state, leave it as it is. END removes it, and kill -9
+    does not."""
     s = server(implicit(strategy))
     sender = Sender(s)
     assert [sender.ask(value, 1, start=value == 1).total for value in (1, 2, 0, 4)] == [1, 3, 3, 7]
@@ -108,7 +109,8 @@ def test_state_tensors_follow_the_sequence(server, strategy):
 
 
 def test_padding_has_a_state_of_its_own(server):
-    """As it begins, whatever the slot's sequence has; and what the handler makes of it is dropped."""
+    """Padding gets the state of a new sequence, whatever the slot's sequence has, and the handler's result for it is
+    dropped."""
     s = server(implicit("direct: {}"), env=hooks(3))
     sender = Sender(s)
     for value, sequence in [(1, 1), (10, 2), (20, 2)]:
@@ -123,7 +125,7 @@ def test_padding_has_a_state_of_its_own(server):
 
 
 class Talk:
-    """One gRPC stream: steps go out without waiting, responses are read by their request's id."""
+    """A gRPC stream on which steps are sent without waiting and responses are read by the id of their request."""
 
     def __init__(self, s):
         self._stream = v2rpc.Stream(v2rpc.channel_of(s))
@@ -136,7 +138,7 @@ class Talk:
             sequence_id=sequence, sequence_start=start, sequence_end=end, triton_enable_empty_final_response=True))
 
     def rest_of(self, name):
-        """All responses of the request, the end included."""
+        """Returns all responses of the request, including the end."""
         heard = self._heard.setdefault(name, [])
         while not heard or heard[-1] is not None:
             message = self._stream.next()
@@ -154,7 +156,8 @@ class Talk:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_steps_have_any_number_of_responses(server, strategy):
-    """Pipelined, of two sequences: each has its own, in the order of its steps; sums are as with one."""
+    """Steps of two sequences are sent without waiting. Each gets its own responses in the order of its steps, and the
+    sums are right."""
     talk = Talk(server(decoupled(strategy)))
     repeats = [3, 0, 1, 70, 2]
     for n, repeat in enumerate(repeats):
@@ -169,7 +172,7 @@ def test_steps_have_any_number_of_responses(server, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])
 def test_a_step_that_is_not_answered_holds_up_its_own_sequence_only(server, strategy):
-    """Its slot's neighbours go on; its own next step waits until it has ended."""
+    """Other slots continue. The next step of its own sequence waits until the request has ended."""
     s = server(decoupled(strategy))
     talk = Talk(s)
     talk.send("a1", 1, 1, start=True)
@@ -184,7 +187,7 @@ def test_a_step_that_is_not_answered_holds_up_its_own_sequence_only(server, stra
 
 
 def test_with_continuous_batching_the_next_step_does_not_wait(server):
-    """The step's state is committed when the handler has returned, as Triton releases a request."""
+    """The step's state is committed when the handler has returned, which is when Triton releases a request."""
     talk = Talk(server(decoupled("oldest: {max_candidate_sequences: 2}", "continuousBatching: true\n")))
     talk.send("a1", 1, 1, start=True)
     assert talk.rest_of("a1") == [1]
@@ -195,7 +198,7 @@ def test_with_continuous_batching_the_next_step_does_not_wait(server):
 
 
 def test_the_slot_is_free_when_the_last_response_has_come(server):
-    """One slot: the backlog waits for an END that is not answered yet."""
+    """With one slot the backlog waits for an END that has not been answered yet."""
     yaml_one = decoupled("direct: {}", "batchSize: 1\n")
     s = server(yaml_one)
     talk = Talk(s)

@@ -1,4 +1,4 @@
-"""What a sequence batcher does at its edges: statistics, bounds, patience, clients that go, and gRPC's codes."""
+"""Details of the sequence batcher: statistics, bounds, timeouts, clients that leave, and gRPC's codes."""
 
 import http.client
 import json
@@ -21,7 +21,7 @@ CORRID = ("  control_input:\n    - {name: CORRID, control: "
 
 
 def executions(s, model="recorder"):
-    """{batch size: calls}, and how many requests were inferences."""
+    """Returns {batch size: calls} and the number of inferences."""
     entry = stats_of(s, model)
     sizes = {batch["batch_size"]: batch["compute_infer"]["count"] for batch in entry["batch_stats"]}
     assert entry["execution_count"] == sum(sizes.values())
@@ -30,7 +30,7 @@ def executions(s, model="recorder"):
 
 
 def test_padding_counts_in_batches_and_not_as_inferences(server):
-    """Two sequences, one and two requests, direct: two batches of two, three inferences."""
+    """With `direct`, two sequences with one and two requests make two batches of two rows, but three inferences."""
     s = server(direct(max_batch_size=2), oldest(name="packed", max_batch_size=2), env=hooks(3))
     for model, expected in [("recorder", ({2: 2}, 3)), ("packed", ({1: 1, 2: 1}, 3))]:
         sender = Sender(s, model)
@@ -41,7 +41,7 @@ def test_padding_counts_in_batches_and_not_as_inferences(server):
 
 
 def test_refusals_count_as_failed(server):
-    """A step without START, and those whose time in the backlog is over."""
+    """These are a step without START, and steps whose time in the backlog is over."""
     s = server(oldest(max_batch_size=0), clock=True)
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -58,7 +58,7 @@ def test_refusals_count_as_failed(server):
 
 
 def test_oldest_takes_preferred_batches(server):
-    """The largest that the waiting sequences make; one row of each."""
+    """The batch is the largest one that the waiting sequences can fill, with one row of each."""
     s = server(oldest("{max_candidate_sequences: 6, preferred_batch_size: [2, 3]}", max_batch_size=4), env=hooks(7))
     sender = Sender(s)
     for value, sequence in [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (10, 1)]:
@@ -69,7 +69,7 @@ def test_oldest_takes_preferred_batches(server):
 
 
 def test_oldest_waits_for_a_preferred_batch(server):
-    """But for no longer than max_queue_delay_microseconds since its oldest row came."""
+    """It waits no longer than max_queue_delay_microseconds after its oldest row came."""
     s = server(oldest("{max_candidate_sequences: 4, preferred_batch_size: [2], max_queue_delay_microseconds: 50000000}"),
                clock=True, flags=PATIENT)
     sender = Sender(s)
@@ -83,7 +83,7 @@ def test_oldest_waits_for_a_preferred_batch(server):
 
 
 def test_oldest_splits_a_batch_by_shape(server):
-    """Rows of another shape go into the next one."""
+    """Rows with another shape go into the next batch."""
     s = server(oldest(), env=hooks(4))
     sender = Sender(s)
     for value, width in [(1, 1), (2, 1), (3, 2), (4, 2)]:
@@ -92,7 +92,7 @@ def test_oldest_splits_a_batch_by_shape(server):
 
 
 def test_priority_changes_nothing_for_sequences(server):
-    """They go as they came."""
+    """Steps run in the order in which they came."""
     s = server(oldest(max_batch_size=1, more="batchSize: 1\n"), env=hooks(0, 2))
     sender = Sender(s)
     for value, priority in [(1, 3), (2, 0), (3, 1)]:
@@ -104,7 +104,7 @@ def test_priority_changes_nothing_for_sequences(server):
 
 
 def test_end_does_not_open(server):
-    """END without START on an id that nobody knows is refused like any step."""
+    """END without START on an unknown id is refused like any step."""
     sender = Sender(server(oldest()))
     answer = sender.ask(1, 9, end=True)
     assert answer.status == 400 and answer.error.startswith(start_error(9))
@@ -112,7 +112,7 @@ def test_end_does_not_open(server):
 
 
 def test_numbers_texts_and_models_do_not_share_ids(server):
-    """42, "42" and 42 of another model are three sequences; a model without CORRID takes both kinds."""
+    """42, "42" and 42 of another model are three sequences. A model without CORRID accepts both kinds of ids."""
     s = server(oldest(), oldest(name="other"))
     for model, sequence, value in [("recorder", 42, 1), ("recorder", "42", 10), ("other", 42, 100)]:
         assert Sender(s, model).ask(value, sequence, start=True).total == value
@@ -121,7 +121,7 @@ def test_numbers_texts_and_models_do_not_share_ids(server):
 
 
 def test_an_id_again_behind_its_end_in_the_backlog(server):
-    """The first one is done to its END, then the second begins anew."""
+    """The first sequence is done up to its END, then the second one begins."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -135,7 +135,7 @@ def test_an_id_again_behind_its_end_in_the_backlog(server):
 
 
 def test_waiting_for_a_slot_is_not_being_idle(server):
-    """However long it took, the sequence then has its whole time."""
+    """However long the wait was, the sequence then has its whole idle time."""
     s = server(oldest(idle_us=5_000_000, max_batch_size=0), clock=True)
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -153,7 +153,8 @@ def test_waiting_for_a_slot_is_not_being_idle(server):
     ("maxNumSequence: 3\n", "model recorder has 3 sequences open (maxNumSequence 3); end one, or try again later"),
 ])
 def test_the_backlog_is_bounded(server, bound, says):
-    """What is too much is told at once; what waits is done, since who has the slot comes through."""
+    """What exceeds the bounds is refused at once. Waiting steps are done, since a sequence with a slot can always
+    continue."""
     s = server(oldest(max_batch_size=0, more=bound))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -166,7 +167,7 @@ def test_the_backlog_is_bounded(server, bound, says):
 
 
 def test_steps_of_one_sequence_in_the_backlog_are_bounded(server):
-    """maxSequenceJobQueueSize, for each sequence."""
+    """The bound is maxSequenceJobQueueSize for each sequence."""
     s = server(oldest(max_batch_size=0, more="maxSequenceJobQueueSize: 2\n"))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -180,7 +181,8 @@ def test_steps_of_one_sequence_in_the_backlog_are_bounded(server):
 
 
 def test_slots_that_are_scaled_away(server):
-    """Sequences of a worker that goes wait for slots at the one that stays, before the backlog, with their sums."""
+    """When a worker is removed, its sequences wait for slots of the remaining one, before the backlog, and keep their
+    sums."""
     s = server(direct(max_batch_size=2, more="minWorkers: 2\nmaxWorkers: 2\n"))
     s.expect_ready("recorder", 2)
     sender = Sender(s)
@@ -197,7 +199,7 @@ def test_slots_that_are_scaled_away(server):
 
 
 class Fickle:
-    """A client that sends a step, and goes away when told to."""
+    """A client that sends a step and leaves when it is told to."""
 
     def __init__(self, s, value, sequence, **more):
         self._server = s
@@ -214,7 +216,7 @@ class Fickle:
 
 
 def test_a_queued_step_whose_client_goes_is_not_done(server):
-    """In the backlog; the others of its sequence are, in their order."""
+    """In the backlog its step is not done, and the other steps of its sequence are done in order."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -227,7 +229,7 @@ def test_a_queued_step_whose_client_goes_is_not_done(server):
 
 
 def test_a_start_whose_client_goes_opens_nothing(server):
-    """What was queued behind it is told that there is no sequence."""
+    """Steps that were queued behind the START get the error that there is no sequence."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -242,7 +244,7 @@ def test_a_start_whose_client_goes_opens_nothing(server):
 
 
 def test_codes_over_grpc(server):
-    """The same words, as INVALID_ARGUMENT and UNAVAILABLE."""
+    """The messages are the same, with INVALID_ARGUMENT and UNAVAILABLE."""
     s = server(oldest(controls=CORRID, max_batch_size=1), clock=True)
     ids = np.array([[1]], np.int32)
     with v2rpc.client_of(s) as client:

@@ -1,4 +1,4 @@
-"""Log and trace settings of the v2 protocol: they take effect, and what can't be done is said."""
+"""Log and trace settings of the v2 protocol have an effect, and what cannot be done is refused."""
 
 import re
 
@@ -22,7 +22,7 @@ def traces(s):
 
 
 def test_log_settings_are_shown_and_take_effect(server):
-    """What is switched off is not written; it comes back when it is switched on."""
+    """Lines that are switched off are not written, and come back when they are switched on."""
     s = server(identity())
     client = client_of(s)
     settings = {"log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0,
@@ -54,7 +54,7 @@ def test_bad_log_settings_change_nothing(server, document, status, words):
 
 
 def test_traces_by_rate_and_count(server):
-    """One of `trace_rate` requests has a line, at most `trace_count` of them; a model's own settings win."""
+    """One of `trace_rate` requests has a line, up to `trace_count` lines. A model's own settings take precedence."""
     s = server(identity(), accumulator())
     client = client_of(s)
     off = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",

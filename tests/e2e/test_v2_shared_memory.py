@@ -1,4 +1,5 @@
-"""System shared memory of the v2 protocol: registered over HTTP, tensors read from it and written to it."""
+"""System shared memory of the v2 protocol: regions are registered over HTTP, and tensors are read from them and written
+to them."""
 
 import concurrent.futures
 import json
@@ -20,7 +21,7 @@ ALLOWED = ["--allow-client-shm"]
 
 @pytest.fixture
 def regions():
-    """regions(bytes) makes an object in shared memory and gives its handle and key."""
+    """regions(bytes) makes an object in shared memory and returns its handle and key."""
     made = []
 
     def make(size, name="region"):
@@ -70,7 +71,7 @@ def by_region(name, shape, datatype, region, size, offset=None, outputs=None):
 
 
 def test_inputs_and_outputs_of_tritonclient(same, regions):
-    """Two tensors in one region, an output into another; the answer carries no data of it."""
+    """Two tensors are in one region, and an output goes into another. The answer does not contain its data."""
     client = client_of(same)
     source, source_key = regions(256)
     target, target_key = regions(256)
@@ -98,7 +99,7 @@ def test_inputs_and_outputs_of_tritonclient(same, regions):
 
 
 def test_strings_and_sequences(server, regions):
-    """BYTES in their wire form; a stateful model takes its steps from shared memory as from the body."""
+    """BYTES are in their wire form. A stateful model can take its steps from shared memory like from the body."""
     s = server(identity(), accumulator(), flags=ALLOWED)
     client = client_of(s)
     handle, key = regions(128)
@@ -116,7 +117,7 @@ def test_strings_and_sequences(server, regions):
 
 
 def test_a_region_that_shrinks_is_an_error_and_no_crash(same, regions):
-    """Input and output, before and after registration of what the client then cut off."""
+    """The client makes the object smaller than an input or an output, before or after its registration."""
     client = client_of(same)
     handle, key = regions(8192)
     client.register_system_shared_memory("r", key, 8192)
@@ -139,7 +140,7 @@ def test_a_region_that_shrinks_is_an_error_and_no_crash(same, regions):
 
 
 def test_it_shrinks_while_it_is_read(same, regions):
-    """Cut and grown again at any moment: each answer is right or an error, and the server lives."""
+    """The object is cut and grows again at any moment. Each answer is right or an error, and the server lives on."""
     client = client_of(same)
     handle, key = regions(1 << 20)
     client.register_system_shared_memory("r", key, 1 << 20)
@@ -158,7 +159,7 @@ def test_it_shrinks_while_it_is_read(same, regions):
 
 
 def test_an_unlinked_region_still_works(same, regions):
-    """Its memory lives as long as the registration; so does one that a request in flight uses."""
+    """The memory lives as long as the registration, or as long as a request uses it."""
     client = client_of(same)
     key = f"/continuo-gone-{os.getpid()}"
     path = pathlib.Path("/dev/shm") / key.lstrip("/")
@@ -240,7 +241,7 @@ def test_errors_of_inference(same, regions):
 
 
 def test_it_is_off_by_default(server):
-    """Status still works; nothing can be registered."""
+    """Status still works, but nothing can be registered."""
     s = server(identity())
     words = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
     assert call(s, "region/r/register", {"key": "/x", "byte_size": 4}) == (501, words)
@@ -261,7 +262,7 @@ def test_regions_are_bounded(server, regions):
 
 
 def test_a_request_reads_no_more_than_it_may_send(server, regions):
-    """What lies in shared memory counts against --max-request-size."""
+    """Bytes in shared memory count against --max-request-size."""
     s = server(identity(), flags=[*ALLOWED, "--max-request-size", "2048"])
     handle, key = regions(4096)
     client_of(s).register_system_shared_memory("r", key, 4096)
@@ -271,7 +272,7 @@ def test_a_request_reads_no_more_than_it_may_send(server, regions):
 
 
 def test_cuda_is_not_here(same):
-    """As a server without GPUs answers."""
+    """The answers are those of a server without GPUs."""
     client = client_of(same)
     assert client.get_cuda_shared_memory_status() == []
     document = {"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 4}
@@ -284,7 +285,8 @@ def test_cuda_is_not_here(same):
 
 
 def test_a_region_in_use_is_listed_until_it_is_free(server, regions):
-    """An unregistration is taken at once; while a request has the region it keeps its name, and takes no other."""
+    """Unregistering works at once. As long as a request uses the region, it keeps its name and cannot be used by other
+    requests."""
     s = server(identity(), flags=ALLOWED)
     client = client_of(s)
     handle, key = regions(256)

@@ -56,7 +56,7 @@ def ask(s, shape, data, datatype="INT32"):
 
 
 def together(s, *requests_):
-    """All in one batch: the queue is held until they are there."""
+    """Sends all requests as one batch: the queue is held until they have arrived."""
     with ThreadPoolExecutor() as pool:
         return [call.result() for call in [pool.submit(ask, s, *each) for each in requests_]]
 
@@ -88,13 +88,13 @@ def test_the_batch_dimension_grows(start):
 
 
 def test_without_a_batch_dimension_there_is_a_new_one(start):
-    """And none in the answers."""
+    """The answers have no batch dimension."""
     s = start(2, batch=0)
     assert together(s, ([3], [1, 2, 3]), ([3], [4, 5, 6]))[1][1:] == ([8, 10, 12], [2])
 
 
 def test_rows_that_do_not_fit(start):
-    """Ragged inputs may share a batch, but are no stack."""
+    """Ragged inputs may share a batch, but cannot be stacked."""
     s = start(2, ragged=True)
     assert together(s, ([1, 1], [1]), ([1, 2], [1, 2])) == ["X differs"] * 2
 
@@ -109,7 +109,7 @@ def test_strings(server):
 @pytest.mark.parametrize("extra, says", [(1, "output 'ROWS' has more rows than the items"),
                                          (-1, "output 'ROWS' has fewer rows than the items")])
 def test_wrong_numbers_of_rows(server, extra, says):
-    """No item is answered with another one's rows."""
+    """No item gets the rows of another one."""
     s = server(lua(extra=extra), env=hooks(2))
     for answer in together(s, ([1, 1], [1]), ([1, 1], [2])):
         assert says in answer
@@ -117,7 +117,7 @@ def test_wrong_numbers_of_rows(server, extra, says):
 
 @pytest.mark.parametrize("handler", [LINEAR / "handler.lua", BUILD / "examples" / "linear.so"], ids=["lua", "c"])
 def test_the_linear_example(server, handler):
-    """Requests of one and of several rows, over HTTP and gRPC, are one call; each gets its own rows."""
+    """Requests with one and with several rows, over HTTP and gRPC, run as one call, and each gets its own rows."""
     s = server(env=hooks(3), start=False)
     archiver("--model-name", "linear", "--version", "1.0", "--handler", handler, "--config-file",
              LINEAR / "model-config.yaml", "--export-path", s.store)

@@ -1,4 +1,5 @@
-"""Implicit state: tensors that the model's YAML declares as state, kept by the server (examples/v2/implicit_state)."""
+"""Implicit state: tensors that the model's YAML declares as state and that the server keeps
+(examples/v2/implicit_state)."""
 
 import json
 
@@ -36,7 +37,7 @@ def seen(state="  - {name: S, dataType: INT32, dims: [1]}\n", lua=SEEN_LUA, more
 
 
 def total(client, sequence, value, start=False, end=False, begin=None):
-    """One step over v2; what OUTPUT says."""
+    """Makes one step over v2 and returns the value of OUTPUT."""
     inputs = [tensor("INPUT", np.array([value], np.int32), "INT32")]
     if begin is not None:
         inputs.append(tensor("START_AT", np.array([begin], np.int32), "INT32"))
@@ -46,7 +47,7 @@ def total(client, sequence, value, start=False, end=False, begin=None):
 
 
 def step(s, value, sequence="s", status=200, model="seen"):
-    """One step over /predictions; OUT, or the message."""
+    """Makes one step over /predictions and returns OUT, or the message."""
     answer = s.client().post(f"/predictions/{model}", json.dumps({"IN": value}),
                              headers={"ts_request_sequence_id": sequence, "Content-Type": "application/json"})
     assert answer.status == status, answer
@@ -66,7 +67,8 @@ def sums(server, request):
 
 
 def test_the_state_goes_from_step_to_step(sums):
-    """As tritonclient's users write it: START zeros, sequences apart, END forgets; the state stays inside."""
+    """The steps are those of tritonclient's users: START begins with zeros, sequences are separate, END removes the
+    state, and clients do not see it."""
     client = client_of(sums)
     assert total(client, 1, 5, start=True) == 5
     assert total(client, 2, 100, start=True) == 100
@@ -80,7 +82,7 @@ def test_the_state_goes_from_step_to_step(sums):
 
 
 def test_the_state_may_begin_as_the_caller_says(sums):
-    """With the first request's input; later ones may send it, and it changes nothing."""
+    """The first request has an input with the first value. Later requests may send it, without an effect."""
     client = client_of(sums)
     assert total(client, 1, 5, start=True, begin=1000) == 1005
     assert total(client, 1, 5, begin=7) == 1010
@@ -91,7 +93,7 @@ def test_the_state_may_begin_as_the_caller_says(sums):
 
 
 def test_predictions_share_it(sums):
-    """The same sequence over /predictions and v2."""
+    """/predictions and v2 continue the same sequence."""
     s = sums
     answer = s.client().post("/predictions/implicit", b'{"INPUT": 5, "START_AT": [10]}',
                              headers={"ts_request_sequence_id": "p", "Content-Type": "application/json"})
@@ -100,7 +102,7 @@ def test_predictions_share_it(sums):
 
 
 def test_asking_for_the_hidden_output_is_refused(sums):
-    """It is no output of the model."""
+    """The state is not one of the model's outputs."""
     answer = post(sums, "implicit", one("INPUT", "INT32", [1], [1], outputs=[{"name": "TOTAL_OUT"}],
                                         parameters={"sequence_id": 1, "sequence_start": True}))
     assert answer.status_code == 400
@@ -108,7 +110,7 @@ def test_asking_for_the_hidden_output_is_refused(sums):
 
 
 def test_kill_9_and_restart(sums):
-    """Of the worker between steps, of the server, and a clean stop: no step is lost."""
+    """The worker is killed between steps, the server is killed, and the server is stopped cleanly. No step is lost."""
     client = client_of(sums)
     for i in range(1, 6):
         assert total(client, i, i, start=True, begin=100) == 100 + i
@@ -133,7 +135,7 @@ def test_a_worker_that_dies_in_a_step(server, folder, point):
 
 
 def test_export_import_and_copy(server):
-    """Into a second server, and under another id."""
+    """The sequence is imported in a second server, and copied to another id."""
     s, there = server(example()), server(example(), name="there")
     assert total(client_of(s), "s", 5, start=True, begin=100) == 105
     assert there.admin().put(url("s", "implicit"), body=export(s, "s", "implicit")).status == 200
@@ -144,7 +146,7 @@ def test_export_import_and_copy(server):
 
 
 def test_an_import_that_does_not_fit_is_refused(server):
-    """A state that a handler kept itself, and one of another declaration: each says what it found."""
+    """A state of a handler's own, and a state with another declaration: each message says what was found."""
     s = server(example(), seen(), Model("counter"))
     s.client().step("counter", "s", 5)
     total(client_of(s), "s", 5, start=True)
@@ -157,7 +159,7 @@ def test_an_import_that_does_not_fit_is_refused(server):
 
 
 def test_a_step_without_state_output_keeps_it(server):
-    """As Triton's no_state_update: what was found is found again; a step that fails changes nothing."""
+    """As with Triton's no_state_update, the state stays. A step that fails changes nothing."""
     s = server(seen("  - {name: S, dataType: INT32, dims: [1], init: {file: begin.bin}}\n",
                     extra={"begin.bin": b"\x07\x00\x00\x00"}))
     assert [step(s, n) for n in (0, 0, 5, 0)] == [7, 7, 7, 5]
@@ -169,7 +171,7 @@ def test_a_step_without_state_output_keeps_it(server):
 
 
 def test_a_state_that_is_an_output_too_is_visible(server):
-    """Listed in outputs, it goes to the client and into the state."""
+    """If it is listed in outputs, clients get it, and it is also the next state."""
     lua = SEEN_LUA.replace("outputs.S =", "outputs.LAST =")
     s = server(Model("seen", lua, HEADERS + TENSORS.replace(
         "outputs: [", "outputs: [{name: LAST, dataType: INT32, dims: [1]}, ") +
@@ -181,7 +183,8 @@ def test_a_state_that_is_an_output_too_is_visible(server):
 
 
 def test_batches_and_shapes(server):
-    """With a batch dimension state tensors have one, too; -1 grows and shrinks; strings and floats are kept."""
+    """With a batch dimension state tensors have one, too. A size of -1 grows and shrinks. Strings and floats are kept.
+    """
     lua = """
     return { api = 1, batch = function(items)
         for _, req in ipairs(items) do
@@ -212,7 +215,7 @@ def test_batches_and_shapes(server):
     ("INT32", "{ 1, 1 }", "is INT32[1,1]; the model declares INT32[1]"),
 ])
 def test_a_state_output_that_does_not_fit_fails_the_step(server, datatype, shape, words):
-    """And only that step: the state stays as it was."""
+    """Only that step fails, and the state stays as it was."""
     lua = SEEN_LUA.replace('outputs.S = {', 'outputs.S = n == 9 and { datatype = "%s", shape = %s, data = { 1 } } or {'
                            % (datatype, shape))
     s = server(seen(lua=lua))
@@ -222,7 +225,7 @@ def test_a_state_output_that_does_not_fit_fails_the_step(server, datatype, shape
 
 
 def test_streams_carry_state(server):
-    """State outputs of pieces and of the answer count; clients see neither."""
+    """State outputs of pieces and of the answer count, and clients do not see them."""
     lua = """
     return { api = 1, handle = function(req)
         local function both(n) return { outputs = {
@@ -247,13 +250,13 @@ def swap(server, policy, state="  - {name: S, dataType: INT32, dims: [1]}\n", lu
 
 @pytest.mark.parametrize("policy, found", [("pin", 5), ("migrate", 5), ("reset", 0)])
 def test_versions_are_swapped(server, policy, found):
-    """The same declaration: the tensors go along without any code."""
+    """With the same declaration the tensors are used without any code."""
     s = swap(server, policy)
     assert step(s, 0) == found
 
 
 def test_a_version_with_another_declaration_does_not_take_it(server):
-    """It is not migrated by guessing: it stays where it is, as any state that can't be migrated; the log says why."""
+    """The state stays in its version, like any state that cannot be migrated, and the log says why."""
     s = swap(server, "migrate", "  - {name: S, dataType: INT32, dims: [1]}\n  - {name: T, dataType: FP32, dims: [2]}\n")
     assert [step(s, 6), step(s, 0)] == [5, 6]
     s.expect_log("event=sequence_not_migrated", "the stored state lacks the tensor 'T' that the model declares")
@@ -261,7 +264,8 @@ def test_a_version_with_another_declaration_does_not_take_it(server):
 
 
 def test_a_state_of_another_declaration_in_the_store(server):
-    """The same version, declared anew: the step says which tensor does not fit; a START begins anew."""
+    """The same version gets another declaration. A step's message names the tensor that does not fit, and a START
+    begins anew."""
     s = server(seen())
     assert step(s, 5) == 0
     s.stop()
@@ -280,21 +284,22 @@ def test_a_state_of_another_declaration_in_the_store(server):
     ("state: {tensors: [{name: S, dataType: INT32}]}\n", "a list of up to 15 sizes"),
 ])
 def test_wrong_declarations_are_refused_at_registration(server, yaml, words):
-    """400 with place and reason, before any worker starts."""
+    """The answer is 400 with place and reason, before any worker starts."""
     s = server(Model("counter"))
     answer = s.register(Model("seen", SEEN_LUA, HEADERS + TENSORS + yaml, extra={"short.bin": b"123"}))
     assert answer.status == 400 and words in answer.message, answer
 
 
 def test_state_without_sequences_is_refused(server):
-    """There would be nothing to keep it for."""
+    """Without sequences there would be nothing to keep the state for."""
     s = server(Model("counter"))
     answer = s.register(Model("seen", SEEN_LUA, TENSORS + "state: [{name: S, dataType: INT32, dims: [1]}]\n"))
     assert answer.status == 400 and "set sequenceBatching: true" in answer.message, answer
 
 
 def test_a_handler_has_no_second_state(server):
-    """init and migrate say that it was written for another kind of model; setting req.state is an error."""
+    """For a handler with init or migrate the message says that it was written for another kind of model. Setting
+    req.state is an error."""
     s = server(Model("counter"))
     answer = s.register(seen(lua=SEEN_LUA.replace("api = 1,", "api = 1, init = function() return {} end,")),
                         initial_workers=1, synchronous="true")
@@ -304,7 +309,7 @@ def test_a_handler_has_no_second_state(server):
 
 
 def test_it_is_shown(server):
-    """In the model's description, and in the configuration as v2 clients know it."""
+    """The state is in the model's description, and in the configuration as v2 clients know it."""
     s = server(example())
     assert s.describe("implicit")["state"] == [{
         "input": "TOTAL_IN", "output": "TOTAL_OUT", "dataType": "INT32", "dims": [1], "batchAxis": 0,
@@ -319,7 +324,7 @@ def test_it_is_shown(server):
 
 
 def test_a_state_over_its_limit_fails_the_step(server):
-    """507 with both numbers; what was kept stays."""
+    """The answer is 507 with both numbers, and the stored state stays."""
     lua = """
     return { api = 1, handle = function(req)
         local n = req.inputs.IN.values[1]

@@ -1,4 +1,4 @@
-"""Statistics of the v2 protocol: exact counts per request, call and batch size, in JSON and as nv_ metrics."""
+"""Statistics of the v2 protocol: exact counts for each request, call and batch size, in JSON and as nv_ metrics."""
 
 import concurrent.futures
 import time
@@ -46,7 +46,7 @@ def all_numbers(node):
 
 
 def test_every_field_is_there_from_the_start(server):
-    """perf_analyzer reads them all and asserts on unsigned integers."""
+    """perf_analyzer reads all fields and asserts that they are unsigned integers."""
     entry = stats_of(server(work()), "work")
     zero = {"count": 0, "ns": 0}
     assert entry == {
@@ -59,7 +59,7 @@ def test_every_field_is_there_from_the_start(server):
 
 
 def test_requests_of_a_sequence_count(server):
-    """As other requests do; a refused one only as failed."""
+    """They count like other requests. A refused one counts only as failed."""
     s = server(accumulator())
     client = client_of(s)
     before = int(time.time() * 1000)
@@ -84,7 +84,7 @@ def test_requests_of_a_sequence_count(server):
 
 
 def test_batches_count_by_their_size(server):
-    """While the worker is held up, one request runs and the others wait: they come as one batch."""
+    """While the worker is held, one request runs and the others wait, so they become one batch."""
     s = server(work())
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         with s.hold():
@@ -99,7 +99,7 @@ def test_batches_count_by_their_size(server):
 
 
 def test_a_requests_own_batch_counts(server):
-    """A request of batch size 3 is three inferences and one execution of that size."""
+    """A request with batch size 3 counts as three inferences and one execution of that size."""
     s = server(work(max_batch_size=4))
     assert post(s, "work", one("INPUT", "INT32", [3, 2], [1] * 6)).status_code == 200
     assert post(s, "work", one("INPUT", "INT32", [1, 2], [1] * 2)).status_code == 200
@@ -118,7 +118,7 @@ def test_a_failure_touches_nothing_else(server):
 
 
 def test_a_replayed_answer_is_a_cache_hit(server):
-    """A retry under its key computes nothing: success and queue count it, compute_* do not."""
+    """A retry with its key computes nothing: success and queue count it, compute_* do not."""
     s = server(accumulator())
     document = one("INPUT", "INT32", [1], [5], parameters={"sequence_id": 1, "sequence_start": True})
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_replayed_answer_is_a_cache_hit(server):
 
 
 def test_all_models_and_their_errors(server):
-    """400 and these words for what is not there; models without tensors are not in it."""
+    """The answer for an unknown model is 400 with this message. Models without tensors are not listed."""
     s = server(accumulator(), work(), counter())
     assert [entry["name"] for entry in client_of(s).get_inference_statistics()["model_stats"]] == [
         "accumulator", "work"]
@@ -150,7 +150,7 @@ def counted(s, name, **labels):
 
 
 def test_the_same_under_nv_names(server):
-    """Beside our own metrics, with Triton's labels."""
+    """The metrics are beside our own, with Triton's labels."""
     s = server(work(max_batch_size=4), counter())
     assert post(s, "work", one("INPUT", "INT32", [3, 1], [1, 2, 3])).status_code == 200
     assert post(s, "work", one("INPUT", "INT32", [1, 1], [-1])).status_code >= 400
@@ -168,7 +168,8 @@ def test_the_same_under_nv_names(server):
 
 
 def test_the_parameter_sequence_step_numbers_a_step(server):
-    """As the header does: done when it follows, answered again when it was the last, refused else."""
+    """The parameter works like the header: the next number is done, the last one is answered again, and others are
+    refused."""
     s = server(accumulator())
 
     def ask(number, value, **more):

@@ -1,5 +1,5 @@
-"""Typed models: plain predictions, and the v2 protocol's raw and compressed requests, classification,
-configuration and index."""
+"""Typed models: predictions, and raw and compressed requests, classification, configuration and index of the v2
+protocol."""
 
 import json
 import zlib
@@ -39,7 +39,7 @@ def models(server):
 
 @pytest.fixture(scope="module")
 def shared(shared_server):
-    """The same for tests that only ask."""
+    """The same server for tests that change nothing."""
     return shared_server(identity(), identity("batched", 4), same_as("one"), same_as("pairs", batch=8),
                   same_as("word", "BYTES"), same_as("half", "FP16"), same_as("long", "INT64"), accumulator())
 
@@ -48,7 +48,7 @@ def shared(shared_server):
 
 
 def test_predictions_take_and_give_names_and_values(models):
-    """The nesting is the shape; a number alone is a tensor of one element."""
+    """The nesting gives the shape, and a single number is a tensor of one element."""
     answer = predict(models, "identity", {"INT32": [1, -2], "FP64": [0.5], "BOOL": [True], "BYTES": ["ü"]},
                      "application/json")
     assert answer.headers["Content-Type"] == "application/json"
@@ -60,7 +60,7 @@ def test_predictions_take_and_give_names_and_values(models):
 
 
 def test_predictions_take_one_raw_tensor(models):
-    """Its shape is what the model declares; an open size comes from the number of bytes."""
+    """The shape is the declared one, and an open size follows from the number of bytes."""
     values = np.array([0.5, -1.25, 3], np.float32)
     raw = "application/octet-stream"
     assert predict(models, "one", values.tobytes(), raw).json() == {"X": values.tolist()}
@@ -72,7 +72,7 @@ def test_predictions_take_one_raw_tensor(models):
 
 
 def test_a_sequence_of_predictions(models):
-    """State is the same by either path; ids and replays are those of predictions."""
+    """Both paths use the same state. Ids and repeated answers work as for predictions."""
     for expected in (5, 10):
         answer = predict(models, "accumulator", {"INPUT": 5}, ts_request_sequence_id="s1")
         assert answer.json() == {"OUTPUT": [expected]}
@@ -95,13 +95,13 @@ def test_a_sequence_of_predictions(models):
     ("a=1&b=2", "application/x-www-form-urlencoded", "not as a form"),
 ])
 def test_wrong_predictions_are_400(shared, body, content_type, says):
-    """Whatever a client wrote wrongly is its own mistake here, and named."""
+    """A mistake of the client gets 400, and the message names it."""
     answer = predict(shared, "identity", body, content_type)
     assert (answer.status_code, says in answer.text) == (400, True), answer.text
 
 
 def test_json_answers_have_no_half_floats(models):
-    """FP16 comes in as bytes; as JSON it does not go out, and the message says how it does."""
+    """FP16 can be sent as bytes. It cannot be returned as JSON, and the message says how to get it."""
     answer = predict(models, "half", b"\0\x3c", "application/octet-stream")
     assert answer.status_code == 400 and "request it as binary data" in answer.text
 
@@ -129,7 +129,7 @@ def output(name, **parameters):
 
 @pytest.mark.parametrize("half", ["FP16", "BF16"])
 def test_no_step_is_done_whose_answer_cannot_be_written(server, half):
-    """A request that would be refused for its outputs behind the step is refused before it: the sum has not moved."""
+    """A request whose outputs would be refused after the step is refused before it, so the sum does not change."""
     s = server(Model("halves", HALVES_LUA % half, HALVES_YAML % half))
     session = {"Inference-Session-Id": "s"}
 
@@ -166,7 +166,7 @@ def test_no_step_is_done_whose_answer_cannot_be_written(server, half):
 
 
 def test_raw_requests(models):
-    """Inference-Header-Content-Length 0: the body is the tensor, the outputs come back binary."""
+    """With Inference-Header-Content-Length 0 the body is the tensor, and the outputs are binary."""
     values = np.array([1, 2, 3], np.float32)
     answer = post(models, "one", values.tobytes(), {"Inference-Header-Content-Length": "0"})
     split = int(answer.headers["Inference-Header-Content-Length"])
@@ -183,7 +183,7 @@ def test_raw_requests(models):
 
 
 def test_raw_bytes_are_one_string(server):
-    """Without its length, which the server adds."""
+    """The request leaves out the string's length, which the server adds."""
     s = server(Model("word", IDENTITY_LUA, "inputs: [{name: X, dataType: BYTES, dims: [1]}]\n"
                                            "outputs: [{name: X, dataType: BYTES, dims: [1]}]\n", stateful=False))
     answer = post(s, "word", b"a\0b", {"Inference-Header-Content-Length": "0"})
@@ -204,7 +204,8 @@ def test_compressed_requests(models, coding):
 
 
 def test_wrong_compressed_requests(server):
-    """Bytes that are no stream, too few and too many of them, a bomb, and a coding that nobody knows."""
+    """Bytes that are not compressed data, too few and too many of them, a decompression bomb, and an unknown encoding.
+    """
     s = server(identity(), flags=["--max-request-size", 100_000])
     good = zlib.compress(json.dumps(one("INT8", "INT8", [1], [1])).encode())
     assert post(s, "identity", good, {"Content-Encoding": "deflate"}).status_code == 200
@@ -223,7 +224,7 @@ def test_wrong_compressed_requests(server):
 
 
 def test_classification(models):
-    """The largest values with their places; never more than there are; by row of a batch."""
+    """The largest values come with their indexes, never more than exist, separately for each row of a batch."""
     client = client_of(models)
 
     def classes(model, values, datatype, count):
@@ -248,7 +249,7 @@ def test_classification(models):
 
 
 def test_configuration(models):
-    """What perf_analyzer reads of it: kinds of batching, sizes, tensors, and what it looks into blindly."""
+    """perf_analyzer reads kinds of batching, sizes and tensors, and fields that it expects without a check."""
     client = client_of(models)
     config = client.get_model_config("accumulator")
     assert config["name"] == "accumulator" and config["max_batch_size"] == 0
@@ -267,7 +268,7 @@ def test_configuration(models):
 
 
 def test_repository_index(models):
-    """Every version, READY or not; a filter that is no boolean is refused."""
+    """The index has every version, whether READY or not. A filter that is not a boolean is refused."""
     index = client_of(models).get_model_repository_index()
     assert {"name": "accumulator", "version": "1.0", "state": "READY"} in index
     assert len(index) == 8
@@ -287,7 +288,7 @@ def test_repository_index(models):
     ("POST", "/v2/models/one/infer/more", 404, "Not Found"),
 ])
 def test_wrong_paths_and_methods_below_v2(shared, method, path, status, says):
-    """In the protocol's form, with Allow where the path is known."""
+    """The error has the protocol's form, with the header Allow if the path is known."""
     answer = requests.request(method, shared.inference + path, timeout=20)
     assert (answer.status_code, answer.json()) == (status, {"error": says})
     assert ("Allow" in answer.headers) == (status == 405)

@@ -1,4 +1,4 @@
-"""The v2 protocol's HTTP as it lies on the wire: what clients of other languages rely on and tritonclient does not show."""
+"""The bytes of the v2 protocol over HTTP: what clients in other languages rely on and tritonclient does not show."""
 
 import gzip
 import http.client
@@ -20,7 +20,7 @@ def same(server):
 
 
 def floats(n, binary=True):
-    """A request's JSON and binary part."""
+    """Returns the JSON part and the binary part of a request."""
     source = {"parameters": {"binary_data_size": 4 * n}} if binary else {"data": [0.5] * n}
     document = {"inputs": [{"name": "FP32", "datatype": "FP32", "shape": [n], **source}],
                 "outputs": [{"name": "FP32", "parameters": {"binary_data": True}}]}
@@ -28,7 +28,7 @@ def floats(n, binary=True):
 
 
 def raw(s, headers, body):
-    """An answer as it came: nothing is unpacked."""
+    """Returns an answer without decompressing it."""
     host = s.inference.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=30)
     connection.request("POST", "/v2/models/identity/infer", body, headers)
@@ -41,7 +41,7 @@ def raw(s, headers, body):
 @pytest.mark.parametrize("coding, pack, unpack", [("gzip", gzip.compress, gzip.decompress),
                                                   ("deflate", zlib.compress, zlib.decompress)])
 def test_lengths_are_those_before_compression(same, coding, pack, unpack):
-    """Of the JSON part, in requests and in answers."""
+    """The length is that of the JSON part, in requests and in answers."""
     head, tail = floats(50_000)
     answer, body = raw(same, {"Content-Encoding": coding, "Accept-Encoding": coding, LENGTH: len(head)}, pack(head + tail))
     assert (answer.status, answer.headers["Content-Encoding"]) == (200, coding)
@@ -57,7 +57,7 @@ def test_lengths_are_those_before_compression(same, coding, pack, unpack):
     ("identity, gzip;q=0.5", None), ("gzip;q=0", None), ("*", None), ("br", None), ("", None),
 ])
 def test_the_answers_coding_is_the_clients_choice(same, accepted, coding):
-    """The highest q wins, of equals the first; what is not known counts for nothing."""
+    """The highest q wins, and the first one if several are equal. Unknown encodings are ignored."""
     head, tail = floats(50_000)
     answer, _ = raw(same, {"Accept-Encoding": accepted, LENGTH: len(head)}, head + tail)
     assert (answer.status, answer.headers["Content-Encoding"]) == (200, coding)
@@ -65,7 +65,7 @@ def test_the_answers_coding_is_the_clients_choice(same, accepted, coding):
 
 @pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", "application/octet-stream"])
 def test_the_content_type_is_not_looked_at(same, content_type):
-    """curl -d sends a form's."""
+    """curl -d sends the type of a form."""
     answer = post(same, "identity", one("INT32", "INT32", [1], [5]), {"Content-Type": content_type})
     assert answer.json()["outputs"][0]["data"] == [5]
 
@@ -78,7 +78,7 @@ def test_chunked_bodies(same):
 
 
 def test_empty_binary_outputs(same):
-    """Plain JSON with a size of 0, and no length of a JSON part."""
+    """The answer is plain JSON with a size of 0, and without the length of a JSON part."""
     head, tail = floats(0)
     answer = post(same, "identity", head + tail, {LENGTH: str(len(head))})
     assert answer.headers["Content-Type"] == "application/json" and LENGTH not in answer.headers
@@ -87,7 +87,8 @@ def test_empty_binary_outputs(same):
 
 
 def test_outputs_that_are_not_listed(same):
-    """binary_data_output is theirs alone; outputs have no parameters but the size, or other clients fail."""
+    """binary_data_output applies only to such outputs. They have no parameter except the size, or other clients would
+    fail."""
     document = one("INT32", "INT32", [1], [5], parameters={"binary_data_output": True})
     answer = post(same, "identity", document)
     split = int(answer.headers[LENGTH])

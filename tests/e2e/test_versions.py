@@ -31,7 +31,7 @@ def test_the_first_version_stays_default_until_told(server):
 
 
 def test_an_unknown_version_is_said_to_be_unknown(server):
-    """404 with the words that TorchServe's clients know."""
+    """The answer is 404 with a message that TorchServe's clients know."""
     _, client = two_versions(server)
     answer = client.step("counter/3.0", "x", 1)
     assert (answer.status, answer.error) == (404, "version_not_found")
@@ -40,7 +40,7 @@ def test_an_unknown_version_is_said_to_be_unknown(server):
 
 
 def test_the_default_version_cannot_go_while_others_stay(server):
-    """Otherwise plain requests would have nowhere to go."""
+    """Otherwise requests without a version would have nowhere to go."""
     s, client = two_versions(server)
     refused = s.admin().delete("/models/counter/1.0")
     assert (refused.status, refused.json["type"]) == (403, "InvalidModelVersionException"), refused
@@ -51,7 +51,7 @@ def test_the_default_version_cannot_go_while_others_stay(server):
 
 
 def test_describe_all_shows_every_version(server):
-    """One call for an operator to see what runs."""
+    """One call shows an operator everything that runs."""
     s, _ = two_versions(server)
     everything = s.admin().get("/models/counter/all").json
     assert sorted(each["modelVersion"] for each in everything) == ["1.0", "2.0"]

@@ -1,4 +1,4 @@
-"""What a worker asks the system for."""
+"""The memory that a worker asks the system for."""
 
 import concurrent.futures
 import pathlib
@@ -30,7 +30,7 @@ def rss_bytes(pid):
 
 
 def test_batches_of_large_states_reuse_their_memory(server):
-    """The system clears no page anew for each batch, and has the memory back once the worker is idle."""
+    """The system need not clear new pages for each batch, and gets the memory back when the worker is idle."""
     rows, batches = 8, 6
     s = server(Model("large", LARGE, {"batchSize": rows, "state": {"maxBytes": 4 << 20}}), clock=True)
     [pid] = s.expect_ready("large", 1)

@@ -1,5 +1,5 @@
-"""A process loads a TorchScript model once and forks its workers (`preload`). PyTorch is not needed: a
-stand-in for libtorch adds up what it gets. What PyTorch itself makes of it stands in test_torch.py."""
+"""With `preload` a process loads a TorchScript model once and forks its workers. PyTorch is not needed: a stand-in for
+libtorch adds up its inputs. test_torch.py tests PyTorch itself."""
 
 import concurrent.futures
 import os
@@ -77,7 +77,7 @@ def load_ms(line):
 
 
 def test_workers_are_forked_and_children_of_the_server(serve):
-    """So that the server hears of their deaths, and they of its own; ps tells them apart."""
+    """So the server learns of their deaths, and they end with the server. ps tells them apart."""
     s = serve(adds(workers=3))
     pids = s.expect_ready("adds", 3)
     about = zygote(s)
@@ -90,7 +90,7 @@ def test_workers_are_forked_and_children_of_the_server(serve):
 
 
 def test_a_worker_has_what_one_has_that_was_started(serve):
-    """Its socket, the lock, its output, and no descriptor of the zygote's."""
+    """It has its socket, the lock and its output, and no descriptor of the zygote."""
     s = serve(adds(workers=2))
     s.expect_ready("adds", 2)
     plain = serve(adds(workers=1, more="preload: false"))
@@ -108,7 +108,7 @@ def test_a_worker_has_what_one_has_that_was_started(serve):
 
 
 def test_no_step_is_lost_while_workers_and_the_zygote_are_killed(serve):
-    """Each sequence counts its own steps, whoever dies; nobody waits for the zygote to come back."""
+    """Each sequence counts its own steps, whichever process dies, and no step waits until the zygote is back."""
     s = serve(adds(workers=2))
     s.expect_ready("adds", 2)
     stop = threading.Event()
@@ -137,7 +137,7 @@ def test_no_step_is_lost_while_workers_and_the_zygote_are_killed(serve):
 
 
 def test_a_killed_worker_is_back_at_once(serve):
-    """No program is started and nothing is loaded: under 50 ms from the death to ready."""
+    """No program is started and nothing is loaded, so the new worker is ready within 50 ms."""
     s = serve(adds())
     s.expect_ready("adds")
     times = []
@@ -150,7 +150,7 @@ def test_a_killed_worker_is_back_at_once(serve):
 
 
 def test_the_zygote_may_die_and_comes_back(serve):
-    """Its workers live on; one that dies meanwhile loads the model itself."""
+    """Its workers live on. A worker that is needed meanwhile loads the model itself."""
     s = serve(adds(workers=2))
     before = s.expect_ready("adds", 2)
     first = zygote(s)["pid"]
@@ -210,7 +210,7 @@ def test_preload_false_has_no_zygote(serve):
     (lambda: adds(workers=2, threads=2), "torch.threads is 2"),
     (lambda: adds("sum thread", workers=2), " left ")])
 def test_what_cannot_be_forked_is_loaded_by_each_worker(serve, model, reason):
-    """Threads don't live on in a child."""
+    """Threads do not survive a fork."""
     s = serve(model())
     s.expect_ready("adds", 2)
     s.expect_log("event=zygote_declined", reason)
@@ -222,7 +222,8 @@ def test_what_cannot_be_forked_is_loaded_by_each_worker(serve, model, reason):
 
 
 def test_a_model_that_cannot_load_says_why(serve):
-    """Once for all workers that wait, in the same words as without a zygote; a crash, too."""
+    """The error is reported once for all waiting workers, with the same message as without a zygote. A crash is
+    reported, too."""
     s = serve()
     for text, words in (("nothing", "cannot load model.pt as TorchScript"), ("sum die", "exited with status 9")):
         archive = s.pack(adds(text, workers=2)).name
@@ -232,7 +233,7 @@ def test_a_model_that_cannot_load_says_why(serve):
 
 
 def test_scaling_to_nothing_ends_the_zygote(serve):
-    """And back: a new one. Unregistering leaves no process."""
+    """Scaling up again starts a new zygote. Unregistering leaves no process."""
     s = serve(adds(workers=2))
     s.expect_ready("adds", 2)
     first = zygote(s)["pid"]
@@ -252,7 +253,7 @@ def test_scaling_to_nothing_ends_the_zygote(serve):
 
 
 def test_all_end_with_the_server(serve):
-    """kill -9 of the server: no worker and no zygote outlives it; the state does."""
+    """After kill -9 of the server no worker and no zygote lives on, but the states do."""
     s = serve(adds(workers=2))
     pids = s.expect_ready("adds", 2) + [zygote(s)["pid"]]
     assert [step(s, "a") for _ in range(2)] == [1, 2]
@@ -264,7 +265,7 @@ def test_all_end_with_the_server(serve):
 
 
 def test_describe_shows_the_devices_that_workers_use(serve):
-    """Workers share out the devices in turns, and describe shows which they have; on the CPU there are none."""
+    """Workers use the devices in turn, and the description shows which. On the CPU there are none."""
     s = serve(adds(workers=3, more="deviceType: gpu\ndeviceIds: [1, 3]\n"))
     s.expect_ready("adds", 3)
     shown = s.describe("adds")
@@ -282,8 +283,8 @@ def test_describe_shows_the_devices_that_workers_use(serve):
 
 
 def rounds_of_load(s, sequences):
-    """Steps of all sequences; each() sends one of each and looks at the answers, ramp() does so while the workers
-    stand still, until there are four."""
+    """Makes steps of all sequences. each() makes one of each and checks the answers. ramp() does so while the workers
+    are held, until there are four."""
     counts = dict.fromkeys(sequences, 0)
 
     def each(until=lambda: None):
@@ -306,7 +307,7 @@ def rounds_of_load(s, sequences):
 
 
 def test_workers_by_load_are_forked_and_lose_no_step(serve):
-    """From one worker to four and back, twice: the zygote forks those that come, and stays."""
+    """The number of workers goes from one to four and back, twice. The zygote forks the new ones, and stays."""
     s = serve(adds(most=4), clock=True)
     s.expect_ready("adds")
     about = zygote(s)
@@ -324,7 +325,7 @@ def test_workers_by_load_are_forked_and_lose_no_step(serve):
 
 
 def test_the_zygote_of_an_idle_model_goes_and_comes_back(serve):
-    """minWorkers 0: no process is left of an idle model, and the next step has it all started again."""
+    """With minWorkers 0 an idle model has no process, and the next step starts everything again."""
     s = serve(adds(workers=0, most=4), clock=True)
     each, ramp = rounds_of_load(s, [f"s{i}" for i in range(40)])
     assert s.describe("adds")["zygote"] is None
@@ -337,7 +338,7 @@ def test_the_zygote_of_an_idle_model_goes_and_comes_back(serve):
 
 
 def test_workers_by_load_share_out_the_devices(serve):
-    """A worker that comes takes the device of its place in turn, also where one went before."""
+    """A new worker uses the device of its place, also if an earlier worker had that place."""
     s = serve(adds(most=4, more="deviceType: gpu\ndeviceIds: [1, 3]\n"), clock=True)
     s.expect_ready("adds")
     each, ramp = rounds_of_load(s, [f"s{i}" for i in range(40)])
