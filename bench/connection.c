@@ -82,13 +82,14 @@ connection_send(struct connection *c, const struct request_template *t, uint32_t
     c->received = 0;
     c->waiting = true;
     c->sequence = sequence;
-    /* A few hundred bytes on a socket with nothing in flight: it takes all or it is broken. */
+    /* These are a few hundred bytes on a socket with nothing in flight. If the socket does not take
+     * all of them, it is broken. */
     if (send(c->fd, c->request, t->len, MSG_NOSIGNAL) != (ssize_t)t->len)
         return -1;
     return 0;
 }
 
-/* The value of a header in [head, end), or NULL. `name` is in small letters and ends with its
+/* Returns the value of a header in [head, end), or NULL. `name` is in lower case and ends with its
  * colon. */
 static const char *
 find_header(const char *head, const char *end, const char *name, size_t name_len)

@@ -1,7 +1,7 @@
 /* bench/connection.h - one keep-alive HTTP/1.1 connection with one request in flight.
  *
- * Made for little work per step: the request is formatted once and patched in
- * place (same length each time), so a step costs one send and one recv.
+ * A step should cost little here: the request is formatted once, its changing parts have a fixed
+ * length and are overwritten in place, and a step needs one send and one recv.
  */
 #ifndef CN_BENCH_CONNECTION_H
 #define CN_BENCH_CONNECTION_H
@@ -11,19 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEQUENCE_DIGITS 9 /* of the number behind the prefix of a sequence id */
+#define SEQUENCE_DIGITS 9 /* digits after the prefix of a sequence id */
 #define RETRY_DIGITS 3    /* after an error the sequence starts anew under the next id */
 
 struct connection {
     int fd;       /* -1: not connected */
     bool waiting; /* a request is in flight */
-    bool stalled; /* its answer took over a second: counted once a connection */
+    bool stalled; /* its answer took over a second; counted once */
     uint64_t sent_us, due_us;
-    uint32_t sequence;         /* of the request in flight */
-    uint64_t turn;             /* requests started: chooses the sequence */
-    uint32_t ahead;            /* or chance does, a step ahead: the sequence of the next request */
-    uint64_t backlog;          /* fixed rate: arrivals that wait for this connection */
-    uint64_t arrivals_started; /* fixed rate: gives the scheduled time of the next */
+    uint32_t sequence; /* the sequence of the request in flight */
+    uint64_t turn;     /* number of requests started; chooses the next sequence */
+    uint32_t ahead;    /* with --random: the sequence of the next request, chosen one step ahead */
+    uint64_t backlog;  /* with --rate: arrivals that wait for this connection */
+    uint64_t arrivals_started; /* with --rate: gives the due time of the next one */
     char *request;             /* this connection's copy of the template */
     size_t received;
     char answer[4096];
@@ -43,18 +43,18 @@ struct answer {
     bool closes; /* the server said Connection: close */
 };
 
-/* -1 when it does not fit. */
+/* Returns -1 if the request does not fit. */
 int request_template_init(struct request_template *t, const char *host, const char *path,
                           const char *prefix);
 
-/* Connects (blocking) and then turns the socket non-blocking. -1: errno says why. */
+/* Connects, and then makes the socket non-blocking. Returns 0, or -1 with errno set. */
 int connection_open(struct connection *c, const struct sockaddr_in *address);
 void connection_close(struct connection *c);
-/* Sends the one-digit `body` as the next step of a sequence. -1: errno says why. */
+/* Sends the one-digit `body` as the next step of a sequence. Returns 0, or -1 with errno set. */
 int connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
                     uint32_t retry, char body);
-/* Reads what has come. 1: `out` is complete; 0: more must come; -1: closed or not HTTP, `*why`
- * says. */
+/* Reads what has arrived. Returns 1 if `out` is complete, 0 if more must come, or -1 with `*why` if
+ * the connection is closed or the bytes are not HTTP. */
 int connection_receive(struct connection *c, struct answer *out, const char **why);
 
 #endif

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What a commit costs: steps/s of one model with durability none, process and power, for states of
-several sizes, in alternated runs on one server; every answer checked. Prints medians, and the medians of
-the ratios to `none` in the same round. Exit 1 where process/none of the smallest state is below --min-ratio.
-"""
+"""Measures what a commit costs: steps/s of one model with durability none, process and power, for states of several
+sizes, in alternated runs on one server. Every answer is checked. Prints medians, and the medians of the ratios to
+`none` in the same round. Exits with 1 if process/none of the smallest state is below --min-ratio."""
 
 import argparse
 import statistics
@@ -28,7 +27,7 @@ state: {{ durability: {level}, maxBytes: 16777216 }}
 handler: {{ cache: {{ bytes: 1073741824 }}, limits: {{ memoryBytes: 2147483648 }} }}
 sequence: {{ tombstoneMSec: 0 }}
 """
-MARGIN = 32  # of the state's bytes for everything but the ballast
+MARGIN = 32  # bytes of the state besides the padding
 
 
 def size_word(size):
@@ -36,14 +35,14 @@ def size_word(size):
 
 
 def measure(size, args):
-    """Steps/s of each level, a list with one figure a round; and how many answers were wrong or late."""
+    """Returns steps/s of each level, one figure for each round, and how many answers were wrong or late."""
     handler = HANDLER.format(size=size - MARGIN)
     models = {level: (handler, CONFIG.format(level=level, batch=args.sequences)) for level in LEVELS}
     rates = {level: [] for level in LEVELS}
     bad = 0
     with Served(models) as server:
         for round_ in range(args.rounds):
-            for turn in range(len(LEVELS)):  # each level comes first, second and last as often as the others
+            for turn in range(len(LEVELS)):  # each level comes first, second and last equally often
                 level = LEVELS[(turn + round_) % len(LEVELS)]
                 run = server.bench(level, "--connections", args.sequences, "--duration", args.seconds,
                                    "--warmup", args.seconds / 2, "--stall-seconds", 30, "--end")

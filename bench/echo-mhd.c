@@ -1,8 +1,9 @@
-/* bench/echo-mhd.c - the ceiling: libmicrohttpd alone, answering each POST with its own body.
+/* bench/echo-mhd.c - a bare echo: libmicrohttpd alone, which answers each POST with its own body.
+ * No server on this library can be faster.
  *
- * Arranged as the server is: N loop threads, each with its own SO_REUSEPORT
- * socket and its own daemon in external epoll mode, 8 kB of memory a connection.
- * No scheduler, no worker, no state: what is left is HTTP and the kernel.
+ * It is arranged like the server: N loop threads, each with its own SO_REUSEPORT socket and its own
+ * daemon in external epoll mode, and 8 kB of memory for each connection. It has no scheduler, no
+ * worker and no state, so only HTTP and the kernel remain.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +22,8 @@
 #define BODY_MAX_BYTES 4194304
 
 struct upload {
-    size_t len, room; /* of `more` */
-    char bytes[256];  /* more takes the heap, as the announced length says */
+    size_t len, room; /* the size of `more` is `room` */
+    char bytes[256];  /* a longer body is in `more`, on the heap */
     char *more;
 };
 
@@ -31,7 +32,7 @@ struct echo_loop {
     int listen_fd;
 };
 
-/* What the client announces; 0: nothing, or too much. */
+/* Returns the length that the client announces, or 0 if it announces none or too much. */
 static size_t
 announced(struct MHD_Connection *connection)
 {
@@ -78,7 +79,7 @@ answer(void *ctx, struct MHD_Connection *connection, const char *url, const char
                                         up->more ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_MUST_COPY);
     if (response == NULL)
         return MHD_NO;
-    up->more = NULL; /* the response's */
+    up->more = NULL; /* it belongs to the response now */
     rc = MHD_queue_response(connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);
     return rc;
@@ -98,7 +99,7 @@ completed(void *ctx, struct MHD_Connection *connection, void **request,
     *request = NULL;
 }
 
-/* One turn: wait for libmicrohttpd's epoll set, then let it work. */
+/* Waits for libmicrohttpd's epoll set and then lets libmicrohttpd work, again and again. */
 static void *
 loop_main(void *arg)
 {

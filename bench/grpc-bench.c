@@ -214,7 +214,7 @@ static struct {
     const char *model;
     bool is_counter;
     size_t data_bytes;
-    grpc_slice infer; /* a ModelInferRequest: the same each time */
+    grpc_slice infer; /* a ModelInferRequest; the same for each call */
     double end_s, longest_s, total_s;
     uint64_t done, failed;
     unsigned live;
@@ -233,7 +233,7 @@ put_field(char *at, char tag, const char *bytes, size_t len)
     return at + len;
 }
 
-/* ModelInferRequest: model_name, inputs {name, datatype, shape}, raw_input_contents. */
+/* Makes a ModelInferRequest: model_name, inputs {name, datatype, shape}, raw_input_contents. */
 static grpc_slice
 make_infer(void)
 {
@@ -245,7 +245,7 @@ make_infer(void)
     for (; n >= 0x80; n >>= 7)
         *at++ = (char)(n | 0x80);
     *at++ = (char)n;
-    memset(data, 0x3f, load.data_bytes); /* 0.747 */
+    memset(data, 0x3f, load.data_bytes); /* 0.747 as FP32 */
     end = put_field(end, 0x0a, "FP32", 4);
     end = put_field(end, 0x12, "FP32", 4);
     end = put_field(end, 0x1a, shape, (size_t)(at - shape));
@@ -258,7 +258,7 @@ make_infer(void)
     return slice;
 }
 
-/* PredictionsRequest: model_name, input{"data": 1 or many bytes}, sequence_id. */
+/* Makes a PredictionsRequest: model_name, input{"data": one or many bytes}, sequence_id. */
 static grpc_byte_buffer *
 make_request(const struct slot *slot)
 {
@@ -283,7 +283,7 @@ make_request(const struct slot *slot)
     return bytes;
 }
 
-/* The tensor stands last in request and response. */
+/* Checks the tensor, which is the last field of request and response. */
 static bool
 ends_with_tensor(const struct slot *slot)
 {
@@ -302,7 +302,7 @@ ends_with_tensor(const struct slot *slot)
     return same;
 }
 
-/* The prediction stands last in the message. */
+/* Checks the prediction, which is the last field of the message. */
 static bool
 is_right(const struct slot *slot)
 {
@@ -402,7 +402,7 @@ send_unary(struct slot *slot)
 static void
 send_bidi(struct slot *slot)
 {
-    /* A stream is never opened again, so it waits until its channel is connected. */
+    /* A stream is never opened a second time, so it waits until its channel is connected. */
     grpc_op ops[4] = {
         {.op = GRPC_OP_SEND_MESSAGE},
         {.op = GRPC_OP_RECV_MESSAGE},
@@ -509,7 +509,7 @@ main(int argc, char **argv)
     if (!echo && (argc < 4 || kind == N_KINDS))
         die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
             "[--seconds S] [--data BYTES]");
-    if (!echo) /* an answer wakes the load, but doesn't take the core from the server */
+    if (!echo) /* an answer that wakes the client should not take the server's core */
         sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     grpc_init();
     queue = grpc_completion_queue_create_for_next(NULL);

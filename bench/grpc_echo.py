@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What gRPC costs in Python: grpcio's server, that answers with what it got. bench/grpc.sh --peers runs it.
+"""Measures what gRPC costs in Python: grpcio's server returns what it gets. bench/grpc.sh --peers runs it.
 
-The handlers get and give bytes: no protobuf message is made."""
+The handlers get and return bytes, so no protobuf message is made."""
 
 from concurrent import futures
 
@@ -17,7 +17,7 @@ class Echo(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(lambda messages, context: messages)
 
 
-# A stream holds a thread as long as it is open.
+# A stream occupies a thread as long as it is open.
 server = grpc.server(futures.ThreadPoolExecutor(max_workers=128), options=[("grpc.max_receive_message_length", -1),
                                                                            ("grpc.max_send_message_length", -1)])
 server.add_generic_rpc_handlers([Echo()])

@@ -1,7 +1,8 @@
 /* bench/histogram.c - see histogram.h. One thread. */
 #include "bench/histogram.h"
 
-/* Values below HISTOGRAM_SUB have a bucket each; above, the top 8 bits of a value choose it. */
+/* Each value below HISTOGRAM_SUB has a bucket of its own. Above, the top 8 bits of a value choose
+ * the bucket. */
 static unsigned
 bucket_of(uint64_t us)
 {

@@ -1,5 +1,5 @@
-/* bench/histogram.h - latencies in log-linear buckets: 0.8 % wide, 1 us to 70 minutes, fixed
- * memory. */
+/* bench/histogram.h - counts latencies in log-linear buckets that are 0.8 % wide, from 1 us to 70
+ * minutes, in fixed memory. */
 #ifndef CN_BENCH_HISTOGRAM_H
 #define CN_BENCH_HISTOGRAM_H
 
@@ -14,7 +14,8 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *h, uint64_t us);
-/* The upper edge of the bucket that holds the given share (0..1) of all values; 0 when empty. */
+/* Returns the upper edge of the bucket that holds the given share (0..1) of all values; 0 if there
+ * are none. */
 uint64_t histogram_quantile_us(const struct histogram *h, double share);
 
 #endif

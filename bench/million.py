@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""A million live sequences in one server: opened over HTTP, stepped at random, expired. Beside it a server
-with a thousand; the two are stepped in alternated runs, every sum checked. Prints the steps/s of both, their
-ratio, what a sequence costs in memory and on disk, and how long the expiry of all took. Exit 1 where the
-ratio is below --min-ratio, an answer is wrong, or a sequence outlives its clock. Takes several minutes, and
-about 1 GB of disk in the folder for temporary files.
-"""
+"""Measures a million live sequences in one server: opens them over HTTP, makes steps in random order, and lets them
+expire. Runs alternate with those of a second server, which has a thousand sequences. Every sum is checked. Prints the
+steps/s of both, their ratio, the memory and disk space of a sequence, and how long the expiry of all takes. Exits with
+1 if the ratio is below --min-ratio, an answer is wrong, or a sequence outlives its time limit. Takes several minutes,
+and about 1 GB of disk in the folder for temporary files."""
 
 import argparse
 import statistics
@@ -26,7 +25,7 @@ CACHE = "handler: {{ cache: {{ capacity: {cache}, bytes: 4000000000 }}, limits: 
 
 
 class Crowd:
-    """A server and the sequences that it holds."""
+    """A server and its sequences."""
 
     def __init__(self, count, args):
         self.count = count
@@ -47,7 +46,7 @@ class Crowd:
         self.rates.append(run["steps_per_s"])
 
     def footprint(self):
-        """Bytes: server's memory, worker's memory, state folder."""
+        """Returns in bytes: the server's memory, the worker's memory, the state folder."""
         return (resident_bytes(self.server.process.pid), resident_bytes(self.server.worker_pid("counter")),
                 disk_bytes(self.server.folder / "state"))
 
@@ -56,7 +55,7 @@ class Crowd:
 
 
 def expire(crowd):
-    """Seconds until no sequence is live once their clock has run out, and what a late step hears."""
+    """Returns the seconds from the end of the time limit until no sequence is live, and the answer to a late step."""
     began = time.monotonic()
     crowd.server.advance(IDLE_MS + 1000)
     while crowd.live() > 0 and time.monotonic() - began < 120:

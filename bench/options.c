@@ -60,7 +60,7 @@ parse_number(const char *flag, const char *text)
     return value;
 }
 
-/* "http://HOST[:PORT][/]" into host and port. */
+/* Splits "http://HOST[:PORT][/]" into host and port. */
 static void
 parse_url(const char *url, struct options *opt)
 {
@@ -104,7 +104,7 @@ options_parse(struct options *opt, int argc, char **argv)
 
     *opt = (struct options){
         .model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1, .stall_s = 1};
-    /* Runs on one server must not meet each other's sequences. */
+    /* Two runs on one server must not use the same sequences. */
     snprintf(opt->prefix, sizeof(opt->prefix), "b%lx%x", (unsigned long)time(NULL),
              (unsigned)getpid());
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {

@@ -6,16 +6,17 @@
 #include <stdint.h>
 
 struct options {
-    char *url; /* a copy that host and port point into */
+    char *url; /* host and port point into this copy */
     const char *host, *port, *model;
-    char prefix[64]; /* of sequence ids */
+    char prefix[64]; /* prefix of sequence ids */
     uint32_t connections, sequences, open_only;
     double duration_s, warmup_s, rate, stall_s;
     bool echo, any_answer, end, random;
     const char *sums_file; /* NULL: none */
 };
 
-/* Fills defaults, then what the flags say. A wrong flag ends the program with 2, --help with 0. */
+/* Sets the defaults and then the flags. A wrong flag ends the program with 2, and --help ends it
+ * with 0. */
 void options_parse(struct options *opt, int argc, char **argv);
 void options_fini(struct options *opt);
 

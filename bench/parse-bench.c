@@ -73,7 +73,7 @@ unpack(struct cn_str request, struct cn_arena *arena)
                                                      (const uint8_t *)request.ptr) != NULL);
 }
 
-/* A request with one input of `n` values, raw or typed, as tritonclient sends it. */
+/* Makes a request with one input of `n` values, raw or typed, as tritonclient sends it. */
 static struct cn_str
 infer_message(uint32_t n, bool raw)
 {

@@ -34,7 +34,7 @@ struct conn {
     int fd;
     bool asks_to_write;
     size_t sent, got;
-    char *answer; /* of answer_room */
+    char *answer; /* its size is answer_room */
 };
 
 static struct {
@@ -106,13 +106,13 @@ send_more(struct conn *c)
     watch(c, c->sent < load.request.len);
 }
 
-/* The whole answer's bytes, once its head is there; else 0. */
+/* Returns the length of the whole answer once its head has arrived, or else 0. */
 static size_t
 answer_len(struct conn *c)
 {
     const char *end, *field;
 
-    c->answer[c->got] = '\0'; /* a head has no zero bytes: searches end in it or here */
+    c->answer[c->got] = '\0'; /* a head contains no NUL, so searches end in it or here */
     if (!(end = strstr(c->answer, "\r\n\r\n")))
         return 0;
     field = strcasestr(c->answer, "\r\nContent-Length:");
@@ -130,7 +130,7 @@ is_right(const struct conn *c)
            memcmp(c->answer + c->got - load.end.len, load.end.ptr, load.end.len) == 0;
 }
 
-/* True: an answer is complete. */
+/* Returns true if an answer is complete. */
 static bool
 receive_more(struct conn *c)
 {
@@ -269,7 +269,7 @@ main(int argc, char **argv)
     load.end = end ? read_file(end) : body;
     make_request(argv[optind], argv[optind + 1], header, body);
     address = parse_target(argv[optind]);
-    /* An answer wakes the load, but doesn't take the core from the server. */
+    /* An answer that wakes this program should not take the core from the server. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     for (int i = 0; i < n_conns; i++)

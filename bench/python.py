@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""A step of a Python handler against the same step in Lua: the counter of examples/, one worker.
+"""Compares a step of a Python handler with the same step in Lua: the counter of examples/, with one worker.
 
-Rounds alternate between the two, each with a server of its own. The table has the medians: steps
-per second, CPU time of the worker for a step, and the worker's memory without what it shares (PSS).
+Rounds alternate between the two, each with a server of its own. The table has medians: steps per second, CPU time of
+the worker for a step, and the worker's share of memory (PSS).
 
-    bench/python.py --rounds 5 --python /usr/bin/python3
-"""
+bench/python.py --rounds 5 --python /usr/bin/python3"""
 
 import argparse
 import statistics

@@ -1,12 +1,12 @@
-/* bench/sequence_memory.c - what one idle live sequence costs the server, and what a job costs.
+/* bench/sequence_memory.c - measures what one idle live sequence costs the server, and what a job
+ * costs.
  *
- * Opens sequences through a model queue, answered by a worker whose end of the
- * socket is held here, and prints one JSON line: bytes a sequence as the slope
- * of the heap and of the resident set between 10,000 and N sequences, and
- * nanoseconds a job from submit to its answer (both ends' work included).
- * One thread.
+ * It opens sequences through a model queue and answers them in place of a worker. It prints one
+ * line of JSON: bytes for each sequence, as the slope of the heap and of the resident set between
+ * 10,000 and N sequences, and nanoseconds for each job from submit to its answer (with the work of
+ * both ends). One thread.
  *
- *   sequence_memory [N]      N: 1000000 by default, at least 20000
+ * sequence_memory [N] has 1000000 sequences by default, and at least 20000.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -37,7 +37,7 @@ struct bench {
     struct cn_loop *loop;
     struct cn_model_queue *queue;
     struct cn_worker_link *link;
-    int fd; /* the worker's end */
+    int fd; /* the worker's end of the socket */
     struct cn_buf in, out;
     struct cn_arena arena;
     struct client clients[BATCH];
@@ -101,7 +101,7 @@ answer_batch(const struct cn_frame *frame)
     cn_arena_fini(&bench.arena);
 }
 
-/* The worker's turn. */
+/* Does the worker's part. */
 static void
 work(void)
 {
@@ -124,7 +124,7 @@ work(void)
     cn_buf_reset(&bench.out);
 }
 
-/* One step of each sequence from `from` to before `to`, BATCH at a time. */
+/* Makes one step of each sequence from `from` up to but not including `to`, BATCH at a time. */
 static void
 step_sequences(unsigned from, unsigned to)
 {
@@ -183,7 +183,7 @@ set_up(unsigned n)
     config.sequence_batching = true;
     config.batch_size = BATCH;
     config.max_num_sequence = n;
-    config.sequence_max_idle_ms = 3 * 3600 * 1000; /* both clocks run */
+    config.sequence_max_idle_ms = 3 * 3600 * 1000; /* both time limits apply */
     config.sequence_timeout_ms = 24 * 3600 * 1000;
     cn_assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
     cn_assert(cn_loop_create(0, &bench.loop, &err) == 0);

@@ -1,4 +1,4 @@
-"""A server for one measurement: started in a folder of its own, asked, loaded by continuo-bench, ended.
+"""A server for one measurement: it is started in a folder of its own, queried, loaded by continuo-bench, and stopped.
 
 One thread. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder."""
 
@@ -23,7 +23,7 @@ READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) me
 
 
 def machine():
-    """One line: what the figures were taken on, and under which load."""
+    """Returns a line that describes the machine and its load at that moment."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line.partition(": ")[2].strip() for line in file if line.startswith("model name")), "unknown")
     load = " ".join(f"{x:.1f}" for x in os.getloadavg())
@@ -35,7 +35,7 @@ class Served:
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False, grpc=False):
-        # A measurement that is ended by a timeout must leave neither servers nor gigabytes behind.
+        # A measurement that a timeout ends must leave neither servers nor gigabytes behind.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self.process = self._errors = None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-bench-"))
@@ -101,11 +101,11 @@ class Served:
         return host, int(port)
 
     def advance(self, ms):
-        """Server and workers live `ms` later from now on."""
+        """Moves the time of server and workers ahead by `ms`."""
         (now,) = struct.unpack("<q", self._clock.read_bytes())
-        with open(self._clock, "r+b") as file:  # in place: others have it mapped
+        with open(self._clock, "r+b") as file:  # in place, because other processes have mapped the file
             file.write(struct.pack("<q", now + ms))
-        time.sleep(0.1)  # a connection that opens at the leap would be as old as the leap is long
+        time.sleep(0.1)  # a connection that opens during the jump would seem as old as the jump is long
 
     def describe(self, model):
         with urllib.request.urlopen(f"{self.management}/models/{model}", timeout=60) as answer:
@@ -115,7 +115,7 @@ class Served:
         return next((w["pid"] for w in self.describe(model)["workers"] if w["status"] == "READY"), None)
 
     def bench(self, model, *args):
-        """One run of continuo-bench; its result, in which `errors` must be asked for."""
+        """Runs continuo-bench once and returns its result. The caller must look at `errors`."""
         command = [BIN / "continuo-bench", "--url", self.inference, "--model", model, *args]
         run = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
         if run.returncode > 1:
@@ -129,5 +129,5 @@ def resident_bytes(pid):
 
 
 def disk_bytes(folder):
-    """What the files below really take."""
+    """Returns the disk space that the files below really use."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

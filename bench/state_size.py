@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""What a step costs by the size of its sequence's state, with one connection and with several.
+"""Measures what a step costs depending on the size of its sequence's state, with one connection and with several.
 
-The model adds one to each number of its state, so it does next to nothing but pass the state on. The
-state is decoded, batched, run, unbatched, encoded and committed with each step. A table in Markdown:
-steps/s (medians of alternated rounds), and of the rounds together the CPU time of the worker and the
-page faults it takes for each step, which a busy machine disturbs less.
+The model adds one to each number of its state, so it does hardly more than pass the state on. With each step the state
+is decoded, batched, run, separated, encoded and committed. Prints a table in Markdown: steps/s (medians of alternated
+rounds), and for all rounds together the CPU time of the worker and the page faults for each step, which other load on
+the machine disturbs less.
 
-With several connections a step should cost no more than with one: each batch handles more bytes, not
-more bytes a step. The last column is the ratio of the worker's CPU times of a step; exit 1 where it is
-above --max-ratio.
+With several connections a step should cost no more than with one: a batch handles more bytes, but not more bytes for
+each step. The last column is the ratio of the worker's CPU times for a step. Exits with 1 if it is above --max-ratio.
 
-Run it with a Python that has PyTorch (docs/torch.md), on a release build that has libcontinuo_torch.so.
-"""
+Run it with a Python that has PyTorch (docs/torch.md), on a release build that has libcontinuo_torch.so."""
 
 import argparse
 import pathlib
@@ -27,7 +25,7 @@ from served import Served, machine
 KIB = 1024
 SIZES = {"1 KiB": KIB, "64 KiB": 64 * KIB, "256 KiB": 256 * KIB, "1 MiB": 1024 * KIB, "4 MiB": 4096 * KIB,
          "16 MiB": 16384 * KIB}
-TICKS = 100  # of CPU time a second, in /proc
+TICKS = 100  # ticks of CPU time in a second, in /proc
 
 
 class AddOne(torch.nn.Module):
@@ -53,7 +51,7 @@ state:
 
 
 def used(pid):
-    """CPU seconds and page faults of the process."""
+    """Returns CPU seconds and page faults of the process."""
     words = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / TICKS, int(words[7])
 
@@ -64,7 +62,7 @@ def resident_mb(pid):
 
 
 class Point:
-    """One size at one count of connections, with a server of its own that lives through all rounds."""
+    """One size with one number of connections, with a server of its own that runs through all rounds."""
 
     def __init__(self, script, size, connections, durability):
         self.connections = connections
@@ -79,7 +77,7 @@ class Point:
         raise SystemExit(f"the worker did not become ready: {errors[-2000:]}")
 
     def warm_up(self):
-        """All buffers have their size after a few batches of all sequences."""
+        """Runs until all buffers have their size, which takes a few batches of all sequences."""
         steps = 0
         while steps < 5 * self.connections:
             steps += self._bench(3)["steps"]

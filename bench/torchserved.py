@@ -1,6 +1,6 @@
-"""TorchServe itself, for side by side measurements: one model, one worker, all its logs off.
+"""TorchServe itself, for comparisons: one model, one worker, all its logs off.
 
-Needs a Python with torch, torchserve and torch-model-archiver, and a Java 17. One thread."""
+Needs a Python with torch, torchserve and torch-model-archiver, and Java 17. One thread."""
 
 import http.client
 import os
@@ -34,7 +34,7 @@ def free_ports(n):
 
 
 class TorchServed:
-    """`bin`: the folder with torchserve, torch-model-archiver and python. Use it in a `with`."""
+    """Runs TorchServe in a `with` block. `bin` is the folder with torchserve, torch-model-archiver and python."""
 
     def __init__(self, bin_folder, name, handler, script, config):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-torchserve-"))
@@ -59,7 +59,7 @@ class TorchServed:
         self._wait(ports[0], f"/predictions/{name}")
 
     def _wait(self, port, path, seconds=90):
-        """A first answer: its worker is loaded."""
+        """Waits for a first answer, which shows that the worker has loaded the model."""
         end = time.monotonic() + seconds
         while not self._answers(port, path):
             if time.monotonic() > end or self.process.poll() is not None:
@@ -87,7 +87,7 @@ class TorchServed:
 
     def close(self):
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # Java, and the worker that it started
+            os.killpg(self.process.pid, signal.SIGKILL)  # Java and the worker that it has started
         except ProcessLookupError:
             pass
         self.process.wait()

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""What each performance mechanism is worth: the CPU time of a step and the steps per second with all of them, with
-each switched off alone (--tuning all,-NAME), and with none.
+"""Measures what each performance mechanism gains: the CPU time of a step and the steps per second with all mechanisms,
+with each one switched off alone (--tuning all,-NAME), and with none.
 
-A round starts one server after the other, each with another list, and runs the loads on it. Rounds begin at
-different places. Each figure is compared with that of the list `all` in the same round, and the table has the medians
-(with --best: the best figure of all rounds is compared with the best one of `all`).
-`all` is run twice; its second row shows the noise. CPU time is that of the server and its workers, from the kernel's
-schedstat; it depends less on other load than steps per second. In each cell: CPU time of a step, then steps per second,
-in percent of `all`. A mechanism that gains something has more CPU time, or fewer steps per second, without it.
-"""
+A round starts one server after the other, each with another list, and runs the loads on it. Rounds begin at different
+places of the list. Each figure is compared with that of `all` in the same round, and the table has the medians. With
+--best, the best figure of all rounds is compared with the best one of `all`. `all` is run twice, and its second row
+shows the noise. CPU time is that of the server and its workers, from the kernel's schedstat; it depends less on other
+load than steps per second do. Each cell has the CPU time of a step and then the steps per second, in percent of `all`.
+If a mechanism gains something, there is more CPU time, or there are fewer steps per second, without it."""
 
 import argparse
 import json
@@ -46,7 +45,7 @@ VALUES = "0.5,1.5,-2.25,3.0,0.125,5.5,6.5,-7.75,8.5,9.25,10.5,11.0,-12.5,13.5,14
 
 
 class Load:
-    """One kind of traffic: its title, the mechanisms that it should show, and how a server gets it."""
+    """One kind of load: its title, the mechanisms that it should show, and how it is sent to a server."""
 
     def __init__(self, title, names, run, prepare=None):
         self.title, self.names, self.run, self.prepare = title, names, run, prepare
@@ -119,7 +118,7 @@ LOADS = {
 
 
 def write_bodies(server):
-    """The v2 requests, as files; the tensor stands last in request and answer."""
+    """Writes the v2 requests as files. The tensor is the last part of request and answer."""
     server.bodies = {}
     text = '{"inputs":[{"name":"FP32","datatype":"FP32","shape":[16],"data":[' + VALUES + "]}]}"
     made = {"json": (text.encode(), (VALUES + "]}]}").encode(), None)}
@@ -135,7 +134,7 @@ def write_bodies(server):
 
 
 def cpu_ns(server):
-    """CPU time of the server's and its workers' threads."""
+    """Returns the CPU time of the threads of the server and its workers."""
     pids = [server.process.pid]
     for pid in pids:
         for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
@@ -145,7 +144,7 @@ def cpu_ns(server):
 
 
 def measure(tuning, wanted, args):
-    """{load: (CPU us of a step, steps/s)} of one server."""
+    """Returns {load: (CPU us of a step, steps/s)} for one server."""
     found = {}
     models = {"counter": (COUNTER, CONFIG), "large": (LARGE, LARGE_CONFIG),
               "identity": (BIN.parent / "examples" / "identity.so",
@@ -165,7 +164,7 @@ def measure(tuning, wanted, args):
 
 
 def cell(values, base, best):
-    """Medians of the ratios to `all` of the same round, or the ratios of the best figures, in percent."""
+    """Returns medians of the ratios to `all` of the same round, or the ratios of the best figures, in percent."""
     rounds = values.keys() & base.keys()
     if rounds and best:
         return " / ".join(f"{pick(values[r][i] for r in rounds) / pick(base[r][i] for r in rounds) * 100 - 100:+.0f}"
@@ -175,7 +174,7 @@ def cell(values, base, best):
 
 
 def run_rounds(rows, args):
-    """{row: {load: {round: figures}}}. SIGINT or SIGTERM ends it early, with what there is."""
+    """Returns {row: {load: {round: figures}}}. On SIGINT or SIGTERM it stops early and returns what it has."""
     results = {row: {load: {} for load in args.loads} for row in rows}
     try:
         for round_ in range(args.rounds):

@@ -28,7 +28,7 @@
 #include "proto/frame.h"
 
 #define IN_BYTES (1u << 20)
-#define AHEAD 2 /* batches that the worker has */
+#define AHEAD 2 /* how many batches the worker has at once */
 
 struct feed {
     int fd;
@@ -37,7 +37,7 @@ struct feed {
     uint64_t next_job, answers;
     bool loaded, ended, awake;
     double runs, model_us, busy_us;
-    unsigned told; /* how often since the last look: STATS, then a REPORT of the same moment */
+    unsigned told; /* number of reports since the last look: STATS, then a REPORT */
     struct cn_buf out;
     char in[IN_BYTES];
     size_t in_len;
@@ -122,7 +122,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                  });
 }
 
-/* Writes rows like the server's: the headers of a plain HTTP request, and its one tensor. */
+/* Writes rows as the server does: with the headers of a plain HTTP request and one tensor. */
 static void
 put_batch(void)
 {
@@ -203,8 +203,8 @@ on_frame(const struct cn_frame *frame)
     }
 }
 
-/* Waits for something and takes all there is. As the server it sleeps in poll: in recv it would
- * also be woken by the worker's reading, which then pays for that. */
+/* Waits until something arrives and reads everything. It sleeps in poll, as the server does. In
+ * recv it would also be woken when the worker reads, and the worker would pay for that. */
 static void
 take(void)
 {
@@ -232,7 +232,8 @@ take(void)
     feed.in_len -= at;
 }
 
-/* Feeds for this time, and then until the next STATS, which the worker sends once a second. */
+/* Sends batches for this time, and then until the next STATS, which the worker sends once a second.
+ */
 static void
 feed_for(double seconds)
 {

@@ -23,7 +23,8 @@ CONFIG = "minWorkers: 1\nbatchSize: 64\nsequenceBatching: true\n"
 
 
 class Load:
-    """All sequences, one step in flight of each at most. Lean: it shares two cores with what it measures."""
+    """The clients of all sequences, each with at most one step in flight. They need little CPU time, because they share
+    two cores with the server."""
 
     def __init__(self, address, count):
         self.totals = [0] * count
@@ -45,8 +46,8 @@ class Load:
             self._sockets[i].send(self._requests[i])
 
     def receive(self, waiting, leave=0):
-        """Reads answers of the sequences in the set `waiting` until at most `leave` of them are left. They
-        are looked at by check(), when nobody holds a watch."""
+        """Reads answers of the sequences in the set `waiting` until at most `leave` of them are left. check() looks at
+        the answers later, when no time is measured."""
         end = time.monotonic() + 30
         while len(waiting) > leave:
             for fd, _ in self._poll.poll(max(0, end - time.monotonic())):

@@ -26,7 +26,7 @@ MAX_PHASES, MAX_FOLLOWERS = 31, 8  # CN_PHASE_NONE and CN_PHASE_SET in core/cont
 
 
 class Wrong(Exception):
-    """What is wrong with a table, as a sentence."""
+    """Says what is wrong with a table, as a sentence."""
 
 
 def joined(texts):
@@ -107,7 +107,7 @@ def tables(root):
 
 
 def printed(root):
-    """Returns what stands between the markers. Raises Wrong with the name of the file."""
+    """Returns the text between the markers. Raises Wrong with the name of the file."""
     sections = []
     for name in tables(root):
         try:

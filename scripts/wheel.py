@@ -50,7 +50,7 @@ def main():
     made = ROOT / "build" / f"continuo-{version}-{tag}.whl"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in files.items():
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes from the same files
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # a fixed date: equal files give equal bytes
             entry.external_attr = 0o644 << 16
             wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
     print(f"wheel: {made.relative_to(ROOT)}, {made.stat().st_size // 1024} kB")

@@ -43,7 +43,7 @@ function M.step(state, req)
 end
 return M
 """
-# name: sequences, steps, bytes of padding, settings of the model
+# name: number of sequences, steps, bytes of padding, settings of the model
 CONFIGS = {
     "small": (8, 60, 0, {}),
     "many": (300, 900, 0, {"state": {"journalMaxBytes": 1 << 20}}),
@@ -140,7 +140,7 @@ def yaml_lines(keys, indent=""):
 
 
 def prepare(build, base, name, end, rng):
-    """A folder with a model and the state of sequences whose every answer is known. Also an older copy of it."""
+    """Makes a folder with a model and the state of sequences whose every answer is known, and an older copy of it."""
     sequences, steps, padding, keys = CONFIGS[name]
     folder = base / f"{name.replace(' ', '-')}-{end}"
     folder.mkdir()
@@ -177,7 +177,7 @@ def used_pages(data):
 
 
 def damage_data(rng, path):
-    """Damages LMDB's file where its structure is: keys, headers of pages, page numbers, meta pages, whole pages."""
+    """Damages the structure of LMDB's file: keys, headers of pages, page numbers, meta pages, whole pages."""
     data = bytearray(path.read_bytes())
     pages = used_pages(data)
     how = rng.choice(["key", "key", "page header", "page number", "meta", "meta", "swap pages", "copy page", "zero page",
@@ -215,7 +215,7 @@ def damage_data(rng, path):
 
 
 def damage(rng, folder, older):
-    """Damages one file; returns in words what was done."""
+    """Damages one file. Returns a description of what was done."""
     store = folder / "state/models/m/1.0"
     files = sorted(path for path in store.iterdir() if path.name not in ("lock.mdb", "CHECKED"))
     if rng.randrange(2):

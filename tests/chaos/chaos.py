@@ -36,12 +36,12 @@ from transcript import Transcript  # noqa: E402
 from waiting import limit  # noqa: E402
 
 DISK_MB = 48
-# A store's files never shrink: three of them, each 2 MiB larger than this (docs/reliability.md) and with two
-# journals of a MiB, must leave room for archives on the disk, however often each was filled.
+# A store's files never shrink. The disk must hold archives beside three stores, each of which takes this limit, 2 MiB
+# more (docs/reliability.md) and two journals of 1 MiB, however often each was filled.
 STORE_MAX_BYTES = 10 << 20
-# Longer than a step with all its retries. Those of ten minutes would fill the store.
+# longer than a step with all its retries; ten minutes would fill the store
 TOMBSTONE_MS = 120_000
-JOURNAL_MAX_BYTES = 1 << 18  # so that both files of it are gone through again and again
+JOURNAL_MAX_BYTES = 1 << 18  # so that both of its files are used again and again
 SETTLE_S = limit(90)  # for the last steps, once the faults are over
 ACCUSATIONS_SHOWN = 20
 TRANSCRIPTS_KEPT = 3
@@ -55,7 +55,7 @@ class Tally:
         self.lost = self.doubled = self.reordered = self.hung = self.unexpected = self.operations = 0
         self.slowest_ms = 0.0
         self.errors = Counter()
-        self.steps = Counter()  # by kind of link
+        self.steps = Counter()  # by kind of connection
 
     def heard(self, ms):
         self.slowest_ms = max(self.slowest_ms, ms)
@@ -80,7 +80,7 @@ class Run:
         for which in ("inference", "management", "metrics", "grpc-inference"):
             flags += [f"--{which}-address", f"http://127.0.0.1:{free_port()}"]
         self.server = Server(folder, self.transcript, flags)
-        # Both are there after every restart: a swap makes the other one the default.
+        # Both versions exist after every restart. A swap makes the other one the default.
         self.server.models = [f"sum={self.server.pack(self.model(version), f'sum-{version}.mar').name}"
                               for version in ("1.0", "2.0")]
         if disk is not None:
@@ -94,9 +94,9 @@ class Run:
 
     @staticmethod
     def _links(grpc_share, address, grpc_target):
-        """The clients' connections: this share of them by gRPC streams, evenly among the others."""
+        """Makes the clients' connections: this share of them are gRPC streams, spread evenly among the others."""
         if grpc_share:
-            from grpc_link import Channels, GrpcLink  # the only ones who need grpcio
+            from grpc_link import Channels, GrpcLink  # only gRPC clients need grpcio
             channels = Channels(grpc_target)
         due = 0
         while True:
@@ -108,7 +108,7 @@ class Run:
                 yield Link(address)
 
     def model(self, version, policy="migrate"):
-        """A version of the sum; its `policy` says what becomes of sequences once it is the default."""
+        """A version of the sum. `policy` says what happens to sequences when it becomes the default."""
         python = {"python": sys.executable} if self.handler == "handler.py" else {}
         text = (HERE / self.handler).read_text().replace("SCHEMA", version[0])
         return Model("sum", text, {**python,"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
@@ -121,10 +121,10 @@ class Run:
         self.transcript.log("chaos", text)
 
     def accuse(self, what, text):
-        """A broken promise, said at once: later ones may only be its consequence."""
+        """Reports a broken promise at once, because later ones may only be its consequence."""
         self.transcript.log("VIOLATION", f"{what}: {text}")
         self._accusations += 1
-        if self._accusations <= TRANSCRIPTS_KEPT:  # a long run forgets what lies in its middle
+        if self._accusations <= TRANSCRIPTS_KEPT:  # a long run keeps only the first ones
             (self._folder / f"transcript-{self._accusations}.txt").write_text(str(self.transcript))
         if self._accusations <= ACCUSATIONS_SHOWN:
             print(f"{time.monotonic() - self._began:8.3f} {what}: {text}", flush=True)
@@ -153,7 +153,7 @@ class Run:
             each.cancel()
             self.tally.hung += 1
             self.accuse("hung", f"a client did not end within {SETTLE_S:g} s after the last fault")
-        # The last word is the store's: a fresh server must tell each client what it knows.
+        # The store decides at the end: a fresh server must tell each client what the client expects.
         await asyncio.to_thread(self.faults.deal, "kill_server")
         await asyncio.gather(*(sequence.check() for sequence in self.sequences))
         progress.cancel()
@@ -182,7 +182,7 @@ def free_port():
 
 @contextlib.contextmanager
 def small_disk(folder, wanted):
-    """A file system that can be filled without harm; None where mounting is not allowed."""
+    """Returns a file system that can be filled without harm, or None if mounting is not allowed."""
     path = folder / "disk"
     path.mkdir()
     made = wanted and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", path],
@@ -195,7 +195,8 @@ def small_disk(folder, wanted):
 
 
 def allow_files(sequences):
-    """Client and server hold a descriptor for each sequence, and the server inherits the limit."""
+    """Raises the limit of descriptors: client and server need one for each sequence, and the server inherits the limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * sequences + 1000
     if soft < wanted:
@@ -230,7 +231,7 @@ def main(argv=None):
     args = parse(argv)
     print(f"seed {args.seed}", flush=True)
     allow_files(args.sequences)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it leaves no server and no mount behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server and no mount is left behind
     folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-chaos-"))
     run, good = None, False
     try:
@@ -245,7 +246,7 @@ def main(argv=None):
                 good = run.tally.broken_promises() == 0 and not reports
             finally:
                 if run:
-                    run.faults.finish()  # after an interruption nobody has, and it starts servers
+                    run.faults.finish()  # after an interruption it has not been called yet, and it may start servers
                     run.server.destroy()
                     if not good:
                         (folder / "transcript.txt").write_text(str(run.transcript))

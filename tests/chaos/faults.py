@@ -1,5 +1,5 @@
-"""What goes wrong: one thread that deals faults from a shuffled deck, one after the other. Stopped
-workers are continued by timers, so that other faults meet them stopped."""
+"""Causes the faults: one thread takes them from a shuffled deck, one after the other. Timers continue stopped workers,
+so that other faults happen while workers are stopped."""
 
 import contextlib
 import os
@@ -10,10 +10,10 @@ from collections import Counter
 
 from waiting import expect
 
-FILL_BYTES = 500_000  # of one sequence that fills the store
-FILL_SEQUENCES = 400  # at most; more than any store of this test can take
+FILL_BYTES = 500_000  # size of a sequence that fills the store
+FILL_SEQUENCES = 400  # more than any store of this test can hold
 
-# Each fault as often as it stands in a deck; a new deck is shuffled when the last one is dealt.
+# A deck has each fault as often as this table says. When all are used, a new deck is shuffled.
 DECK = {"kill_worker": 5, "kill_all_workers": 1, "kill_server": 2, "restart_server": 1, "stop_worker": 4,
         "drop_clients": 4, "scale": 3, "swap": 3, "versions": 2, "fill_store": 1}
 
@@ -23,7 +23,7 @@ class Faults:
         self._run = run
         self._server = server
         self._chance = chance
-        self._disk = disk  # the mounted file system that holds the state, or None
+        self._disk = disk  # the mounted file system with the state, or None
         self._deck = []
         self._timers = []
         self._stopped = set()
@@ -38,7 +38,7 @@ class Faults:
         self._thread.start()
 
     def finish(self):
-        """Ends the faults and mends what is still broken. May be called again."""
+        """Ends the faults and repairs what is still broken. May be called again."""
         self._stop.set()
         if self._thread.ident:
             self._thread.join()
@@ -59,13 +59,13 @@ class Faults:
         try:
             getattr(self, "_" + name)()
             self.counts[name] += 1
-        except Exception as e:  # a server that cannot be managed is a finding; the clients go on
+        except Exception as e:  # a server that cannot be managed is reported, and the clients go on
             self._run.accuse("operation", f"{name}: {type(e).__name__}: {e}")
             self._run.tally.operations += 1
             self._mend()
 
     def _mend(self):
-        """After a fault that went wrong in itself: whatever state the server is in, it runs afterwards."""
+        """Makes the server run again after a fault that failed, whatever state the server is in."""
         if self._server.process.poll() is not None:
             self._server.destroy()
             with contextlib.suppress(AssertionError):
@@ -82,7 +82,8 @@ class Faults:
         return answer
 
     def _worker_pids(self):
-        """Also those that are starting; in an order that doesn't depend on when they came up."""
+        """Returns the workers, including those that are starting, in an order that does not depend on when they were
+        ready."""
         answer = self._admin("GET", "/models/sum/all", (200,))
         return sorted(worker["pid"] for version in answer.json for worker in version["workers"] if worker["pid"] > 0)
 
@@ -116,7 +117,7 @@ class Faults:
 
     def _continue(self, pid):
         self._stopped.discard(pid)
-        # The number may have passed to another process: only one of the server's is continued.
+        # Another process may have got this number, so only a process of the server is continued.
         if pid in self._server.session_members():
             self._signal(pid, signal.SIGCONT)
 
@@ -151,14 +152,14 @@ class Faults:
         return self._admin("GET", "/models/sum", (200,)).json[0]["modelVersion"]
 
     def _swap(self):
-        """The other version becomes the default: every sequence moves there with its next step. Nobody
-        waits for that, so other faults meet it half done."""
+        """Makes the other version the default: every sequence moves there with its next step. The method does not wait
+        for that, so other faults happen in the middle."""
         to = "2.0" if self._default() == "1.0" else "1.0"
         self._admin("PUT", f"/models/sum/{to}/set-default", (200,))
 
     def _versions(self):
-        """A third version comes, is the default for a while, in which sequences stay where they are, and
-        goes when those that began in it have moved."""
+        """Registers a third version, which is the default for a while. Sequences of other versions stay where they are.
+        When those that began in it have moved, it is unregistered."""
         before = self._default()
         registered = self._server.register(self._run.model("3.0", "pin"), initial_workers=1, synchronous="true")
         assert registered.status == 200, f"register 3.0: {registered}"
@@ -173,7 +174,7 @@ class Faults:
             assert answer.status == 200, f"end on 3.0: {answer}"
         finally:
             client.close()
-        self._admin("DELETE", "/models/sum/3.0", (403,))  # the default stays while others do
+        self._admin("DELETE", "/models/sum/3.0", (403,))  # the default version cannot be removed while others exist
         self._admin("PUT", f"/models/sum/{before}/set-default", (200,))
         expect(lambda: self._left("3.0") == 0, "the sequences of 3.0 move", 60)
         self._admin("DELETE", "/models/sum/3.0", (200,))
@@ -184,8 +185,8 @@ class Faults:
     # --- the store
 
     def _fill_store(self):
-        """Until a step is refused for want of room; held for a moment, in which a worker or the server may die: the
-        next one starts on the full disk."""
+        """Fills the store until a step is refused for lack of room. It stays full for a moment, in which a worker or
+        the server may be killed and restarted."""
         self._fills += 1
         names = [f"fill-{self._fills}-{i}" for i in range(FILL_SEQUENCES)]
         hold_s, kill = self._chance.uniform(0.2, 1.0), self._chance.choice((None, "worker", "server"))
@@ -216,7 +217,7 @@ class Faults:
             client.close()
 
     def _write_ballast(self, path):
-        """Leaves a little, for sequences to fill."""
+        """Leaves a little room, which sequences then fill."""
         disk = os.statvfs(self._disk)
         room = disk.f_bavail * disk.f_frsize - 3 * FILL_BYTES
         with open(path, "wb") as file:

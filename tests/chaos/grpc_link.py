@@ -1,5 +1,5 @@
-"""A sequence's connection by gRPC: one StreamPredictions2 call at a time, on a channel that many share. The
-same questions and the same kinds of failure as link.Link."""
+"""A sequence's connection over gRPC: one StreamPredictions2 call at a time, on a channel that many sequences share. It
+has the same methods and the same kinds of failure as link.Link."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backo
 
 
 class Channels:
-    """Made within the event loop that uses them, which is when the first call is made."""
+    """The channels are made with the first call, because they must be made in the event loop that uses them."""
 
     def __init__(self, target):
         self._target = target
@@ -31,14 +31,14 @@ class Channels:
 
 class GrpcLink:
     kind = "grpc"
-    parts = False  # a client's library sends whole messages
+    parts = False  # a gRPC client always sends whole messages
 
     def __init__(self, channels):
         self._channels = channels
         self._service = self._call = None
 
     def close(self, reset=False):
-        """A call that is cancelled is a RST_STREAM, whatever `reset` says."""
+        """A cancelled call always sends RST_STREAM, so `reset` has no effect."""
         del reset
         if self._call is not None:
             self._call.cancel()
@@ -81,7 +81,7 @@ class GrpcLink:
             raise Broken(f"{type(e).__name__}: {e}") from e
 
     async def _answer(self):
-        """The parts of a streamed step before its last one are dots."""
+        """All parts of a streamed step are dots, except the last one."""
         while True:
             message = await self._call.read()
             if message is grpc.aio.EOF:
@@ -93,7 +93,7 @@ class GrpcLink:
                 return Reply(200, {}, message.prediction)
 
     async def drop(self, step, share, linger_s):
-        """Goes away behind a whole request."""
+        """Leaves after it has sent a whole request."""
         del share
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             self._open()

@@ -1,7 +1,6 @@
-"""The model of the chaos test as handler.lua has it, with the same answers to the last character.
+"""The model of the chaos test in Python. Its answers equal those of handler.lua to the last character.
 
-Its state has a tuple and an int of any size besides, which the Lua handler could not have.
-"""
+Its state also has a tuple and an int of any size, which a Lua state cannot have."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""One keep-alive HTTP connection on asyncio: lean enough for a thousand of them on one core, and
-exact about what a failed request means (never sent, broken, no answer in time)."""
+"""One keep-alive HTTP connection on asyncio. It needs so little that a thousand run on one core, and says exactly how a
+request failed (never sent, broken, no answer in time)."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ DEADLINE_S = limit(30)
 
 
 class Unsent(Exception):
-    """No connection: the server has not seen the request."""
+    """There was no connection, so the server has not seen the request."""
 
 
 class Broken(Exception):
-    """The connection ended without an answer: the step may have been done or not."""
+    """The connection ended without an answer, so the step may have been done or not."""
 
 
 class Hung(Exception):
@@ -30,7 +30,7 @@ class Reply:
 
     @property
     def reason(self):
-        """The machine word of a refusal: "queue_full"."""
+        """The error word of a refusal: "queue_full"."""
         return self.headers.get("continuo-error") or f"http_{self.status}"
 
 
@@ -42,7 +42,7 @@ class Step:
     body: str
     end: bool = False
     key: str = None  # Idempotency-Key
-    number: int = None  # of the step in its sequence
+    number: int = None  # the number of the step in its sequence
 
     def http(self):
         lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts-request-sequence-id: {self.sequence}\r\n"]
@@ -73,7 +73,7 @@ class Link:
             raise Unsent(str(e)) from e
 
     def close(self, reset=False):
-        """`reset`: with a RST, as a killed client goes away."""
+        """With `reset` the connection ends with RST, like that of a killed client."""
         if self._writer is not None:
             if reset:
                 self._writer.transport.abort()
@@ -111,7 +111,7 @@ class Link:
         return Reply(int(lines[0].split(" ", 2)[1]), headers, body)
 
     async def _pieces(self):
-        """A chunked body; one that breaks off raises EOFError."""
+        """Reads a chunked body. Raises EOFError if it breaks off."""
         body = b""
         while size := int(await self._reader.readline() or b"end", 16):
             body += await self._reader.readexactly(size)
@@ -120,7 +120,7 @@ class Link:
         return body
 
     async def drop(self, step, share, linger_s):
-        """Sends a share of the request, 1 for all of it, waits a little and goes away without reading."""
+        """Sends a share of the request (1 is all of it), waits a little and leaves without reading."""
         request = step.http()
         sent_bytes = len(request) if share == 1 else 1 + int(share * (len(request) - 1))
         await self._open()

@@ -1,9 +1,9 @@
-"""One closed-loop client with its sequence: it takes steps for ever and believes nothing.
+"""A client with one sequence, which makes one step after the other and checks every answer.
 
-It knows what each answer must be. When a step stayed without an answer or was refused, it finds out
-what became of that one step, and then goes on; every other surprise is counted as a broken promise.
-There are three kinds of clients: "ask" closes its connection and asks, before it sends the step again;
-"keys" and "numbers" send it again as it was, and now and then a copy of a step that is done already."""
+It knows what each answer must be. When a step got no answer or was refused, the client finds out what became of it, and
+then continues. Every other surprise counts as a broken promise. There are three kinds of clients: "ask" closes its
+connection and asks before it sends the step again; "keys" and "numbers" send the step again as it was, and sometimes a
+copy of an earlier step."""
 
 import asyncio
 import time
@@ -12,17 +12,17 @@ from collections import deque
 from link import Broken, Hung, Step, Unsent
 from waiting import limit
 
-STALL_S = limit(60)  # for one step with all its retries, through every fault
-# Refusals that the documentation names; each says that the client may try again.
+STALL_S = limit(60)  # for one step with all its retries, whatever faults happen
+# These refusals are documented, and each says that the client may try again.
 DOCUMENTED = {"queue_full", "too_many_sequences", "no_worker", "model_loading", "draining", "unavailable",
               "timeout", "deadline", "worker_died", "state_store", "out_of_memory"}
 # After these the step may have been done: its worker died after the commit, or was late.
 MAYBE_DONE = {"deadline", "worker_died", "broken", "hung", "dropped whole"}
-NEVER_DONE = {"dropped part"}  # a request that was never complete must not run
+NEVER_DONE = {"dropped part"}  # an incomplete request must not run
 END_CHANCE = 1 / 400
-DROP_CHANCE = 1 / 50  # that a client goes away by itself, besides those that the faults send away
-COPY_CHANCE = 1 / 30  # that a client with keys or numbers sends a late copy of a step
-COPIES_OF = 3  # the last so many steps: fewer than sequence.keyWindow
+DROP_CHANCE = 1 / 50  # how often a client drops its connection by itself, besides the faults that do it
+COPY_CHANCE = 1 / 30  # how often a client with keys or numbers sends a late copy of a step
+COPIES_OF = 3  # of this many last steps; fewer than sequence.keyWindow
 IS_DONE = {"key_superseded", "step_done"}
 STREAM_CHANCE = 1 / 20
 STEPS_BEFORE_END = 50
@@ -47,7 +47,7 @@ class Sequence:
         self._index = index
         self._generation = 0
         self._link = link
-        self._recent = deque(maxlen=12)  # what it sent and heard, for a report
+        self._recent = deque(maxlen=12)  # what it sent and received, for a report
         self.state = NOTHING
         self.drop_next = None  # set by a fault: "part" or "whole"
         self._new()
@@ -56,17 +56,17 @@ class Sequence:
         self._generation += 1
         self.id = f"c{self._index}-{self._generation}"
         self.state = NOTHING
-        self._done = deque(maxlen=COPIES_OF)  # (step, the state that it led to)
+        self._done = deque(maxlen=COPIES_OF)  # (step, the state after it)
 
     # --- one request
 
     def _request(self, body, end=False):
-        """One step as this kind of client sends it, also when it sends it again."""
+        """Returns a step in the form in which this kind of client sends it, also when it sends it again."""
         key = f"{self.id}-{self.state[1] + 1}" if self._run.clients == "keys" else None
         return Step(self.id, body, end, key, self.state[1] + 1 if self._run.clients == "numbers" else None)
 
     async def _ask(self, request, expected=()):
-        """(the state that the server tells, None), or (None, why there is none)."""
+        """Returns (the state in the answer, None), or (None, the reason why there is none)."""
         body, end = request.body, request.end
         began = time.monotonic()
         try:
@@ -105,7 +105,7 @@ class Sequence:
         await asyncio.sleep(self._chance.uniform(0.02, 0.1))
 
     async def _told(self, deadline):
-        """The server's own word on the sequence, however long it takes to get one."""
+        """Asks the server for the state of the sequence, until it answers."""
         while True:
             state, reason = await self._ask(Step(self.id, "?"))
             if reason is None or reason == ENDED:
@@ -113,8 +113,8 @@ class Sequence:
             await self._pause(deadline)
 
     async def _end_again(self, deadline):
-        """The question what became of an END has opened the sequence anew. Nobody would step it any more, and
-        a version whose sequences must move would wait for it."""
+        """Ends the sequence that the question about an END has opened. Nobody would continue it, and a version whose
+        sequences must move would wait for it."""
         while (await self._ask(Step(self.id, "?", True)))[1] not in (None, ENDED):
             await self._pause(deadline)
 
@@ -139,18 +139,19 @@ class Sequence:
                 self._done.append((request, done))
                 break
             if reason == ENDED and end and maybe_done:
-                break  # the answer to the END was lost, not the END
+                break  # only the answer to the END was lost
             if reason != "unsent":
                 if reason in MAYBE_DONE:
                     maybe_done = True
                 if self._run.clients == "ask" or reason == ENDED:
-                    # A link without an answer is closed: no copy of the step can come behind the question.
+                    # A connection without an answer is closed, so that no copy of the step can come after the
+                    # question.
                     state = await self._told(deadline)
                     if self._settle(state, done, end, reason):
                         if end and state == NOTHING:
                             await self._end_again(deadline)
                         break
-                    # What was asked and denied can no longer happen.
+                    # A step that was not done by then is never done.
                     maybe_done = False
             await self._pause(deadline)
         self._tally.steps[self._link.kind] += 1
@@ -161,7 +162,8 @@ class Sequence:
             await self._send_copy()
 
     async def _send_copy(self):
-        """Of a step that is done, as from a connection that was slow: it is told as done, and changes nothing."""
+        """Sends a copy of a finished step, as a slow connection would deliver it. The answer must be that it was done,
+        and nothing may change."""
         request, led_to = self._chance.choice(self._done)
         state, reason = await self._ask(request, IS_DONE)
         self._tally.copies += 1
@@ -170,7 +172,7 @@ class Sequence:
             self._accuse("a copy was done", f"{request} gave {state}")
 
     def _judge(self, state, done, number):
-        """An answer to a step: it must be the one after the last."""
+        """Checks the answer to a step: it must be the next value."""
         if state != done:
             missing = done[1] - state[1]
             if missing > 0:
@@ -183,8 +185,8 @@ class Sequence:
         self.state = state
 
     def _settle(self, state, done, end, reason):
-        """What became of one step that had no answer: was it done? Wrong words are counted."""
-        # An id may be used again after its END: asking about an ended sequence opened it anew.
+        """Finds out whether a step without an answer was done. Counts contradictions."""
+        # After its END an id may be used again, so asking about an ended sequence has opened it anew.
         was_done = state in (ENDED, NOTHING) if end else state == done
         if was_done and reason in MAYBE_DONE:
             self._tally.done_unanswered += 1
@@ -228,7 +230,7 @@ class Sequence:
                 return
 
     async def check(self):
-        """At the end: the server's word on the whole sequence must be the client's."""
+        """At the end the server's state of the sequence must be the one that the client expects."""
         try:
             state = await self._told(time.monotonic() + STALL_S)
         except Stalled:

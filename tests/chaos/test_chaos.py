@@ -1,4 +1,4 @@
-"""Everything at once: what docs/reliability.md promises, kept under a random order of faults."""
+"""The promises of docs/reliability.md are kept under faults in random order."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from waiting import limit
 CHAOS = pathlib.Path(__file__).with_name("chaos.py")
 
 
-# Each kind of client, with one, two and four loops: what goes wrong between loops needs more than one.
+# Each kind of client runs with one, two and four loops, because some errors need several loops.
 RUNS = [("ask", 1, 15), ("ask", 2, 12), ("ask", 4, 15), ("numbers", 1, 8), ("numbers", 4, 12), ("keys", 2, 12)]
 
 
@@ -24,7 +24,7 @@ RUNS = [(*each, "handler.lua") for each in RUNS] + [("ask", 2, 15, "handler.py")
 @pytest.mark.load
 @pytest.mark.parametrize("clients, loops, seconds, handler", RUNS)
 def test_chaos_loses_doubles_reorders_and_hangs_nothing(clients, loops, seconds, handler):
-    """64 verified sequences; CONTINUO_CHAOS_SEED repeats the order of a run that failed."""
+    """64 verified sequences. CONTINUO_CHAOS_SEED repeats the order of faults of a run that failed."""
     if handler == "handler.py" and not (BIN / "python" / "continuo" / "_worker.abi3.so").exists():
         pytest.skip("this build has no Python (python3-dev)")
     command = [sys.executable, CHAOS, "--seconds", str(seconds), "--sequences", "64", "--clients", clients,

@@ -131,7 +131,7 @@ def method_cases(pair):
 
 
 def scale_cases(pair):
-    """Of a model without workers; what starts one comes in life_cases()."""
+    """Cases of a model without workers. life_cases() has those that start one."""
     for parameter in ("number_gpu", "timeout", "model_version", "synchronous"):
         right = {"model_version": "1.0", "synchronous": "true"}.get(parameter, "3")
         for kind, value in {"valid": right, **WRONG}.items():
@@ -328,7 +328,7 @@ def options_cases(pair, model):
 
 
 def described(parts):
-    """Of an API description, which paths and methods there are."""
+    """Returns the paths and methods of an API description."""
     if not any(part.startswith("json .openapi") for part in parts):
         return parts
     kept = {part: text for part, text in parts.items() if not part.startswith("json ")}

@@ -6,7 +6,7 @@ from test_metrics import families, page, sample
 from test_startup_errors import refuses
 from test_torchserve_metrics import counted
 
-# As TorchServe's own file is written: with anchors for the dimensions.
+# Written like TorchServe's own file, with anchors for the dimensions.
 FILE = """
 dimensions:
   - &model_name "ModelName"

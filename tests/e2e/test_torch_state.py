@@ -257,7 +257,7 @@ torch: {buckets: [1]}
         assert float(got["y"][0]) == float(got["h"][0]) == -x
 
 
-# --- numbers that are none, and types that do not fit ---
+# --- NaN, and types that do not fit ---
 
 
 class Logs(torch.nn.Module):

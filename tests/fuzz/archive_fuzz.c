@@ -1,6 +1,6 @@
 /* cn_fuzz: core archiver */
-/* Any bytes as a model archive: unpacked or refused, and the scratch folder holds the destination
- * or nothing. */
+/* tests/fuzz/archive_fuzz.c - any bytes as a model archive. It is unpacked or refused, and the
+ * scratch folder contains the destination or nothing. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     int fd = memfd_create("archive", MFD_CLOEXEC), rc;
 
     if (scratch[0] == '\0') {
-        /* In memory where that is possible: thousands of small folders come and go. */
+        /* In memory if possible, because thousands of small folders are made and deleted. */
         strcpy(scratch, access("/dev/shm", W_OK) == 0 ? "/dev/shm/cn-fuzz-archive-XXXXXX"
                                                       : "/tmp/cn-fuzz-archive-XXXXXX");
         cn_assert(mkdtemp(scratch) != NULL);

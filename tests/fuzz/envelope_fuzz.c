@@ -42,7 +42,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     copy = malloc(len);
     cn_assert(copy != NULL);
     memcpy(copy, bytes, len);
-    for (unsigned i = 0; i < 8; i++) /* the length is right, too */
+    for (unsigned i = 0; i < 8; i++) /* the length field is right, too */
         copy[12 + i] = (char)((uint64_t)len >> (8 * i));
     crypto_generichash((unsigned char *)copy + len - SUM_BYTES, SUM_BYTES, (unsigned char *)copy,
                        len - SUM_BYTES, NULL, 0);

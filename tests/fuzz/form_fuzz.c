@@ -1,8 +1,8 @@
 /* cn_fuzz: core frontend */
-/* tests/fuzz/form_fuzz.c - forms of any bytes.
+/* tests/fuzz/form_fuzz.c - any bytes as a form.
  *
- * Input: the Content-Type, a line end, the body. Besides memory errors it looks for what the
- * parsers promise: parts within their bounds, and data that lies inside the body.
+ * Input: the Content-Type, a line end, the body. Besides memory errors it checks that parts are
+ * within their bounds and that data lies inside the body.
  */
 #include <stdint.h>
 #include <string.h>

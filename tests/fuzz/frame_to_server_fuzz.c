@@ -74,12 +74,12 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_CREDIT:
     case CN_FRAME_QUERY:
     case CN_FRAME_FORK:
-        return -1; /* not for the server */
+        return -1; /* this frame is not for the server */
     }
     cn_unreachable();
 }
 
-/* How many of the bytes are valid frames. */
+/* Returns how many of the bytes are valid frames. */
 static size_t
 run(const uint8_t *bytes, size_t len)
 {

@@ -76,12 +76,12 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_REPORT:
     case CN_FRAME_FORKED:
     case CN_FRAME_PROGRESS:
-        return -1; /* not for a worker */
+        return -1; /* this frame is not for a worker */
     }
     cn_unreachable();
 }
 
-/* How many of the bytes are valid frames. */
+/* Returns how many of the bytes are valid frames. */
 static size_t
 run(const uint8_t *bytes, size_t len)
 {

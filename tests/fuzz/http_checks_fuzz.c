@@ -1,8 +1,8 @@
 /* cn_fuzz: core frontend */
-/* tests/fuzz/http_checks_fuzz.c - header lists and URLs of any bytes.
+/* tests/fuzz/http_checks_fuzz.c - any bytes as header lists and URLs.
  *
- * Input: lines "name:value"; the first line is the URL. Besides memory errors it looks for
- * what the checks promise: one way to delimit the body, and decoded text without NUL.
+ * Input: the URL in the first line, then lines "name:value". Besides memory errors it checks that
+ * there is one way to find the end of the body, and that decoded text contains no NUL.
  */
 #include <stdint.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto config kserve grpc */
-/* tests/fuzz/infer_request_fuzz.c - ModelInferRequest of any bytes.
+/* tests/fuzz/infer_request_fuzz.c - any bytes as a ModelInferRequest.
  *
- * It is read by hand; wherever protobuf-c accepts it too, both must have read the same. What is
- * accepted is written as a response, raw and typed, which protobuf-c must read.
+ * The message is read by hand. If protobuf-c accepts it, too, both must have read the same. An
+ * accepted message is written as a response, raw and typed, which protobuf-c must be able to read.
  */
 #include <v2_inference.pb-c.h>
 
@@ -39,7 +39,7 @@ model(void)
     return io;
 }
 
-/* protobuf-c's texts end at a zero byte, ours don't. */
+/* Compares texts. protobuf-c's end at a NUL, and ours do not. */
 static void
 assert_text(struct cn_str ours, const char *theirs)
 {
@@ -91,7 +91,7 @@ compare(const struct cn_v2_request *ours, const struct cn_rpc_infer_head *head,
     }
 }
 
-/* The message as it goes over the wire. */
+/* Returns the message as it is sent over the wire. */
 static struct cn_str
 join(const struct cn_grpc_outgoing *out, struct cn_arena *arena)
 {

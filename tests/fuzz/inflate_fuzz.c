@@ -1,7 +1,7 @@
 /* cn_fuzz: core frontend */
-/* tests/fuzz/inflate_fuzz.c - request bodies that say they are gzip or deflate.
+/* tests/fuzz/inflate_fuzz.c - request bodies that claim to be gzip or deflate.
  *
- * Input: the body. What comes out stays within its limit.
+ * Input: the body. The uncompressed bytes must stay within their limit.
  */
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* A journal comes from disk: whatever its bytes say, what is taken from it lies within them, and
- * what was sealed is found again. */
+/* tests/fuzz/journal_fuzz.c - a journal comes from disk. Whatever its bytes are, everything that is
+ * read lies within them, and what was sealed is found again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "store/journal/journal.h"
 #include "store/store.h"
 
-/* Reads all that passes; every byte of it is touched, so that an overrun is seen. */
+/* Reads all valid transactions, and every byte of them, so that an overrun is noticed. */
 static uint64_t
 scan(struct cn_str file)
 {
@@ -42,7 +42,8 @@ scan(struct cn_str file)
     return n;
 }
 
-/* No fuzzer guesses a checksum: the input as the entries of a transaction that is sealed. */
+/* A fuzzer cannot guess a checksum, so the input is also used as the entries of a transaction that
+ * is sealed correctly. */
 static void
 scan_sealed(const uint8_t *data, size_t size)
 {
@@ -69,7 +70,7 @@ scan_sealed(const uint8_t *data, size_t size)
     cn_buf_fini(&txn);
 }
 
-/* What we write ourselves passes as a whole, and nothing of it once a byte is another. */
+/* A journal that we have written is valid as a whole, and not if a byte of it changes. */
 static void
 check_own(const uint8_t *data, size_t size)
 {
@@ -105,7 +106,7 @@ check_own(const uint8_t *data, size_t size)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *copy = malloc(size ? size : 1); /* of its own size: an overrun is then seen */
+    char *copy = malloc(size ? size : 1); /* exactly this size, so that an overrun is noticed */
 
     memcpy(copy, data, size);
     scan((struct cn_str){copy, size});

@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* A ledger comes from disk: whatever its bytes say, what is taken from it lies within them, and
- * what was written is found again until a byte of it is another. */
+/* tests/fuzz/ledger_fuzz.c - a ledger comes from disk. Whatever its bytes are, everything that is
+ * read lies within them, and what was written is found again unless a byte of it changes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "fuzz.h"
 #include "store/journal/journal_ledger.h"
 
-/* Reads all entries that pass, and every hash of them, so that an overrun is seen. */
+/* Reads all valid entries, and every hash of them, so that an overrun is noticed. */
 static uint64_t
 scan(struct cn_str file)
 {
@@ -32,8 +32,8 @@ scan(struct cn_str file)
     return n;
 }
 
-/* No fuzzer guesses a checksum: the input as the bytes of an entry that is ended as it should be.
- * Its number of keys may be anything. */
+/* A fuzzer cannot guess a checksum, so the input is also used as the bytes of an entry with a
+ * correct end. Its number of keys may be anything. */
 static void
 scan_ended(const uint8_t *data, size_t size)
 {
@@ -50,7 +50,7 @@ scan_ended(const uint8_t *data, size_t size)
         memcpy(entry.data, &(uint64_t){7}, 8);
     cn_ledger_end(&entry, cn_ledger_seed(7, 11));
     cn_buf_append_str(&file, cn_buf_str(&entry));
-    copy = malloc(file.len); /* of its own size: an overrun is then seen */
+    copy = malloc(file.len); /* memory of exactly this size, so that an overrun is noticed */
     memcpy(copy, file.data, file.len);
     scan((struct cn_str){copy, file.len});
     free(copy);
@@ -58,7 +58,7 @@ scan_ended(const uint8_t *data, size_t size)
     cn_buf_fini(&file);
 }
 
-/* Two entries of our own are found; with another byte in the first one, none is. */
+/* Two entries that we have written are found. If a byte of the first one changes, none is found. */
 static void
 check_own(const uint8_t *data, size_t size)
 {

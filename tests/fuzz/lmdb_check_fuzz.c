@@ -1,7 +1,7 @@
 /* cn_fuzz: core store */
-/* data.mdb comes from disk: whatever its bytes say, the check ends, reads nothing outside of the
- * file, and shows only entries that are whole. A file that it calls whole shows the same entries as
- * LMDB would, so it must show each of them with its value. */
+/* tests/fuzz/lmdb_check_fuzz.c - data.mdb comes from disk. Whatever its bytes are, the check ends,
+ * reads nothing outside of the file, and shows only whole entries. For a file that it calls whole,
+ * it must show the entries that LMDB would show, each with its value. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* cn_fuzz: core proto handlers */
-/* Stored states come from disk: the decoder must refuse them or make a table, and what it made must
- * encode and decode again. Never a crash, never a leak. */
+/* tests/fuzz/lua_state_fuzz.c - stored states come from disk. The decoder must refuse the bytes or
+ * make a table, and that table can be encoded and decoded again. It never crashes or leaks. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the corpus of the envelope target, packed by hand: a second reading of the layout in
-management/api/exported_sequence.h. Run it after a change: tests/fuzz/make_envelopes.py"""
+"""Writes the corpus of the envelope target. The files are packed by hand, so this is also a second reading of the
+layout in management/api/exported_sequence.h. Run it after a change: tests/fuzz/make_envelopes.py"""
 import hashlib
 import pathlib
 import struct

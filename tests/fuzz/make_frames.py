@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the corpus of the frame targets: one valid stream a file.
+"""Writes the corpus of the frame targets: one valid stream in each file.
 
-It packs the layouts of proto/frame_*.c by hand, so it is also a second reading of
-them. Run it after a change of a layout: tests/fuzz/make_frames.py
-With --check it writes nothing and says what is stale (lint.frames); that each stream is
-taken whole, the targets themselves hold.
-"""
+It packs the layouts of proto/frame_*.c by hand, so it is also a second reading of them. Run it after a change of a
+layout: tests/fuzz/make_frames.py
+
+With --check it writes nothing and says what is outdated (lint.frames). The targets themselves check that each stream is
+accepted as a whole."""
 import pathlib
 import re
 import struct
@@ -73,7 +73,7 @@ def report(rows, us, jobs, samples):
 
 
 def load():
-    # The fields stand in proto/frame.h, in their order.
+    # The fields are in the order of proto/frame.h.
     text = (HERE / "../../proto/frame.h").read_text()
     fields = re.search(r"#define CN_LOAD_FIELDS.*?\n\n", text, re.S).group(0)
     out = b""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seeds of tests/fuzz/corpus/lmdb_check: small files of LMDB 0.9 with pages of 512 bytes. Run from the root."""
+"""Writes the seeds of tests/fuzz/corpus/lmdb_check: small files of LMDB 0.9 with pages of 512 bytes. Run from the root.
+"""
 import ctypes
 import pathlib
 import struct
@@ -23,7 +24,7 @@ def sealed(key, value):
 
 
 def page(number, kind, nodes):
-    """`nodes`: their bytes, in the order of keys."""
+    """Makes a page. `nodes` are the bytes of its entries, in the order of keys."""
     upper, pointers, body = PAGE, b"", b""
     for node in nodes:
         node += b"\0" * (len(node) % 2)
@@ -66,7 +67,7 @@ def small():
 
 
 def large():
-    """Two leaves under a branch, an overflow page, pieces, and free pages."""
+    """Makes two leaves under a branch, an overflow page, pieces, and free pages."""
     value = sealed(b"\1big", b"x" * 400)
     pieces = [entry(b"\2" + struct.pack(">H", 1) + b"a" + struct.pack(">I", i), b"p" * 40) for i in (1, 2)]
     first = [FORMAT, entry(b"\1a", b"v" * 60), leaf(b"\1big", struct.pack("<Q", 6), BIG, len(value))]

@@ -24,7 +24,7 @@ def fold(difference):
 
 
 def head(form, flags, key, numbers, lengths, wide):
-    """Four numbers have their bytes from the beginning. The flags say what `key` holds."""
+    """Makes a record. Four numbers have their final width from the beginning. The flags say what `key` contains."""
     generation, step, job, opened, last, closed, expires, schema, reason, status, size, answer_flags = numbers
     content_type = lengths[0] * 2 if lengths[0] >= 0 else -lengths[0] * 2 - 1
     packed = struct.pack("<4sHHQI", b"CNR1", form, flags, job, lengths[-1])

@@ -1,5 +1,6 @@
 /* cn_fuzz: core archiver */
-/* A manifest that was read prints as one that reads the same, and names no path outside. */
+/* tests/fuzz/manifest_fuzz.c - a manifest that was read is printed as a manifest with the same
+ * content, and names no path outside the archive. */
 #include <string.h>
 
 #include "archiver/archive/archive_path.h"

@@ -1,5 +1,6 @@
 /* cn_fuzz: core config torchserve/settings */
-/* Any bytes give rules that can be found by their names, or an error with its place. */
+/* tests/fuzz/metrics_file_fuzz.c - any bytes give rules that can be found by their names, or an
+ * error with its place. */
 #include <string.h>
 
 #include "core/errors/panic.h"

@@ -1,6 +1,6 @@
 /* cn_fuzz: core config */
-/* A model's settings: whatever the YAML says, each value taken is within the table's range, and the
- * warnings are single lines. */
+/* tests/fuzz/model_config_fuzz.c - a model's settings. Whatever the YAML says, each accepted value
+ * is within the range of the table, and each warning is a single line. */
 #include <string.h>
 
 #include "config/model/batching.h"
@@ -14,14 +14,14 @@ on_warning(void *ctx, const char *line)
     cn_assert(strchr(line, '\n') == NULL && strlen(line) < 640);
 }
 
-/* `min` may be 0, which no unsigned value is below. */
+/* `min` may be 0, and no unsigned value is below it. */
 static void
 in_range(uint64_t value, uint64_t min, uint64_t max)
 {
     cn_assert(value >= min && value <= max);
 }
 
-/* Tensors and how batches of them are formed. */
+/* Checks tensors and the settings for batches of them. */
 static void
 parse_tensors(const struct cn_yaml_doc *doc, struct cn_model_config *config)
 {

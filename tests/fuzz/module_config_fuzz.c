@@ -1,5 +1,6 @@
 /* cn_fuzz: core config handlers/torchscript */
-/* What a TorchScript model's YAML says: whatever is in it, what is taken fits the declarations. */
+/* tests/fuzz/module_config_fuzz.c - the YAML of a TorchScript model. Whatever it says, accepted
+ * settings fit the declarations. */
 #include <string.h>
 
 #include "core/errors/panic.h"

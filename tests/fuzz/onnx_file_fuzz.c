@@ -1,6 +1,6 @@
 /* cn_fuzz: core archiver */
-/* An ONNX file from anywhere: what is read of it lies within its bytes, and a YAML is
- * suggested for it. */
+/* tests/fuzz/onnx_file_fuzz.c - an ONNX file from anywhere. Everything that is read lies within its
+ * bytes, and a YAML is suggested for it. */
 #include <string.h>
 
 #include "archiver/onnx/onnx_suggest.h"

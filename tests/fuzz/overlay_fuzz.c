@@ -1,6 +1,6 @@
 /* cn_fuzz: core config */
-/* Two documents, with a line of "---" between: what the second one makes of the first is a
- * configuration that is taken. */
+/* tests/fuzz/overlay_fuzz.c - two documents with a line "---" between them. The second one is laid
+ * over the first one, and the result is an accepted configuration. */
 #include <string.h>
 
 #include "config/model/batching.h"

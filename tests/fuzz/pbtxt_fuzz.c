@@ -1,6 +1,6 @@
 /* cn_fuzz: core config archiver */
-/* tests/fuzz/pbtxt_fuzz.c - a config.pbtxt of any bytes: a tree with positions, or an error with
- * one; and what of it becomes YAML. */
+/* tests/fuzz/pbtxt_fuzz.c - any bytes as a config.pbtxt. They give a tree with positions, or an
+ * error with its position; and the tree is turned into YAML. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* cn_fuzz: core config torchserve/settings */
-/* Properties that were read print as ones that read the same; errors are one line. */
+/* tests/fuzz/properties_fuzz.c - properties that were read are printed as properties with the same
+ * values. Errors are one line. */
 #include <string.h>
 
 #include "core/errors/panic.h"

@@ -1,8 +1,9 @@
 /* cn_fuzz: core proto handlers/python/format */
-/* tests/fuzz/python_state_fuzz.c - the stored state of a Python handler, of any bytes.
+/* tests/fuzz/python_state_fuzz.c - any bytes as the stored state of a Python handler.
  *
- * What the check takes is one whole state: each shorter part of it and anything longer is refused.
- * python/tests/state_test.py gives changed bytes to the reader behind the check.
+ * Bytes that the check accepts are exactly one state: each shorter part of them, and anything
+ * longer, is refused. python/tests/state_test.py gives changed bytes to the reader behind the
+ * check.
  */
 #include <stdint.h>
 #include <string.h>
@@ -25,7 +26,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (size > 4096)
         return 0;
-    longer = cn_strndup((const char *)data, size); /* with a NUL behind it */
+    longer = cn_strndup((const char *)data, size); /* one byte longer, with a NUL at the end */
     cn_assert(cn_py_state_check((struct cn_str){longer, size + 1}, NULL) != 0);
     for (size_t len = 0; len < size; len++)
         cn_assert(cn_py_state_check((struct cn_str){longer, len}, NULL) != 0);

@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* Records come from disk, which may hold anything after a power cut: the decoder must refuse or
- * return fields that can be encoded to the very same bytes. */
+/* tests/fuzz/record_fuzz.c - records come from disk, which may hold anything after a power cut. The
+ * decoder must refuse the bytes, or return fields that can be encoded to the same bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A fuzzer can't guess the checksum of whole bytes; check_fields gets past it. */
+/* A fuzzer cannot guess the checksum of all bytes, so check_fields() does without it. */
 static void
 check(struct cn_str bytes)
 {
@@ -27,15 +27,15 @@ check(struct cn_str bytes)
     cn_assert(n == record.n_chunks);
     cn_buf_init(&out, 0);
     cn_assert(cn_record_encode(&record, &out, NULL) == 0);
-    if (bytes.ptr[4] == CN_RECORD_FORMAT) { /* others are refused, so there is nothing to write */
-        cn_assert(out.len >= bytes.len);    /* its numbers may be narrow */
+    if (bytes.ptr[4] == CN_RECORD_FORMAT) { /* other formats are refused, so nothing is encoded */
+        cn_assert(out.len >= bytes.len);    /* the input may have shorter numbers */
         cn_assert(out.len > bytes.len || cn_str_eq(cn_buf_str(&out), bytes));
     }
     cn_assert(cn_record_decode(cn_buf_str(&out), &again, NULL) == 0);
     cn_buf_fini(&out);
 }
 
-/* The input as the fields of a record: what is encoded must decode, or be refused, never crash. */
+/* Uses the input as the fields of a record. What is encoded must be decoded or refused. */
 static void
 check_fields(const uint8_t *data, size_t size)
 {
@@ -73,7 +73,7 @@ check_fields(const uint8_t *data, size_t size)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* A copy of its own size: an overrun is then seen. */
+    /* Memory of exactly this size, so that an overrun is noticed. */
     char *copy = malloc(size ? size : 1);
 
     memcpy(copy, data, size);

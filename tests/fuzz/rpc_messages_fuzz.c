@@ -1,7 +1,7 @@
 /* cn_fuzz: core grpc */
-/* What gRPC clients send: PredictionsRequest, which is read by hand, and the small messages, which
- * protobuf-c unpacks within a cap. The first byte chooses; for the first kind both readers must
- * agree wherever both accept. */
+/* tests/fuzz/rpc_messages_fuzz.c - what gRPC clients send: PredictionsRequest, which is read by
+ * hand, and the small messages, which protobuf-c unpacks within a limit. The first byte chooses one
+ * of the two. For PredictionsRequest both readers must agree if both accept it. */
 #include <grpc/health/v1/health.pb-c.h>
 #include <grpc/reflection/v1/reflection.pb-c.h>
 #include <inference.pb-c.h>

@@ -21,7 +21,7 @@
 static unsigned long runs;
 static unsigned files;
 
-/* A copy of just this size, so that the sanitizer sees a read behind its end. */
+/* Makes a copy of exactly this size, so that the sanitizer notices a read beyond its end. */
 static void
 run(const uint8_t *bytes, size_t len)
 {

@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto */
-/* tests/fuzz/state_tensors_fuzz.c - the stored state of a model that declares its tensors, of any
- * bytes.
+/* tests/fuzz/state_tensors_fuzz.c - any bytes as the stored state of a model that declares its
+ * tensors.
  *
- * What is taken fits the declaration, and comes back the same when it is kept again.
+ * Accepted tensors fit the declaration, and are the same when they are stored and read again.
  */
 #include <stdint.h>
 #include <string.h>

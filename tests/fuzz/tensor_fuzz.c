@@ -1,7 +1,7 @@
 /* cn_fuzz: core proto */
-/* tests/fuzz/tensor_fuzz.c - packed sets of tensors and the content types of parts, of any bytes.
+/* tests/fuzz/tensor_fuzz.c - any bytes as packed sets of tensors and as content types of parts.
  *
- * What is accepted must survive being packed again, byte by byte.
+ * Accepted tensors are packed again to the same bytes.
  */
 #include <stdint.h>
 #include <string.h>

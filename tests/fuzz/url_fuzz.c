@@ -1,8 +1,8 @@
 /* cn_fuzz: core management */
-/* tests/fuzz/url_fuzz.c - URLs to register from, and the operator's patterns, of any bytes.
+/* tests/fuzz/url_fuzz.c - any bytes as URLs to register from and as the operator's patterns.
  *
- * Input: a line of patterns, then the URL. Besides memory errors: what a download would be called
- * stays one plain file in the model store.
+ * Input: a line of patterns, then the URL. Besides memory errors it checks that the name of a
+ * download is one plain file in the model store.
  */
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "management/repository/model_store.h"
 #include "tests/fuzz/fuzz.h"
 
-#define PATTERN_BYTES 60 /* regcomp's memory grows with what a pattern says */
+#define PATTERN_BYTES 60 /* the memory of regcomp grows with the pattern */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

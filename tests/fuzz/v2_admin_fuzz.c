@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto config kserve */
-/* tests/fuzz/v2_admin_fuzz.c - bodies of what administers a server over v2: load, unload, shared
- * memory, log and trace settings; and the rules of restricted groups.
+/* tests/fuzz/v2_admin_fuzz.c - bodies of administrative v2 requests: load, unload, shared memory,
+ * log and trace settings; and the rules of restricted groups.
  *
- * Input: a byte that chooses, then the body. Nothing may be written out that is no JSON.
+ * Input: a byte that chooses, then the body. Everything that is written must be valid JSON.
  */
 #include <stdint.h>
 

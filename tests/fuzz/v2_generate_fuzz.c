@@ -1,7 +1,7 @@
 /* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_generate_fuzz.c - bodies of the generate extension.
  *
- * Input: the body. What the model takes fits its own shape, and is written again as a response.
+ * Input: the body. Tensors for the model fit their own shapes, and are written again as a response.
  */
 #include <stdint.h>
 

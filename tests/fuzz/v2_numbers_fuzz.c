@@ -1,8 +1,9 @@
 /* cn_fuzz: core proto config kserve */
-/* tests/fuzz/v2_numbers_fuzz.c - arrays of numbers of any bytes, read past the document.
+/* tests/fuzz/v2_numbers_fuzz.c - any bytes as an array of numbers for the fast path, which reads
+ * them without a JSON document.
  *
- * Input: a byte that says the datatype, one that says how many there are, then the array. What is
- * read must be what the document says.
+ * Input: a byte that chooses the datatype, one with the number of elements, then the array. The
+ * fast path must read what the JSON document says.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /* tests/fuzz/v2_plain_fuzz.c - bodies of typed predictions, {name: values} or a raw tensor, and of
  * an index.
  *
- * Input: the body. What is accepted fits its own shape, and is written again as JSON; numbers are
- * classified too.
+ * Input: the body. An accepted tensor fits its own shape and is written again as JSON. Numbers are
+ * classified, too.
  */
 #include <stdint.h>
 
@@ -25,7 +25,7 @@ model(const char *yaml)
     return io;
 }
 
-/* Read as they should be, they can be written and sorted. */
+/* A valid tensor can be written and sorted. */
 static void
 use(struct cn_v2_request *request, const struct cn_model_io *io, struct cn_arena *arena)
 {

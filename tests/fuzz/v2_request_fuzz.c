@@ -1,9 +1,9 @@
 /* cn_fuzz: core proto config kserve */
-/* tests/fuzz/v2_request_fuzz.c - v2 inference requests of any bytes.
+/* tests/fuzz/v2_request_fuzz.c - any bytes as v2 inference requests.
  *
- * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. What is
- * accepted is written as a response, whose JSON must be read again. Numbers that are read past the
- * document must be those that the document has.
+ * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. An
+ * accepted request is written as a response, whose JSON must be readable again. The fast path must
+ * read the same numbers as the JSON document.
  */
 #include <stdint.h>
 #include <string.h>
@@ -52,7 +52,7 @@ answer(struct cn_v2_request *request)
     if (cn_v2_answer_check(&v2, request, model(), &err) == 0 &&
         cn_v2_write(&v2, request, &out, &json_len, &err) == 0) {
         cn_assert(json_len <= out.len);
-        /* Bytes that are no UTF-8 go out as they came, and then it is no JSON. */
+        /* Bytes that are not UTF-8 are written as they came, and then the result is not JSON. */
         if (cn_v2_json_load((struct cn_str){out.data, json_len ? json_len : out.len}, &again,
                             &err) == 0)
             json_decref(again);
@@ -60,7 +60,7 @@ answer(struct cn_v2_request *request)
     cn_buf_fini(&out);
 }
 
-/* Blanks in front of it make its head so long that it is read as one document. */
+/* Spaces before the request make its head so long that it is read as one document. */
 static void
 read_as_document(struct cn_str body, const struct cn_v2_limits *limits, int rc,
                  const struct cn_v2_request *expected)

@@ -1,5 +1,6 @@
 /* cn_fuzz: core config */
-/* YAML comes with archives: any bytes give a tree within the limits or an error with its place. */
+/* tests/fuzz/yaml_fuzz.c - YAML comes with archives. Any bytes give a tree within the limits, or an
+ * error with its place. */
 #include <string.h>
 
 #include "config/yaml/yaml.h"

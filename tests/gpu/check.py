@@ -1,6 +1,6 @@
-"""The checks of tests/gpu/run.sh: TorchScript models on a GPU, beside PyTorch on the same device.
+"""The checks of tests/gpu/run.sh: compares TorchScript models on a GPU with PyTorch on the same device.
 
-Prints a line for each check as it ends, then a table; exit 1 if one failed. A check that this machine
+Prints a line for each check when it ends, and then a table. Exits with 1 if a check failed. A check that this machine
 cannot run says why."""
 
 import argparse
@@ -65,7 +65,7 @@ def equal(given, wanted):
 
 
 def stream(server, model, sequence, steps, wanted, key="x"):
-    """All steps of one sequence; the largest difference from the reference."""
+    """Runs all steps of one sequence. Returns the largest difference from the reference."""
     client = server.client()
     return max(equal(client.step(model, sequence, {key: [x]})["y"][0], want) for x, want in zip(steps, wanted))
 
@@ -80,7 +80,7 @@ def interleaved(run, server, model, reference, sequences=48, count=25):
 
 @check
 def gru_equals_pytorch(run):
-    """A GRU, interleaved sequences, batches of up to 16."""
+    """A GRU, with interleaved sequences and batches of up to 16."""
     with Server() as server:
         server.register("gru", run.script("gru"), models.yaml(models.GRU, run.device))
         return interleaved(run, server, "gru", models.gru_reference)
@@ -88,7 +88,7 @@ def gru_equals_pytorch(run):
 
 @check
 def lstm_equals_pytorch(run):
-    """An LSTM with two states whose batch axis is the second."""
+    """An LSTM with two states, whose batch axis is the second one."""
     with Server() as server:
         server.register("lstm", run.script("lstm"), models.yaml(models.LSTM, run.device))
         return interleaved(run, server, "lstm", models.lstm_reference)
@@ -96,7 +96,7 @@ def lstm_equals_pytorch(run):
 
 @check
 def vad_equals_pytorch(run):
-    """silero-vad, which keeps its state in attributes, on a made sound."""
+    """silero-vad, which keeps its state in attributes, with an artificial sound."""
     path = HERE / "models/vad.pt"
     if not path.exists():
         raise NotHere("the bundle was packed without silero-vad")
@@ -119,7 +119,7 @@ def vad_equals_pytorch(run):
 
 @check
 def workers_take_devices_in_turns(run):
-    """Two workers, each on the device that deviceIds names; sequences move between them freely."""
+    """Two workers use the devices that deviceIds names, and sequences move between them."""
     ids = list(range(torch.cuda.device_count()))[:4] if run.device == "gpu" else None
     workers = max(2, len(ids or []))
     with Server() as server:
@@ -148,7 +148,7 @@ def device_that_is_not_there_is_refused(run):
 
 @check
 def killed_workers_lose_no_step(run):
-    """kill -9 of the worker right after each second answer: the next step needs the state of the last."""
+    """The worker is killed right after each second answer, so the next step needs the state of the last one."""
     steps = run.steps(24, 99)
     wanted = models.gru_reference(run.modules["gru"], steps, run.torch_device)
     kills = 0
@@ -166,7 +166,7 @@ def killed_workers_lose_no_step(run):
 
 @check
 def killed_server_loses_no_step(run):
-    """kill -9 of the whole server in the middle of a sequence; the state was copied before the answer."""
+    """The whole server is killed in the middle of a sequence. The state was stored before the answer."""
     steps = run.steps(12, 7)
     wanted = models.lstm_reference(run.modules["lstm"], steps, run.torch_device)
     with Server() as server:
@@ -181,7 +181,7 @@ def killed_server_loses_no_step(run):
 
 @check
 def memory_of_the_device_is_used_up(run):
-    """The step that finds no memory fails with PyTorch's reason, and the worker goes on."""
+    """A step that finds no memory fails with PyTorch's message, and the worker continues."""
     run.needs_gpu()
     total = torch.cuda.get_device_properties(0).total_memory >> 30
     with Server() as server:
@@ -203,7 +203,7 @@ def memory_of_the_device_is_used_up(run):
 
 @check
 def missing_driver_is_told(run):
-    """No device to be seen, or a build of PyTorch without CUDA: registration says which."""
+    """No device is visible, or PyTorch was built without CUDA: the registration says which."""
     with Server({"CUDA_VISIBLE_DEVICES": ""}) as server:
         try:
             server.register("gru", run.script("gru"), models.yaml(models.GRU, "gpu"))
@@ -214,7 +214,7 @@ def missing_driver_is_told(run):
 
 
 class Spread(torch.nn.Module):
-    """Takes the load tool's requests: a byte."""
+    """Takes the requests of the load tool, which are one byte."""
 
     def __init__(self, units):
         super().__init__()
@@ -229,7 +229,7 @@ class Spread(torch.nn.Module):
 
 @check
 def steps_per_second(run):
-    """A GRU of 256 and of 2,048 units, 64 connections, the CPU and the device alternated."""
+    """A GRU of 256 units and one of 2,048, with 64 connections, on the CPU and on the device in turn."""
     said = []
     devices = ["cpu", "gpu"] if run.device == "gpu" else ["cpu"]
     for units in (256, 2048):
@@ -279,7 +279,7 @@ def main():
     if options.device == "gpu" and not torch.cuda.is_available():
         sys.exit("PyTorch sees no GPU here (torch.cuda.is_available() is false); --device cpu runs what needs none")
     print(machine(options.device), flush=True)
-    torch.set_num_threads(1)  # the references' threads would take the server's cores
+    torch.set_num_threads(1)  # the references' threads would take cores from the server
     with tempfile.TemporaryDirectory() as folder:
         run = Run(options.device, pathlib.Path(folder))
         rows = [run_check(c, run) for c in CHECKS if not options.only or c.__name__ in options.only]

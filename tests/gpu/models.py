@@ -1,5 +1,5 @@
-"""The models that the checks serve, each with its YAML and its reference: what PyTorch makes of one
-sequence alone, on the same device. Needs PyTorch only."""
+"""The models that the checks serve, each with its YAML and its reference: what PyTorch computes for one sequence alone,
+on the same device. Needs PyTorch only."""
 
 import pathlib
 
@@ -21,7 +21,7 @@ class Gru(torch.nn.Module):
 
 
 class Lstm(torch.nn.Module):
-    """Two states, whose batch axis is the second."""
+    """A model with two states, whose batch axis is the second one."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Lstm(torch.nn.Module):
 
 
 class Hungry(torch.nn.Module):
-    """Takes as many GiB as the input says, for the time of a step."""
+    """Uses as many GiB as the input says during the step."""
 
     def forward(self, x, h):
         gib = int(x.flatten()[0].item())

@@ -1,4 +1,4 @@
-"""A server out of the bundle: starts it, packs and registers models, asks, kills workers. Standard
+"""A server from the bundle: starts it, packs and registers models, sends requests, kills workers. Uses the standard
 library only."""
 
 import http.client
@@ -72,7 +72,8 @@ class Server:
         return (self.folder / "log").read_text(errors="replace")
 
     def register(self, name, script, yaml, timeout=180):
-        """Packs the TorchScript file and waits until its workers are up. Refused says why not."""
+        """Packs the TorchScript file and waits until its workers are ready. Raises Refused with the reason otherwise.
+        """
         config = self.folder / f"{name}.yaml"
         config.write_text(yaml)
         subprocess.run([HERE / "bin/continuo-archiver", "--model-name", name, "--version", "1.0",
@@ -105,7 +106,7 @@ class Server:
         return Client(self.inference)
 
     def bench(self, name, connections, seconds):
-        """Steps/s of requests with one number, by the load tool."""
+        """Returns the steps per second of requests with one number, measured by the load tool."""
         run = subprocess.run([HERE / "bin/continuo-bench", "--url", f"http://{self.inference}", "--model", name,
                               "--connections", str(connections), "--duration", str(seconds), "--any-answer"],
                              stdout=subprocess.PIPE, text=True, check=False)
@@ -113,7 +114,7 @@ class Server:
 
 
 class Client:
-    """One connection, which it opens again when the server has closed it."""
+    """A connection that is opened again when the server has closed it."""
 
     def __init__(self, address):
         self._connection = http.client.HTTPConnection(address, timeout=120)

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Holds docs/from-torchserve.md against TorchServe and against the code.
+"""Checks docs/from-torchserve.md against TorchServe and against the code.
 
-Against TorchServe: each name of REFERENCE stands in the first column of a table row. Against the code: so does each
-flag, key, model key, archiver option, route, parameter and metric of our tables that isn't OURS alone. A row whose
-second column is "works" or "differs" names a test; every test that is named exists. A key that sets one of our
-options isn't "n/a", a key without effect is.
-"""
+Each name of REFERENCE must be in the first column of a row, and so must each flag, key, model key, archiver option,
+route, parameter and metric of our tables that is not in OURS. A row whose second column is "works" or "differs" must
+name a test, and each named test must exist. A key that sets one of our options must not be "n/a", and a key without
+effect must be."""
 import pathlib
 import re
 import sys
@@ -14,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "from-torchserve.md"
 
 
-# What TorchServe 0.12.0 has, part by part. Words in braces have any name.
+# What TorchServe 0.12.0 has, part by part. A word in braces stands for any name.
 REFERENCE = {
     "command line": """--start --stop --foreground --version -v --ts-config --model-store --workflow-store --models
         --log-config --cpp-log-config --no-config-snapshots --ncs --plugins-path --ppath --disable-token-auth --dt
@@ -76,7 +75,7 @@ OUR_PARAMS = {"Idempotency-Key", "ts-request-sequence-step", "count", "prefix", 
 
 
 def plain(word):
-    """GET /models/{m} as /models/{}; METHOD /path?query=, too."""
+    """Turns GET /models/{m} into /models/{}, and also METHOD /path?query=."""
     word = re.sub(r"^(?:[A-Z]+) (?=/)", "", word)
     if word.startswith("/"):
         word = re.sub(r"\{[^}]*\}", "{}", word.split("?")[0])
@@ -84,7 +83,7 @@ def plain(word):
 
 
 def rows():
-    """(line number, words of the first column, verdict, tests) of each table row."""
+    """Yields (line number, words of the first column, verdict, tests) of each table row."""
     found = []
     for number, line in enumerate(PAGE.read_text().split("\n"), 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))] if line.startswith("|") else []
@@ -97,7 +96,7 @@ def rows():
 
 
 def strings(path, macro):
-    """Each row of a .def file, which may take several lines, and its string arguments."""
+    """Yields each row of a .def file, which may take several lines, as its string arguments."""
     for row in re.findall(rf"^{macro}\(.*?\)$", path.read_text(), re.M | re.S):
         yield row, re.findall(r'"((?:[^"\\]|\\.)*)"', row)
 
@@ -112,7 +111,7 @@ def test_exists(name):
 
 
 def missing_of_code(verdicts):
-    """Routes, parameters, metrics and model keys of our tables without a row."""
+    """Yields routes, parameters, metrics and model keys of our tables that have no row."""
     routes = set(re.findall(r'"(/[^" ]*)"', (ROOT / "frontend" / "endpoints" / "routes.c").read_text()))
     for route in sorted(routes):
         if not OUR_ROUTES.search(route) and plain(route) not in verdicts:

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Holds docs/from-triton.md against Triton's names and against our routes, metrics and fields of configurations.
+"""Checks docs/from-triton.md against Triton's names and against our routes, metrics and configuration fields.
 
 Each name of REFERENCE, each field of config.pbtxt that is imported or listed as dropped, each route under /v2 and each
-nv_ metric stands in the first column of a row. A row that says "works" or "differs" names a test; every test that is
-named exists.
-"""
+nv_ metric must be in the first column of a row. A row that says "works" or "differs" must name a test, and each named
+test must exist."""
 import pathlib
 import re
 import sys
@@ -13,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "from-triton.md"
 VERDICTS = ("works", "differs", "not yet", "n/a")
 
-# What Triton 2.73 has and clients or configurations name, part by part.
+# What Triton 2.73 has and what clients or configurations use, part by part.
 REFERENCE = {
     "HTTP": """/v2 /v2/health/live /v2/health/ready /v2/models/stats /v2/logging /v2/models/{} /v2/models/{}/ready
         /v2/models/{}/infer /v2/models/{}/generate /v2/models/{}/generate_stream /v2/models/{}/config
@@ -34,14 +33,14 @@ REFERENCE = {
 
 
 def plain(word):
-    """A path with any name in its braces, without the form that names a version."""
+    """Replaces each name in braces of a path, and removes the part that names a version."""
     if not word.startswith("/"):
         return word
     return re.sub(r"\{[^}]*\}", "{}", word.replace("/versions/{model_version}", ""))
 
 
 def rows():
-    """(line number, words of the first column, verdict, tests) of each table row."""
+    """Yields (line number, words of the first column, verdict, tests) of each table row."""
     for number, line in enumerate(PAGE.read_text().split("\n"), 1):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
         if len(cells) < 3 or set(cells[0]) <= set("-: ") or cells[1] == "":
@@ -58,9 +57,9 @@ def test_exists(name):
 
 
 def ours():
-    """(where, name) of our routes, metrics and fields of configurations."""
+    """Yields (where, name) of our routes, metrics and configuration fields."""
     for route in re.findall(r'"(/v2[^" ]*)"', (ROOT / "frontend" / "endpoints" / "routes.c").read_text()):
-        # The repository has no second name; what is left over is answered 404 and 405.
+        # A repository has no second name. These paths only answer 404 and 405.
         if "{*" not in route and not route.startswith("/v2/repository/{"):
             yield "frontend/endpoints/routes.c", route
     for name in re.findall(r'"(nv_\w+)"', (ROOT / "metrics" / "page" / "infer_metrics.c").read_text()):

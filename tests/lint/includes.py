@@ -60,7 +60,7 @@ def find_cycle(table):
 
 
 class Libraries:
-    """Name -> folders, as CMakeLists.txt has them; bench is one, too."""
+    """Returns name -> folders of the libraries in CMakeLists.txt, and of bench."""
 
     def __init__(self):
         self.folders, self.links = {"bench": None}, {}
@@ -112,7 +112,7 @@ def check_file(path, relative, library, libraries, users, used, problems):
 
 
 def compare(said, used, problems):
-    """`said`: a table of the page. `used`: source -> target -> where."""
+    """`said` is a table of the page, and `used` is source -> target -> where."""
     for source, deps in said.items():
         for target in sorted(deps - set(used.get(source, {}))):
             problems.append(f"docs/architecture.md: {source} does not include {target} any more")
@@ -143,7 +143,7 @@ def main():
         check_file(path, relative, library, libraries, users, used, problems)
         folders.add(relative.rpartition("/")[0])
         count += 1
-    # A room's name may be that of a library (worker, worker/batch): its arrows are told apart by what they meet.
+    # A room may have the name of its library (worker, worker/batch). The targets of its arrows tell the two apart.
     inner = {f: {t: w for t, w in used.get(f, {}).items() if libraries.of(f) == libraries.of(t)} for f in folders}
     outer = {n: {t: w for t, w in used.get(n, {}).items() if libraries.of(n) != libraries.of(t)} for n in table}
     compare(table, outer, problems)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Checks the tables of phases (*_phases.def) and what docs/architecture.md shows of them.
 
-First scripts/phases.py is tried on tables that are wrong, each in one way, because a check that
-finds nothing protects nothing; then on the tree itself.
-"""
+First it tries scripts/phases.py on tables with one mistake each, because a check that finds nothing protects nothing.
+Then it checks the real tables."""
 import importlib.util
 import pathlib
 import subprocess

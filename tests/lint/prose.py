@@ -22,12 +22,12 @@ THINGS = ("archive batch cache call client connection file frame handler job jou
           "message metric model module peer process program proxy queue record request row runtime script sequence "
           "server slot socket state step store stream task thread version worker zygote").split()
 
-# (what is wrong and what to write, pattern). EVERYWHERE is applied to every sentence, AT_START to the beginning of a
-# comment, of a paragraph or of a list item.
+# (what is wrong and what to write instead, pattern). EVERYWHERE applies to every sentence, AT_START to the beginning
+# of a comment, of a paragraph or of a list item.
 EVERYWHERE = [
     ('"is no X": write "is not an X"',
      re.compile(r"(?<!there )(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b|later\b|other\b)", re.I)),
-    ('"are none": say what there is not', re.compile(r"(?<!there )(?<!where there )\b(?:is|are|was|were) none\b(?! of)", re.I)),
+    ('"are none": say what there is not', re.compile(r"(?<!there )(?<!where there )\b(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere) none\b(?! of)")),
     ('"so many": write "this many", or say how many',
      re.compile(r"\bso (?:many|much|long|often|few)\b(?! (?:that|as)\b)", re.I)),
     ('"who" for a thing: write "which" or "that"', re.compile(rf"\b(?:{'|'.join(THINGS)})s?,? who\b", re.I)),
@@ -38,7 +38,7 @@ EVERYWHERE = [
 ]
 AT_START = [
     ('a fragment that begins with "Of": write a sentence', re.compile(r"Of ")),
-    ('a fragment that begins with "As": write a sentence', re.compile(r"As (?!soon |long |well )")),
+    ('a fragment that begins with "As": write a sentence', re.compile(r"As (?!soon |long |well |(?:in|with) [\w' ]+, )")),
     ('a fragment that begins with "The same": write a sentence', re.compile(r"The same (?:of|for|as|with|in|over|at)\b")),
     ('"Who" without a person: name the thing', re.compile(r"Who(?:ever)? (?!are |is |was )")),
 ]
@@ -47,7 +47,8 @@ COMMENT = re.compile(r'/\*(.*?)\*/|//([^\n]*)|"((?:\\.|[^"\\\n])*)"' r"|'(?:\\.|
 
 
 def of_c(text):
-    """(line number, text, is it a comment) of a C file's comments and strings; neighbouring strings are one."""
+    """Yields (line number, text, whether it is a comment) for a C file's comments and strings. Neighbouring strings are
+    joined."""
     last_end, strings = None, None
     for match in COMMENT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -67,7 +68,7 @@ def of_c(text):
 
 
 def of_script(text):
-    """The comments of a script, lines that follow each other joined, and docstrings."""
+    """Yields the comments of a script, with neighbouring lines joined, and its docstrings."""
     block, start = [], 0
     for number, line in enumerate(text.split("\n") + [""], 1):
         match = re.match(r"\s*(?:#(?!!)|--) ?(.*)", line)
@@ -82,7 +83,7 @@ def of_script(text):
 
 
 def of_markdown(text):
-    """The paragraphs, list items and table cells of a page, without code."""
+    """Yields the paragraphs, list items and table cells of a page, without code."""
     text = re.sub(r"(?ms)^ *```.*?^ *```[^\n]*$", lambda m: "\n" * m.group(0).count("\n"), text)
     text = re.sub(r"`[^`\n]*`", "CODE", text)
     for number, line in enumerate(text.split("\n"), 1):

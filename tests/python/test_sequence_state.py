@@ -1,4 +1,4 @@
-"""SequenceState is a mapping whose entries lie in the states of the batch that runs."""
+"""SequenceState is a mapping whose entries are in the states of the running batch."""
 
 import pytest
 from continuo import SequenceState

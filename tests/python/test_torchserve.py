@@ -1,4 +1,4 @@
-"""TorchServe's handlers as programs of Continuo: what goes in, what comes out, what goes wrong."""
+"""TorchServe's handlers as programs of Continuo: what they get, what they return, and their errors."""
 
 import asyncio
 import json
@@ -297,7 +297,7 @@ CONTINUOUS = """
 
 
 def drain(stream):
-    """All pieces of a stream."""
+    """Returns all pieces of a stream."""
     pieces = [body(next(stream))]
     try:
         while True:

@@ -1,4 +1,4 @@
-"""A worker without its process: opens a handler, gives it batches and keeps its states."""
+"""A worker without its process: it opens a handler, gives it batches and keeps its states."""
 
 import copy
 import os
@@ -27,7 +27,7 @@ class Worker:
         self.start()
 
     def start(self):
-        """Loads the handler, as a new process does; what was committed stays."""
+        """Loads the handler like a new process. Committed states stay."""
         self.program = _entry.open(self.model)
         torchserve_metrics.report = lambda *sample: self.measured.append(sample)
         self.program.load()
@@ -46,7 +46,7 @@ class Worker:
         sequence_state.forget_names()
 
     def batch(self, *reqs):
-        """The replies to a batch. A state is kept when its reply is no error."""
+        """Returns the replies to a batch. A state is kept if its reply is not an error."""
         states = []
         for req in reqs:
             kept = self.states.get(req.sequence_id)
@@ -59,7 +59,7 @@ class Worker:
         return replies
 
     def ask(self, *args, **kwargs):
-        """The reply to one request."""
+        """Returns the reply to one request."""
         return self.batch(testing.request(*args, **kwargs))[0]
 
 

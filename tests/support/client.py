@@ -1,4 +1,4 @@
-"""Clients: a well-behaved HTTP one, one that writes whatever bytes it is told, and curl."""
+"""Clients: an ordinary HTTP client, one that sends any bytes, and curl."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def error(self):
-        """The machine word of a refusal: "queue_full"."""
+        """The error word of a refusal: "queue_full"."""
         return self.headers.get("Continuo-Error")
 
     @property
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Client:
-    """One keep-alive connection, opened at the first request and again when the server closed it."""
+    """A keep-alive connection that is opened with the first request, and again when the server has closed it."""
 
     def __init__(self, address, transcript, name, timeout=30, tls=None):
         self.host, self.port = address
@@ -88,7 +88,7 @@ class Client:
         return self.request("DELETE", path, **more)
 
     def step(self, model, sequence, body, headers=None):
-        """One step of a sequence; None leaves the id to the server."""
+        """Makes one step of a sequence. Without an id the server makes one."""
         headers = dict(headers or {})
         if sequence is not None:
             headers[SEQUENCE] = sequence
@@ -101,7 +101,7 @@ class Client:
 
 
 class Stream:
-    """A request whose answer is read piece by piece, on a connection of its own."""
+    """A request on a connection of its own, whose answer is read piece by piece."""
 
     def __init__(self, address, transcript, path, body, headers=None, timeout=30):
         self._transcript = transcript
@@ -113,20 +113,20 @@ class Stream:
 
     @property
     def head(self):
-        """Status line and headers, waited for."""
+        """Waits for the status line and the headers."""
         if self._response is None:
             self._response = self._connection.getresponse()
             self._transcript.log(self.name, f"< {self._response.status}")
         return self._response
 
     def piece(self):
-        """What there is of the next chunk; b"" at the end."""
+        """Returns what has arrived of the next chunk, or b"" at the end."""
         got = self.head.read1(1 << 20)
         self._transcript.log(self.name, f"< {shorten(got)}")
         return got
 
     def rest(self):
-        """All that still comes. http.client.IncompleteRead when the answer broke off."""
+        """Reads the rest. Raises http.client.IncompleteRead if the answer broke off."""
         try:
             got = self.head.read()
         except Exception as e:
@@ -136,14 +136,14 @@ class Stream:
         return got
 
     def close(self):
-        # shutdown first: the response still holds the socket.
+        # shutdown() comes first, because the response still holds the socket.
         self._transcript.log(self.name, "closes")
         self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
 class KeptFile:
-    """What HTTPResponse reads from: one buffer for all answers of a connection, which it may not close."""
+    """What HTTPResponse reads from: one buffer for all answers of a connection, which the response must not close."""
 
     def __init__(self, file):
         self._file = file
@@ -162,7 +162,7 @@ class KeptFile:
 
 
 class RawClient:
-    """A TCP connection for bytes that no honest client would send."""
+    """A TCP connection for bytes that no ordinary client sends."""
 
     def __init__(self, address, transcript, name, timeout=20, receive_buffer=None):
         self._transcript = transcript
@@ -180,7 +180,7 @@ class RawClient:
         self.socket.sendall(data)
 
     def answer(self):
-        """Reads one answer; None when the server closed without one."""
+        """Reads one answer. Returns None if the server has closed the connection without one."""
         response = HTTPResponse(self._answers)
         try:
             response.begin()
@@ -194,7 +194,7 @@ class RawClient:
         return answer
 
     def is_closed_by_server(self):
-        """Waits for the end of the connection, skipping what still comes."""
+        """Waits for the end of the connection and skips what still comes."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -205,7 +205,7 @@ class RawClient:
             return False
 
     def reset(self):
-        """Goes away with a RST, as a killed client does."""
+        """Ends the connection with RST, like a killed client."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.close()
 
@@ -216,7 +216,7 @@ class RawClient:
 
 
 def curl(transcript, *args, timeout=30):
-    """Runs the real curl; returns (headers as text, body as text)."""
+    """Runs the real curl. Returns (headers as text, body as text)."""
     command = ["curl", "-sS", "-i", *args]
     transcript.log("curl", " ".join(command))
     run = subprocess.run(command, capture_output=True, timeout=limit(timeout), check=False)

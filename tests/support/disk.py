@@ -11,7 +11,8 @@ FILLER = "filler"
 
 
 def fill(disk):
-    """To the last byte, and the last file that could be made. What the server has keeps its room."""
+    """Fills the disk to the last byte, and to the last file that could be created. Files of the server keep their room.
+    """
     with open(disk / FILLER, "ab", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(b"x" * 4096)
@@ -22,7 +23,7 @@ def fill(disk):
 
 
 def clear(disk):
-    """Room again, by someone else's cleaning."""
+    """Makes room again, as if somebody else had deleted files."""
     for path in disk.glob(f"{FILLER}*"):
         path.unlink()
 
@@ -33,7 +34,7 @@ def resize(disk, size):
 
 @contextlib.contextmanager
 def mounted(path, size="6m", inodes=200):
-    """The folder `path`, made as a file system of that size; skips the test where mounting is not allowed."""
+    """Mounts a file system of that size at `path`. Skips the test if mounting is not allowed."""
     path.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "tmpfs", path],
                           capture_output=True, timeout=limit(10), check=False)

@@ -1,15 +1,15 @@
 /* tests/support/fake_worker.c - a worker without handlers, for tests of management.
  *
- * Speaks frames on descriptor 3 and does what the model's handler file says, one word:
- *   echo            loads, answers each row with its body
- *   device TEXT     the same, and says that it runs there
- *   refuse          LOADED with an error
- *   refuse-while F  the same while file F exists, then as echo
+ * Reads and writes frames on descriptor 3 and does what the word in the model's handler file says:
+ *   echo            loads, and answers each row with its body
+ *   device TEXT     like echo, and says that it runs on this device
+ *   refuse          sends LOADED with an error
+ *   refuse-while F  like refuse while file F exists, and then like echo
  *   die-on-load     prints two lines and exits with status 3
  *   hang-on-load    never sends LOADED
- *   garbage         sends bytes that are no frame, after LOADED
+ *   garbage         after LOADED, sends bytes that are not a frame
  * Some bodies are orders: "crash" (SIGABRT), "hang", "pid", "fds", "cwd", "env NAME", "print TEXT".
- * --mend-store DIR: fails when DIR has a file "damaged".
+ * With --mend-store DIR it fails if DIR has a file "damaged".
  */
 #include <dirent.h>
 #include <signal.h>
@@ -60,7 +60,7 @@ list_fds(char *text, size_t bytes)
     closedir(dir);
 }
 
-/* The answer's text; in `text` where it isn't the body itself. */
+/* Returns the text of the answer. It is in `text` if it is not the body itself. */
 static struct cn_str
 obey(struct cn_str body, char *text, size_t bytes)
 {
@@ -69,7 +69,7 @@ obey(struct cn_str body, char *text, size_t bytes)
     snprintf(order, sizeof order, "%.*s", CN_STR_ARG(body));
     if (strcmp(order, "crash") == 0) {
         fprintf(stderr, "about to crash\n");
-        raise(SIGABRT); /* the sanitizers leave this one alone */
+        raise(SIGABRT); /* the sanitizers do not catch this one */
     } else if (strcmp(order, "hang") == 0) {
         for (;;)
             pause();
@@ -122,7 +122,7 @@ on_load(const struct cn_frame *frame, struct cn_arena *arena)
     cn_frame_put_loaded(&out, &loaded);
     cn_frame_put_stats(&out, &(struct cn_worker_stats){.rss_bytes = 1234567});
     if (script_is("garbage"))
-        cn_buf_append(&out, "this is no frame at all", 23);
+        cn_buf_append(&out, "these bytes are garbage", 23);
     send_all();
 }
 

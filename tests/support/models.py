@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CONTINUO_BUILD", ROOT / "build" / "release")).resolve()
 BIN = BUILD / "bin"
 
-# The running sum: what every test of order and state builds on.
+# The running sum, which all tests of order and state use.
 COUNTER_LUA = """
 local M = { api = 1 }
 
@@ -33,7 +33,7 @@ end
 return M
 """
 
-# Answers with its body; no state.
+# Answers with its body, and has no state.
 ECHO_LUA = """
 local M = { api = 1 }
 
@@ -47,7 +47,8 @@ return M
 
 @dataclasses.dataclass
 class Model:
-    """`yaml` is a dict of top-level keys (merged over the defaults of the kind), or text as is."""
+    """A model. `yaml` is a dict of top-level keys, which override the defaults of the kind, or a text that is used
+    unchanged."""
 
     name: str
     lua: str = COUNTER_LUA
@@ -57,7 +58,7 @@ class Model:
     handler_name: str = "handler.lua"
     extra: dict = dataclasses.field(default_factory=dict)  # file name -> bytes or text
     archive_format: str = "default"
-    torchscript: bytes = None  # a model that runs without handler
+    torchscript: bytes = None  # a TorchScript model that runs without a handler
     torchscript_name: str = "model.pt"
 
     def yaml_text(self):
@@ -101,8 +102,8 @@ def archiver(*args, transcript=None, check=True, cwd=None):
 
 
 def pack(model, store, work, transcript=None, file_name=None):
-    """Writes the model's files below `work` and packs them into the folder `store`; returns the
-    archive's path. A file name of its own keeps two versions of one model side by side."""
+    """Writes the model's files below `work` and packs them into the folder `store`. Returns the path of the archive.
+    With a file name of its own, two versions of a model can be in the store."""
     source = pathlib.Path(work) / f"{model.name}-{model.version}"
     source.mkdir(parents=True, exist_ok=True)
     files = {"model-config.yaml": model.yaml_text().encode()}
@@ -137,11 +138,12 @@ def pack(model, store, work, transcript=None, file_name=None):
     return made
 
 
-# What pack() has made. Tests share few models, and a sanitized archiver takes a fifth of a server's start.
+# The archives that pack() has made. Tests share few models, and a sanitized archiver takes a fifth of the time that a
+# server needs to start.
 _packed = {}
 
 
-# The running sum once more, as a Python handler.
+# The running sum as a Python handler.
 COUNTER_PY = """
 from continuo import Refuse
 

@@ -1,4 +1,4 @@
-"""ONNX models of tests: the packages that make and run them, and what a bare loop of onnxruntime gives."""
+"""ONNX models for tests: the packages that make and run them, and the results of a bare loop of onnxruntime."""
 
 import importlib
 import importlib.util
@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def packages(*more):
-    """The modules onnxruntime and onnx, for tests that compare with them. Skips the file, or the test, that asks for
-    them where one is missing; CONTINUO_REQUIRE_ONNX=1, which the continuous integration sets, makes that a failure."""
+    """Returns the modules onnxruntime and onnx, for tests that compare with them. If one is missing, the file or the
+    test is skipped. With CONTINUO_REQUIRE_ONNX=1, which the continuous integration sets, it fails instead."""
     if BUILD.name == "tsan":
         pytest.skip("a worker, which alone opens onnxruntime, runs our code in one thread", allow_module_level=True)
     missing = [name for name in ("onnxruntime", "onnx", *more) if not importlib.util.find_spec(name)]
@@ -29,15 +29,15 @@ def packages(*more):
 
 
 def library():
-    """The folder of the package, for --onnxruntime: the python3 of PATH need not be that of the tests. Another version
-    than the tests' own is served with CONTINUO_ONNXRUNTIME."""
+    """Returns the folder of the package, for --onnxruntime, because the python3 of PATH need not be that of the tests.
+    CONTINUO_ONNXRUNTIME names the folder of another version."""
     if other := os.environ.get("CONTINUO_ONNXRUNTIME"):
         return pathlib.Path(other)
     return pathlib.Path(importlib.util.find_spec("onnxruntime").submodule_search_locations[0])
 
 
 def example(name):
-    """The module export.py of an example."""
+    """Returns the module export.py of an example."""
     spec = importlib.util.spec_from_file_location(f"export_{name.replace('-', '_')}",
                                                   ROOT / "examples" / name / "export.py")
     module = importlib.util.module_from_spec(spec)
@@ -52,7 +52,7 @@ def model(name, made, yaml, **more):
 
 
 class Bare:
-    """A loop of onnxruntime with one thread. `states` maps inputs to outputs and first values."""
+    """Runs onnxruntime in a loop with one thread. `states` maps inputs to outputs and first values."""
 
     def __init__(self, made, states, constants=None):
         onnxruntime, _ = packages()
@@ -67,7 +67,7 @@ class Bare:
         return {name: np.zeros(shape, np.float32) for name, (_, shape) in self.states.items()}
 
     def step(self, state, inputs):
-        """The outputs of one step of one row; `state` goes on in place."""
+        """Returns the outputs of one step of one row, and changes `state` in place."""
         given = dict(zip(self.names, self.session.run(None, {**inputs, **state, **self.constants})))
         for name, (output, _) in self.states.items():
             state[name] = given[output]

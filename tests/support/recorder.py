@@ -1,4 +1,4 @@
-"""A typed model that tells of each batch it gets, and a client that has many requests under way."""
+"""A typed model whose answers describe the batch, and a client that has many requests under way."""
 
 import json
 import threading
@@ -8,8 +8,8 @@ import requests
 from models import Model
 from waiting import expect, limit
 
-# A running sum per sequence. Each answer says who was in its call, row by row: the input of a real row,
-# "-" for a padding one; and what the control tensors were.
+# A running sum for each sequence. Each answer lists the rows of its call: the input of a real row, or "-" for padding;
+# and the control tensors.
 RECORDER_LUA = """
 local M = { api = 1 }
 local calls = 0
@@ -65,7 +65,7 @@ output:
   - {name: SAYS, data_type: TYPE_STRING, dims: [1]}
 """
 
-# A connection that came while the clock jumped must not seem slow.
+# A connection that was opened when the clock jumped must not seem slow.
 PATIENT = ["--header-timeout", 3_600_000]
 
 CONTROLS = """  control_input:
@@ -81,7 +81,7 @@ def recorder(name="recorder", batching="sequence_batching:\n  oldest: {}\n", max
 
 
 class Reply:
-    """An answer as a test wants to look at it."""
+    """An answer in the form in which tests compare it."""
 
     def __init__(self, status, body):
         self.status = status
@@ -93,7 +93,7 @@ class Reply:
 
     @property
     def rows(self):
-        """Who was in its call."""
+        """Returns the rows of its call."""
         return self.says["rows"]
 
     def __repr__(self):
@@ -109,8 +109,8 @@ def document(value, sequence=None, start=False, end=False, batched=True, width=1
 
 
 class Sender:
-    """send() gives a request to a thread of its own once all before it have arrived; replies are waited
-    for by name or all together."""
+    """send() gives a request to a thread of its own when all earlier ones have arrived. Replies are awaited by name or
+    all together."""
 
     def __init__(self, server, model="recorder", batched=True):
         self._server = server
@@ -119,14 +119,14 @@ class Sender:
         self._calls = []
 
     def ask(self, value, sequence=None, headers=None, batched=None, **more):
-        """One request, waited for."""
+        """Sends one request and waits for its reply."""
         body = json.dumps(document(value, sequence, batched=self._batched if batched is None else batched, **more))
         answer = requests.post(f"{self._server.inference}/v2/models/{self._model}/infer", data=body, headers=headers,
                                timeout=limit(60))
         return Reply(answer.status_code, answer.json())
 
     def send(self, value, sequence=None, arrives=True, **more):
-        """`arrives`: returns when one more is waiting or running than before, or replies come."""
+        """Sends a request. `arrives` waits until one more request waits or runs than before, or until replies come."""
         call = {}
         answered = self._answered()
         before = self._server.outstanding(self._model) if arrives else 0

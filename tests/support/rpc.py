@@ -1,4 +1,4 @@
-"""gRPC clients, with code that grpcio-tools makes from proto/ when the tests begin."""
+"""gRPC clients, with code that grpcio-tools generates from proto/ when the tests begin."""
 
 import atexit
 import functools
@@ -20,7 +20,7 @@ FILES = ("inference.proto", "management.proto", "google/rpc/status.proto", "goog
 
 @functools.cache
 def generated():
-    """The folder of the generated modules, which is on sys.path from here on."""
+    """Returns the folder of the generated modules, and puts it on sys.path."""
     folder = tempfile.mkdtemp(prefix="continuo-proto-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     include = pathlib.Path(protoc.__file__).parent / "_proto"
@@ -28,7 +28,7 @@ def generated():
                         f"--grpc_python_out={folder}", *FILES])
     assert code == 0, "grpcio-tools cannot compile proto/"
     sys.path.insert(0, folder)
-    # `grpc` is grpcio's package; our files of that name lie beside it.
+    # `grpc` is grpcio's package, and our generated files with that name are beside it.
     for name in ("grpc.health", "grpc.reflection"):  # grpcio's names for packages of its own
         sys.modules.pop(name, None)
     grpc.__path__.insert(0, str(pathlib.Path(folder) / "grpc"))
@@ -36,7 +36,7 @@ def generated():
 
 
 def module(name):
-    """The module of a .proto file: module("inference_pb2")."""
+    """Returns the module of a .proto file: module("inference_pb2")."""
     generated()
     return __import__(name, fromlist=["x"])
 
@@ -46,7 +46,7 @@ def inference():
 
 
 def request(model, data=None, sequence=None, version="", **more):
-    """A PredictionsRequest; `data` becomes input["data"]."""
+    """Makes a PredictionsRequest; `data` becomes input["data"]."""
     inputs = {key: value if isinstance(value, bytes) else str(value).encode() for key, value in more.items()}
     if data is not None:
         inputs["data"] = data if isinstance(data, bytes) else str(data).encode()
@@ -57,7 +57,7 @@ def request(model, data=None, sequence=None, version="", **more):
 
 
 class Rpc:
-    """A channel to one of the server's ports, and its services."""
+    """A channel to one of the server's ports, with its services."""
 
     def __init__(self, target, credentials=None, options=(), **more):
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
@@ -84,7 +84,7 @@ class Rpc:
 
 
 def refused(call, *args, **more):
-    """The status of a call that must fail."""
+    """Returns the status of a call that must fail."""
     try:
         answer = call(*args, **more)
         if hasattr(answer, "__iter__") and not hasattr(answer, "DESCRIPTOR"):
@@ -95,12 +95,12 @@ def refused(call, *args, **more):
 
 
 def word(error):
-    """The machine word of a refusal: "queue_full"."""
+    """Returns the error word of a refusal: "queue_full"."""
     return dict(error.trailing_metadata() or ()).get("continuo-error")
 
 
 def details(error):
-    """google.rpc.Status of a refused call, with its ErrorInfo and RetryInfo by name."""
+    """Returns the google.rpc.Status of a refused call, with its ErrorInfo and RetryInfo by name."""
     packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
     return unpack_details(module("google.rpc.status_pb2").Status.FromString(packed))
 

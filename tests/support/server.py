@@ -1,4 +1,4 @@
-"""The real server as a test sees it: started in a folder of its own, watched, and stopped cleanly."""
+"""The real server for a test: started in a folder of its own, watched, and stopped cleanly."""
 
 import contextlib
 import os
@@ -17,13 +17,13 @@ from models import BIN, ROOT, Model, pack
 from transcript import shorten
 from waiting import FACTOR, expect, limit
 
-LEAK_CHECKS_LOST_MAX = 3  # in a run of the tests, see Server._leak_check_crashed
+LEAK_CHECKS_LOST_MAX = 3  # in one run of the tests; see Server._leak_check_crashed
 
 READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) grpc=(\S+) "
                    r"grpc_admin=(\S+) pid=(\d+) loops=(\d+) ready_ms=(\d+)$")
 
-# A process of the ASan build that the server kills while it looks for leaks at its own end: its tracer says so, or
-# has only opened its file.
+# A process of the ASan build that the server kills while the process looks for leaks at its own end: its tracer says
+# so, or has only opened its file.
 KILLED_IN_LEAK_CHECK = re.compile(r"(==\d+==Unable to get registers from thread \d+\.\n)*")
 
 
@@ -33,7 +33,7 @@ def address_of(url):
 
 
 class Clock:
-    """Server and workers run ahead of the real time by what this file says."""
+    """Moves the time of server and workers ahead by what this file says."""
 
     def __init__(self, path, transcript):
         self.path = path
@@ -43,7 +43,7 @@ class Clock:
         path.write_bytes(struct.pack("<qq", 0, 0))
 
     def jump(self, ms):
-        """The wall clock alone is set ahead, or back."""
+        """Sets only the wall clock ahead or back."""
         self._wall_ms += ms
         self._transcript.log("clock", f"the wall clock jumps by {ms} ms")
         with open(self.path, "r+b") as file:
@@ -53,7 +53,7 @@ class Clock:
     def advance(self, ms):
         self._ahead_ms += ms
         self._transcript.log("clock", f"advances by {ms} ms")
-        with open(self.path, "r+b") as file:  # in place: the file is mapped by others
+        with open(self.path, "r+b") as file:  # in place, because other processes have mapped the file
             file.write(struct.pack("<q", self._ahead_ms))
 
 
@@ -93,7 +93,7 @@ class Server:
         self.flags = list(flags)
         self.env = dict(env or {})
         self.models = list(models)
-        self.lines = []  # of stdout and stderr
+        self.lines = []  # lines of stdout and stderr
         self.program = BIN / "continuo"
         self.process = None
         self.expected_exit = 0
@@ -150,7 +150,7 @@ class Server:
         command = self.command()
         self.transcript.log(self.name, "$ " + " ".join(command))
         self._ready.clear()
-        # A session of its own, so that whatever it leaves behind can be found.
+        # It gets a session of its own, so that all processes that it leaves behind can be found.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         errors="backslashreplace", env=self.environment(), cwd=self.folder,
                                         start_new_session=True)
@@ -185,17 +185,17 @@ class Server:
             reader.join(limit(5))
 
     def exit_code(self, timeout=20):
-        """Waits for the process to end by itself."""
+        """Waits until the process has ended by itself."""
         code = self.process.wait(limit(timeout))
         self._join_readers()
         self.transcript.log(self.name, f"ended with {code}")
         return 0 if code == 1 and self._leak_check_crashed() else code
 
     def _leak_check_crashed(self):
-        """LeakSanitizer stops all threads at the end, and now and then crashes over one that is just ending
-        (gRPC's). Then it says that and nothing else, and what would have leaked is not known: a warning. Only
-        behind a server's own good end, whose status it replaced; and not often in a run: what crashes it each
-        time would hide a leak for good."""
+        """Returns True if LeakSanitizer itself has crashed. It stops all threads at the end, and sometimes crashes if
+        one is just ending (gRPC's). Then it reports only that, and nobody knows what would have leaked, so this is a
+        warning. It is accepted only after a clean end of the server, whose exit status it has replaced, and only a few
+        times in a run, because a crash each time would hide a leak."""
         path = self.folder / f"sanitizer.address.{self.process.pid}"
         text = path.read_text() if path.exists() else ""
         if not text.startswith("Tracer caught signal") or "ERROR:" in text or len(text.splitlines()) > 4:
@@ -209,7 +209,7 @@ class Server:
         return True
 
     def stop(self, timeout=40):
-        """SIGTERM, and everything a clean end promises."""
+        """Sends SIGTERM and checks everything that a clean end promises."""
         if self.process.poll() is None:
             self.transcript.log(self.name, "SIGTERM")
             self.process.send_signal(signal.SIGTERM)
@@ -218,7 +218,7 @@ class Server:
         expect(lambda: not self.session_members(), "no process left behind")
 
     def kill(self):
-        """kill -9, as a crash of the server: its workers must notice."""
+        """Kills the server with -9, like a crash. Its workers must notice."""
         self.transcript.log(self.name, "SIGKILL")
         self.process.kill()
         self.process.wait()
@@ -230,7 +230,7 @@ class Server:
         return self.start()
 
     def session_members(self):
-        """Pids that belong to the session of the last started process, without zombies of others."""
+        """Returns the pids of the last started process's session, without zombies of others."""
         members = []
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -243,7 +243,7 @@ class Server:
         return members
 
     def destroy(self):
-        """Ends whatever is left, without checks."""
+        """Ends all processes that are left, without checks."""
         if self.process is None:
             return
         for pid in self.session_members():
@@ -270,7 +270,7 @@ class Server:
                       tls=self.tls_of(self.management))
 
     def tls_of(self, url):
-        """The context for an https listener: a test sets self.tls to one that trusts its certificate."""
+        """Returns the context for an https listener. A test sets self.tls to a context that trusts its certificate."""
         return self.tls if url.startswith("https://") else None
 
     def stream(self, model, sequence, body, headers=None, **more):
@@ -283,7 +283,7 @@ class Server:
         return RawClient(address_of(self.inference), self.transcript, name, **more)
 
     def bench(self, *args, timeout=120):
-        """Starts continuo-bench against this server; the caller waits for it."""
+        """Starts continuo-bench against this server. The caller waits for it."""
         command = [str(BIN / "continuo-bench"), "--url", self.inference, *map(str, args)]
         self.transcript.log("bench", "$ " + " ".join(command))
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -294,7 +294,7 @@ class Server:
         return pack(model, self.store, self.work, self.transcript, file_name)
 
     def register(self, model, **query):
-        """Packs a model and registers it; returns management's answer."""
+        """Packs a model and registers it. Returns the answer of the management API."""
         path = self.pack(model)
         return self.register_url(path.name, **query)
 
@@ -313,7 +313,7 @@ class Server:
         return self.describe(model, version)["workers"]
 
     def outstanding(self, model):
-        """Steps that have arrived and are not answered yet."""
+        """Returns the number of steps that have arrived and are not answered yet."""
         queue = self.describe(model)["jobQueueStatus"]
         return queue["pendingRequests"] + queue["inFlight"]
 
@@ -330,7 +330,7 @@ class Server:
         return expect(pids, f"{count} ready workers of {model}", timeout)
 
     def kill_worker(self, model, index=0, version=None):
-        """One that lives: the server may not have heard yet of one that was killed just now."""
+        """Returns the pid of a live worker. The server may not have noticed yet that another one was killed."""
         def killed():
             pid = self.expect_ready_any(model, version)[index]
             try:
@@ -348,14 +348,14 @@ class Server:
 
     @contextlib.contextmanager
     def killing(self, model, every_s):
-        """Meanwhile one of the model's ready workers is killed each so many seconds."""
+        """Kills one of the model's ready workers every few seconds while the `with` block runs."""
         over = threading.Event()
 
         def kill():
             chance = random.Random(3)
             while not over.wait(every_s):
                 if pids := self.ready_pids(model):
-                    with contextlib.suppress(ProcessLookupError):  # it may have died of the last one just now
+                    with contextlib.suppress(ProcessLookupError):  # the last kill may have ended it
                         os.kill(chance.choice(pids), signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
@@ -367,12 +367,12 @@ class Server:
             killer.join()
 
     def hold(self):
-        """Workers take no batch until release(), or the end of the `with`."""
+        """Holds all workers: they take no batch until release(), or until the end of the `with` block."""
         return Hold(self.hold_file, self.transcript)
 
     @contextlib.contextmanager
     def without_descriptors(self):
-        """As if all of the server's descriptors but those it has now were in use."""
+        """Leaves the server no free descriptor, as if all were in use."""
         taken = {int(number) for number in os.listdir(f"/proc/{self.process.pid}/fd")}
         free = next(number for number in range(len(taken) + 1) if number not in taken)
         before = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
@@ -381,7 +381,7 @@ class Server:
         resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, before)
 
     def metric(self, name):
-        """The sum of a metric over its labels, from the metrics listener."""
+        """Returns the sum of a metric over its labels, from the metrics listener."""
         answer = Client(address_of(self.metrics), self.transcript, "metrics",
                         tls=self.tls_of(self.metrics)).get("/metrics")
         assert answer.status == 200, answer
@@ -392,7 +392,7 @@ class Server:
         return total
 
     def expect_log(self, *words, timeout=10):
-        """Waits for a line of the server's output that has all the words."""
+        """Waits for a line of the server's output that contains all the words."""
         return expect(lambda: next((line for line in list(self.lines) if all(w in line for w in words)), None),
                       f"a line with {' and '.join(words)}", timeout)
 

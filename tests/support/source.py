@@ -1,4 +1,4 @@
-"""A web server that archives come from."""
+"""A web server from which archives are downloaded."""
 
 import http.server
 import pathlib
@@ -6,7 +6,7 @@ import threading
 
 
 class Source(http.server.ThreadingHTTPServer):
-    """A web server whose paths a test makes up."""
+    """A web server whose paths are set by a test."""
 
     daemon_threads = True
 
@@ -15,12 +15,12 @@ class Source(http.server.ThreadingHTTPServer):
         self.folder = folder
         self.base = f"http://127.0.0.1:{self.server_port}"
         self.redirects = {}  # path -> target
-        self.go_on = threading.Event()  # what /slow/ waits for in the middle
+        self.go_on = threading.Event()  # /slow/ waits for this in the middle
         self.requests = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        pass  # clients that go away are part of the tests
+        pass  # the tests have clients that leave
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""TorchScript models of tests: saving them, their archives, and steps of many sequences at once."""
+"""TorchScript models for tests: saving them, their archives, and steps of many sequences at once."""
 
 import concurrent.futures
 import io
@@ -15,10 +15,11 @@ SANITIZED = BUILD.name in ("asan", "tsan")
 
 
 def pytorch(under_tsan=False):
-    """The module torch, for tests that compare with it. Skips the file, or the test, that asks for it where
-    something is missing; CONTINUO_REQUIRE_TORCH=1, which the continuous integration sets, makes that a failure.
+    """Returns the module torch, for tests that compare with it. If something is missing, the file or the test is
+    skipped. With CONTINUO_REQUIRE_TORCH=1, which the continuous integration sets, it fails instead.
 
-    The thread sanitizer has nothing to report about libtorch, but would take minutes to say so."""
+    Under the thread sanitizer these tests are skipped, because libtorch would take minutes and nothing would be found.
+    """
     if BUILD.name == "tsan" and not under_tsan:
         pytest.skip("under the thread sanitizer only test_torch_chaos.py runs with PyTorch: a worker, which alone "
                     "loads libtorch, runs our code in one thread", allow_module_level=True)
@@ -48,7 +49,7 @@ def model(torch, name, module, yaml, **more):
 
 
 def step(s, name, sequence, inputs, status=200):
-    """The outputs of one step of one row, by name; the error's message where another status is due."""
+    """Returns the outputs of one step of one row by name, or the error's message if another status is expected."""
     body = {key: [np.asarray(value).tolist()] for key, value in inputs.items()}
     answer = requests.post(f"{s.inference}/predictions/{name}", json=body, timeout=60,
                            headers={"ts-request-sequence-id": sequence})
@@ -59,7 +60,7 @@ def step(s, name, sequence, inputs, status=200):
 
 
 def together(s, name, jobs):
-    """Sends (sequence, inputs) at once while the workers are held, so that they run as one batch."""
+    """Sends all (sequence, inputs) while the workers are held, so that they run as one batch."""
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool, s.hold():
         futures = [pool.submit(step, s, name, sequence, inputs) for sequence, inputs in jobs]
         s.expect_outstanding(name, len(jobs))
@@ -67,12 +68,12 @@ def together(s, name, jobs):
 
 
 def told(s, name):
-    """What the runtime tells of the model."""
+    """Returns the runtime's description of the model."""
     answer = requests.get(f"{s.management}/models/{name}", params={"customized": "true"}, timeout=20)
     return answer.json()[0]["customizedMetadata"]
 
 
 def registered(s, given):
-    """The answer to the registration of an archive."""
+    """Returns the answer to the registration of an archive."""
     return requests.post(f"{s.management}/models", timeout=120, params={
         "url": s.pack(given).name, "initial_workers": 1, "synchronous": "true"})

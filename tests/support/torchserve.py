@@ -1,4 +1,4 @@
-"""The program `torchserve` as an operator uses it: commands in a folder, output in a file."""
+"""The program `torchserve` as an operator uses it: commands in a folder, with output in a file."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from models import BIN, ROOT, Model, pack
 from server import READY, address_of
 from waiting import expect, limit
 
-# Ports that the system picks: tests run side by side. Tokens have tests of their own.
+# The system chooses the ports, because tests run side by side. Keys have tests of their own.
 PORTS = "".join(f"{api}_address=http://127.0.0.1:0\n" for api in ("inference", "management", "metrics"))
 PORTS += "grpc_inference_port=0\ngrpc_management_port=0\n"
 NO_TOKENS = "disable_token_authorization=true\n"
@@ -25,7 +25,7 @@ class TorchServe:
         self.env = dict(env or {})
         self.store = self.folder / "model-store"
         self.work = self.folder / "work"
-        self.tmp = self.folder / "tmp"  # where the pid file is: each test has its own
+        self.tmp = self.folder / "tmp"  # the pid file is here, so each test has its own
         self.output = self.folder / "output"
         for path in (self.store, self.work, self.tmp):
             path.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ class TorchServe:
         return env
 
     def spawn(self, *args):
-        """The command, with its output at the end of self.output."""
+        """Runs the command. Its output is added to the end of self.output."""
         self.transcript.log("operator", "$ torchserve " + " ".join(map(str, args)))
         with open(self.output, "ab") as file:
             process = subprocess.Popen([BIN / "torchserve", *map(str, args)], stdout=file, stderr=file,
@@ -59,7 +59,7 @@ class TorchServe:
         return process
 
     def run(self, *args, timeout=60):
-        """The command's exit status and what was printed meanwhile."""
+        """Returns the command's exit status and what was printed meanwhile."""
         before = self.output.stat().st_size if self.output.exists() else 0
         code = self.spawn(*args).wait(limit(timeout))
         said = self.output.read_bytes()[before:].decode(errors="backslashreplace")
@@ -68,7 +68,7 @@ class TorchServe:
         return code, said
 
     def start(self, *args):
-        """--start, which must come up."""
+        """Runs --start, which must succeed."""
         code, said = self.run("--start", *args)
         assert code == 0, said
         assert self.ready, said
@@ -100,7 +100,7 @@ class TorchServe:
 
     @property
     def ready(self):
-        """The last ready line: inference, management and metrics address, pid."""
+        """Returns the last ready line: addresses of inference, management and metrics, and the pid."""
         found = [match for line in self.text.splitlines() if (match := READY.match(line))]
         return found[-1] if found else None
 
@@ -125,7 +125,7 @@ class TorchServe:
     # --- the end of a test
 
     def server_pids(self):
-        """Servers and workers that run in this test's folder."""
+        """Returns the servers and workers that run in this test's folder."""
         found = []
         for entry in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):

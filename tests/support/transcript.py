@@ -1,4 +1,4 @@
-"""One timestamped list of what every actor of a test said or did; shown when the test fails."""
+"""A list of everything that the actors of a test said or did, with times. It is shown if the test fails."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ class Transcript:
         line = f"{time.monotonic() - self._started:8.3f} {actor:<10} {text}"
         with self._lock:
             if len(self._lines) >= self.MAX_LINES:
-                # The beginning says what was set up, the end what went wrong.
+                # The beginning shows the setup, and the end shows what went wrong.
                 del self._lines[self.MAX_LINES // 4]
                 self._dropped += 1
             self._lines.append(line)
@@ -29,7 +29,7 @@ class Transcript:
 
 
 def shorten(data, limit=200):
-    """Bytes or text for one line of the transcript."""
+    """Turns bytes or text into one line of the transcript."""
     text = data.decode("utf-8", "backslashreplace") if isinstance(data, (bytes, bytearray)) else str(data)
     text = text.replace("\r", "\\r").replace("\n", "\\n")
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} in all)"

@@ -1,7 +1,6 @@
-"""The four clients of tritonclient under one face, so that one test drives all of them.
+"""The four clients of tritonclient with one interface, so that a test can use each of them.
 
-Calls are synchronous here; those of the aio clients run on a loop of their own.
-"""
+Calls are synchronous here. Those of the aio clients run on a loop of their own."""
 
 import asyncio
 import queue
@@ -18,7 +17,7 @@ GRPC_KINDS = KINDS[2:]
 
 
 class Http:
-    """Of InferInput and the like, and what differs in the names of arguments."""
+    """The classes InferInput and the like, and the names of arguments that differ."""
 
     library = tritonclient.http
 
@@ -33,7 +32,7 @@ class Http:
 
     @staticmethod
     def sent(answer):
-        """The data of each output, as it came; None where there was none."""
+        """Returns the data of each output, or None if it has none."""
         return [output.get("data", output.get("parameters")) for output in answer.get_response()["outputs"]]
 
 
@@ -56,7 +55,7 @@ class Grpc:
 
 
 class Client:
-    """What all four have in common. A call is a tuple (model, inputs, {arguments of infer})."""
+    """What all four clients have in common. A call is a tuple (model, inputs, {arguments of infer})."""
 
     def tensor(self, name, values, datatype):
         given = self.library.InferInput(name, list(values.shape), datatype)
@@ -80,7 +79,7 @@ class Sync(Client):
         self.client = self.library.InferenceServerClient(self.url(server), **options)
 
     def do(self, name, *args, **more):
-        """Any call of the client."""
+        """Makes any call of the client."""
         return getattr(self.client, name)(*args, **more)
 
     def infer(self, model, inputs, **more):
@@ -95,7 +94,7 @@ class SyncHttp(Http, Sync):
         super().__init__(server, concurrency=16, **options)
 
     def together(self, calls):
-        """All at once; results and errors in the order of the calls."""
+        """Makes all calls at once. Returns results and errors in the order of the calls."""
         return [settle(pending.get_result) for pending in
                 [self.client.async_infer(model, inputs, **more) for model, inputs, more in calls]]
 
@@ -109,7 +108,7 @@ class SyncGrpc(Grpc, Sync):
         return [answer for _, answer in sorted((heard.get(timeout=limit(60)) for _ in calls), key=lambda pair: pair[0])]
 
     def stream(self, calls, answers):
-        """Sends all in one stream; so many answers, as they came."""
+        """Sends all requests in one stream. Returns this many answers in the order of their arrival."""
         heard = queue.Queue()
         self.client.start_stream(lambda result, error: heard.put(error or result))
         for model, inputs, more in calls:

@@ -1,10 +1,10 @@
-"""Inference requests of the v2 protocol as gRPC messages: of end-to-end tests, and of the comparison with Triton."""
+"""Inference requests of the v2 protocol as gRPC messages, for end-to-end tests and for the comparison with Triton."""
 
 from tritonclient.grpc import service_pb2
 
 
 def parameter(value):
-    """A Python value as clients send it; a pair (member, value) chooses the member."""
+    """Converts a Python value to what clients send. A pair (member, value) chooses the member."""
     if isinstance(value, tuple):
         return service_pb2.InferParameter(**{value[0]: value[1]})
     if isinstance(value, bool):
@@ -17,7 +17,7 @@ def parameter(value):
 
 
 def request(model, inputs=(), raw=(), outputs=(), version="", id="", **parameters):
-    """A ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]]); outputs: a name, or
+    """Makes a ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]]); outputs: a name, or
     (name[, {parameters}])."""
     message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id, raw_input_contents=raw)
     for name, datatype, shape, *rest in inputs:

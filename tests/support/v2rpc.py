@@ -1,8 +1,7 @@
-"""gRPC clients of the v2 protocol: tritonclient's messages, raw calls, and streams one drives by hand.
+"""gRPC clients of the v2 protocol: tritonclient's messages, raw calls, and streams that a test controls.
 
-Our own .proto files define the same names as tritonclient's, which one process can't have twice; so what they
-say is read by server reflection, into a pool of its own.
-"""
+Our own .proto files define the same names as tritonclient's, and one process cannot have both. So ours are read by
+server reflection, into a pool of their own."""
 
 import queue
 
@@ -38,13 +37,13 @@ def tensor(name, values, datatype):
 
 
 def step(model, value, sequence=None, **more):
-    """A request of the accumulator."""
+    """Makes a request to the accumulator."""
     parameters = {} if sequence is None else {"sequence_id": sequence}
     return request(model, [("INPUT", "INT32", [1])], [value.to_bytes(4, "little", signed=True)], **parameters, **more)
 
 
 class Stream:
-    """One ModelStreamInfer call: send() as one likes, answers come one by one."""
+    """One ModelStreamInfer call: send() at any time, and read the answers one by one."""
 
     def __init__(self, channel, metadata=None, timeout=120):
         self._requests = queue.Queue()
@@ -75,7 +74,7 @@ class Stream:
 
 
 def reflected(channel, service):
-    """A function make(kind, **fields) of the service's package, from what reflection says of it."""
+    """Returns a function make(kind, **fields) that makes messages of the service's package, from its reflection."""
     types = module("grpc.reflection.v1.reflection_pb2")
     asking = module("grpc.reflection.v1.reflection_pb2_grpc").ServerReflectionStub(channel)
     pool = descriptor_pool.DescriptorPool()
@@ -100,7 +99,7 @@ def reflected(channel, service):
 
 
 def call_of(channel, service, name, make):
-    """A unary method of a reflected service."""
+    """Returns a unary method of a reflected service."""
     answer = {"ModelInfer": "ModelInferResponse"}.get(name, f"{name}Response")
     return channel.unary_unary(f"/{service}/{name}", request_serializer=lambda message: message.SerializeToString(),
                                response_deserializer=type(make(answer)).FromString)

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of sleeping. CONTINUO_TEST_FACTOR stretches every limit (sanitizers)."""
+"""Waits for conditions instead of sleeping. CONTINUO_TEST_FACTOR multiplies every limit (for sanitizers)."""
 
 import os
 import time
@@ -7,12 +7,12 @@ FACTOR = float(os.environ.get("CONTINUO_TEST_FACTOR", "1"))
 
 
 def limit(seconds):
-    """A time limit for something that should be quick, stretched for slow builds."""
+    """Returns a time limit for something that should be quick, longer for slow builds."""
     return seconds * FACTOR
 
 
 def expect(condition, what, timeout=10):
-    """Polls until `condition()` is true and returns its value; fails the test after `timeout`."""
+    """Polls until `condition()` is true and returns its value. Fails the test after `timeout`."""
     deadline = time.monotonic() + limit(timeout)
     pause = 0.002
     while True:
