@@ -35,7 +35,7 @@ struct cn_error *cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *
  * arena. */
 struct cn_str cn_rpc_status_pack(const struct cn_rpc_failure *failure, struct cn_arena *arena);
 
-/* End the call with the error. */
+/* Ends the call with the error. */
 void cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure);
 void cn_rpc_fail(struct cn_grpc_call *call, int code, const char *message, uint32_t retry_after_s);
 

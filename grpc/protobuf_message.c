@@ -25,7 +25,7 @@ capped_alloc(void *ctx, size_t bytes)
     return cn_arena_try_alloc(capped->arena, bytes);
 }
 
-/* The arena frees all at once. */
+/* Does nothing, because the arena frees everything at once. */
 static void
 capped_free(void *ctx, void *ptr)
 {
@@ -33,7 +33,8 @@ capped_free(void *ctx, void *ptr)
     (void)ptr;
 }
 
-/* What a field has: how many values, and the first one; NULL: none. */
+/* Returns the first value of a field and sets *n to the number of values; NULL: the field is empty.
+ */
 static const char *
 field_values(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field, size_t *n)
 {
@@ -51,7 +52,7 @@ field_values(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *fi
 }
 
 /* Returns the name of a string field, in this message or in those within it, that is not UTF-8;
- * NULL: all are. The recursion is bounded, since no type of our requests contains itself. */
+ * NULL if all are. The recursion is bounded, since no type of our requests contains itself. */
 static const char *
 find_bad_string(const ProtobufCMessage *message)
 {

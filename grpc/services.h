@@ -1,4 +1,4 @@
-/* grpc/services.h - what the services of both ports share. */
+/* grpc/services.h - declares what the services of both ports share. */
 #ifndef CN_GRPC_SERVICES_H
 #define CN_GRPC_SERVICES_H
 

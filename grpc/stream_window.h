@@ -1,7 +1,7 @@
-/* grpc/stream_window.h - how many messages of a stream are under way, for StreamPredictions2 and
- * ModelStreamInfer. On the call's loop.
+/* grpc/stream_window.h - limits how many messages of a stream are under way, for StreamPredictions2
+ * and ModelStreamInfer. On the call's loop.
  *
- * At most grpc-stream-steps messages are under way; further messages of the client wait in its own
+ * At most grpc-stream-steps messages are under way. Further messages wait in the client's
  * flow-control window. The state of such a call begins with struct cn_rpc_intake.
  */
 #ifndef CN_GRPC_STREAM_WINDOW_H
@@ -13,18 +13,18 @@
 #include "grpc/library/grpc_core.h"
 
 struct cn_rpc_intake {
-    const char *stopping; /* what the client is told when the server stops */
-    uint32_t n;           /* messages that are not answered to the end; the owner counts */
+    const char *stopping; /* the message for the client when the server stops */
+    uint32_t n;           /* messages without their final answer; counted by the owner */
     bool reading, half_closed, draining;
 };
 
 /* Call it when the call is opened, before the first message is asked for. */
 void cn_rpc_intake_open(struct cn_grpc_call *call, const char *stopping);
-/* A message came. */
+/* A message has come. */
 void cn_rpc_intake_take(struct cn_grpc_call *call);
-/* Reads on, or ends the call when nothing is left to answer. */
+/* Asks for the next message, or ends the call when nothing is left to answer. */
 void cn_rpc_intake_go_on(struct cn_grpc_call *call);
-/* The call's events. */
+/* These are called for the call's events. */
 void cn_rpc_intake_half_close(struct cn_grpc_call *call);
 void cn_rpc_intake_drain(struct cn_grpc_call *call);
 

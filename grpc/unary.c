@@ -1,9 +1,10 @@
 /* grpc/unary.c - calls with one message in and one message out. On the call's loop.
  *
- * The request is unpacked by protobuf-c, which is fast enough for the small messages of management.
- * Everything lies in the call's arena, so it is freed with the call, and nothing has to be freed
- * after an error. A response can also be made from the JSON that the same request gets over HTTP
- * (cn_rpc_reply_json), so that there is one place that knows its content. */
+ * protobuf-c unpacks the request, which is fast enough for the small messages of management.
+ * Everything lies in the call's arena and is freed with the call, also after an error. A response
+ * can also be made from the JSON that the same request gets over HTTP (cn_rpc_reply_json), so that
+ * there is one place that knows its content.
+ */
 #include "grpc/unary.h"
 
 #include "grpc/error_status.h"

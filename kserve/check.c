@@ -1,13 +1,13 @@
 /* kserve/check.c - checks a request against what its model declares. Any thread.
  *
- * Clients of the protocol match on error texts, so the order of the checks and the messages are
+ * Clients of the protocol compare error texts, so the order of the checks and the messages are
  * those that they know: requested outputs, number and names of inputs, batch dimension, and then
- * datatype, shape and size of each input. After cn_v2_check() the rest of the server relies on it
- * that each input has exactly the bytes that its shape and datatype ask for; so no handler has to
+ * datatype, shape and size of each input. After cn_v2_check() the rest of the server can rely on
+ * each input having exactly the bytes that its shape and datatype ask for, so no handler has to
  * check sizes again.
  *
- * Messages show texts of the client, which may be of any length and be cut in the middle of a
- * character; they are cut between characters.
+ * Messages contain texts of the client, which may have any length. They are cut between two
+ * characters.
  */
 #include <inttypes.h>
 #include <stdarg.h>

@@ -193,7 +193,7 @@ read_members(const json_t *root, const struct cn_model_io *io, const char *model
         const struct cn_tensor_spec *spec = cn_model_io_input(io, cn_str_from(key));
         struct cn_tensor *tensor;
 
-        if (!spec) /* a key is there once: no more of them than the model has inputs */
+        if (!spec) /* a key is there once, so there cannot be more inputs than the model has */
             return cn_fail(err, CN_E_BAD_REQUEST, "unexpected inference input '%s' for model '%s'",
                            key, model);
         tensor = &out->inputs[out->n_inputs++];
@@ -218,7 +218,7 @@ cn_v2_read_named(struct cn_str body, const struct cn_model_io *io, const char *m
         rc = read_members(root, io, model, limits, arena, out, err);
         json_decref(root);
     }
-    if (rc == CN_E_INTERNAL) /* the v2 protocol's word for what a client wrote wrongly */
+    if (rc == CN_E_INTERNAL) /* in v2, this error stands for a client's mistake */
         rc = err->code = CN_E_BAD_REQUEST;
     return rc;
 }
@@ -287,7 +287,7 @@ cn_v2_write_named(const struct cn_tensor *tensors, uint32_t n, struct cn_buf *ou
         cn_reader_init(&nest.reader, tensors[i].data.ptr, tensors[i].data.len);
         if (cn_shape_elements(tensors[i].shape, tensors[i].rank, &elements) && elements > 0)
             write_nested(&nest, 0);
-        else /* whatever its other sizes: they may be large, and hold nothing */
+        else /* its other sizes do not matter: the tensor holds nothing */
             cn_buf_puts(out, "[]");
     }
     cn_buf_puts(out, "}");

@@ -35,8 +35,8 @@ cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct 
     v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
 }
 
-/* Logs what a traced request took since it came to the queue. The model's statistics use the same
- * numbers. */
+/* Logs how long a traced request took since it came to the queue. The model's statistics use the
+ * same times. */
 static void
 log_trace(const struct cn_v2_job *v2)
 {
@@ -180,7 +180,7 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_intake *from, struct cn_
         rc = cn_intake_fill(&v2->job, &intake, err);
     if (rc)
         return rc;
-    v2->job.named_version = false; /* TorchServe's metrics count v2 requests under no version */
+    v2->job.named_version = false; /* TorchServe's metrics count v2 requests without a version */
     v2->job.timeout_us = request->timeout_us;
     v2->job.priority = request->priority;
     if (!v2->io)
@@ -210,7 +210,7 @@ response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_
     int rc;
 
     *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
-    if (answer->status >= 400) /* the handler's own words */
+    if (answer->status >= 400) /* the handler's own message */
         return cn_fail(err, CN_E_HANDLER_FAILED, "%.*s", CN_STR_ARG(answer->body));
     if (!is_tensors)
         return cn_fail(err, CN_E_HANDLER_FAILED,
@@ -245,7 +245,7 @@ id_text(const struct cn_v2_job *v2, struct cn_arena *arena)
     return cn_arena_str(arena, v2->job.row.sequence_id).ptr;
 }
 
-/* The message, without what marks numbers in the ids of sequences. */
+/* Returns the message without the mark with which integer sequence ids begin. */
 static const char *
 message_of(const struct cn_answer *answer, struct cn_arena *arena)
 {
@@ -258,7 +258,7 @@ message_of(const struct cn_answer *answer, struct cn_arena *arena)
     return message;
 }
 
-/* What v2 clients match on first, then what happened. */
+/* Returns the text that v2 clients compare first, followed by what happened. */
 const char *
 cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                   struct cn_arena *arena, int *code)
@@ -278,7 +278,7 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                            id_text(v2, arena), v2->model, message);
 }
 
-/* The end has come, after `first`: one answer of both. */
+/* The end came after the response `first`: makes one answer of both. */
 static struct cn_answer_box *
 join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_box *end)
 {
@@ -310,7 +310,7 @@ cn_v2_job_complete(struct cn_v2_job *v2, struct cn_answer_box *box)
             v2->several = true;
             cn_model_queue_cancel(v2->job.queue, &v2->job);
         }
-        cn_answer_box_free(box); /* or the handler rests, or answers later */
+        cn_answer_box_free(box); /* or the handler pauses, or answers later */
         return NULL;
     }
     if (!first)
@@ -321,7 +321,7 @@ cn_v2_job_complete(struct cn_v2_job *v2, struct cn_answer_box *box)
     return whole;
 }
 
-/* Only the first piece has the answer's head, and it may say nothing else. */
+/* Only the first piece has the answer's head. It may have no data. */
 void
 cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
                 struct cn_v2_piece *out)

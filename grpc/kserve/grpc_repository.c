@@ -138,7 +138,7 @@ cn_rpc_v2_load(struct cn_grpc_call *call, const struct cn_grpc_message *message)
     run(call, order);
 }
 
-/* Models have no dependents here: unload_dependents is checked, and changes nothing. */
+/* Models have no dependents here, so unload_dependents is checked but has no effect. */
 void
 cn_rpc_v2_unload(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {

@@ -1,7 +1,8 @@
 /* grpc/kserve/grpc_service.c - health, metadata, configuration and statistics of the v2 protocol
  * over gRPC. On the call's loop.
  *
- * What is said of models comes as the JSON that HTTP clients get, so both always say the same.
+ * The messages about models are made from the JSON that HTTP clients get, so both always report the
+ * same.
  */
 #include "grpc/kserve/grpc_service.h"
 
@@ -22,8 +23,8 @@ management_of(struct cn_grpc_call *call)
     return host->management;
 }
 
-/* Ends the call with the JSON as a message of `type`, or with why there is none (rc). Frees the
- * JSON. */
+/* Ends the call with the JSON as a message of `type`, or, if there is none, with the error `rc`.
+ * Frees the JSON. */
 static void
 reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type, struct cn_buf *json,
            int rc, struct cn_error *err)
@@ -70,7 +71,7 @@ cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *m
     if (!request)
         return;
     cn_v2_model_is_ready(management_of(call), cn_str_from(request->name),
-                         cn_str_from(request->version), &ready, &err); /* what is not there isn't */
+                         cn_str_from(request->version), &ready, &err); /* missing: not ready */
     response.ready = ready;
     cn_rpc_reply(call, &response.base);
 }

@@ -93,7 +93,7 @@ cn_rpc_v2_log_settings(struct cn_grpc_call *call, const struct cn_grpc_message *
 
 /* --- traces */
 
-/* One setting into the change; without values it is cleared. */
+/* Adds one setting to the change. A setting without values is removed. */
 static int
 change_trace(struct cn_trace_change *change, const char *name, const trace_value_t *value,
              struct cn_arena *arena, struct cn_error *err)

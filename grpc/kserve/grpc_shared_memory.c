@@ -1,9 +1,11 @@
 /* grpc/kserve/grpc_shared_memory.c - shared memory requests of the v2 protocol over gRPC: status,
- * register, unregister. On the call's loop: opening an object in memory does not wait for a disk.
+ * register, unregister. On the call's loop, because opening an object in memory does not wait for a
+ * disk.
  *
  * kserve/shared_memory.c keeps the regions for HTTP and gRPC. This file only turns messages into
- * calls and results into messages. For CUDA's shared memory there are the same three requests;
- * there are never any regions of it, since registering one is refused. */
+ * calls and results into messages. The same three requests exist for CUDA's shared memory, which
+ * never has any regions, since registering one is refused.
+ */
 #include "grpc/kserve/grpc_shared_memory.h"
 
 #include <v2_inference.pb-c.h>

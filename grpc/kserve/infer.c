@@ -1,19 +1,20 @@
-/* grpc/kserve/infer.c - ModelInfer: a ModelInferRequest becomes a job, and the job's answer a
- * ModelInferResponse. On the call's loop.
+/* grpc/kserve/infer.c - ModelInfer: makes a job of a ModelInferRequest, and a ModelInferResponse of
+ * the job's answer. On the call's loop.
  *
  * A cn_rpc_infer is one request, in a call of its own or one of many in a stream (infer_stream.c
  * uses the functions at the top of this file). It is allocated in its own arena, together with the
  * bytes of the message, into which the tensors point. It holds the call, so that the call's memory
- * outlives the request, and it ends when its job was answered for the last time: a client that
- * leaves only cancels the job.
+ * outlives the request. It ends with the final answer of its job; a client that leaves only cancels
+ * the job.
  *
- * A request that is wrong in any way never becomes a job: `refused` has the reason then. A model
- * whose YAML declares no tensors (`is_open`) gets the request as one JSON body, as the Open
- * Inference Protocol of TorchServe has it (open_json.c).
+ * A request with a mistake never becomes a job: `refused` has the reason then. A model whose YAML
+ * declares no tensors (`is_open`) gets the request as one JSON body, as the Open Inference Protocol
+ * of TorchServe defines it (open_json.c).
  *
- * The response is not copied together. Its head is written to an arena, and the tensors are sent
- * from the answer's own buffer, which belongs to the outgoing message from then on and is freed
- * when gRPC has sent it. */
+ * The response is not copied into one piece. Its head is written to an arena, and the tensors are
+ * sent from the answer's own buffer. The outgoing message owns that buffer from then on, and frees
+ * it when gRPC has sent it.
+ */
 #include "grpc/kserve/infer.h"
 
 #include <stddef.h>
@@ -238,7 +239,7 @@ answer_final(struct cn_rpc_infer *infer, struct cn_answer_box *box)
         cn_rpc_fail(infer->call, err.code, err.message, 0);
     } else {
         cn_grpc_call_finish(infer->call, &out, &ok);
-        return; /* the message has the box */
+        return; /* the message owns the box now */
     }
     cn_answer_box_free(box);
 }

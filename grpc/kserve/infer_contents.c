@@ -18,7 +18,7 @@
 
 enum { INPUT_CONTENTS = 5 };
 
-/* The fields, in the order in which they are looked at. */
+/* The fields, in the order in which they are searched. */
 enum {
     BOOLS = 1,
     INTS = 2,
@@ -44,11 +44,11 @@ static const struct {
     [CN_DATATYPE_FP16] = {0, false},         [CN_DATATYPE_BF16] = {0, false},
 };
 
-/* The datatype that a field is of where it is not that of its input. */
+/* The datatype in which a field is read, if that is not the datatype of the input. */
 static const char *const field_words[N_FIELDS] = {NULL,     "BOOL", "INT32", "INT64", "UINT32",
                                                   "UINT64", "FP32", "FP64",  "BYTES"};
 
-/* Bytes of an element on the wire where that is fixed; 0: a varint, or a text. */
+/* Returns the size of an element on the wire if it is fixed, or 0 for a varint and for a text. */
 static unsigned
 fixed_bytes(unsigned field)
 {
@@ -57,12 +57,12 @@ fixed_bytes(unsigned field)
 
 /* --- reading */
 
-/* What a message has of each field. */
+/* The contents of each field in a message. */
 struct counts {
     uint64_t elements[N_FIELDS];
     uint64_t text_bytes;
     unsigned pieces[N_FIELDS];
-    struct cn_str piece[N_FIELDS]; /* the last packed one */
+    struct cn_str piece[N_FIELDS]; /* the last packed list */
 };
 
 /* Takes the next field of the contents. Returns 1; 0 at the end; -1 if it is not a valid message. A
@@ -82,7 +82,7 @@ next_field(struct cn_str *input, struct cn_str *contents, struct cn_rpc_field *o
     }
 }
 
-/* Is it an element, or a packed list of elements, of a field that this file knows? */
+/* Returns true for an element, or a packed list of elements, of a field that this file knows. */
 static bool
 is_ours(const struct cn_rpc_field *field)
 {
@@ -184,7 +184,7 @@ fill(struct cn_str input, unsigned wanted, enum cn_datatype type, char *at)
     return true;
 }
 
-/* Only the field of the tensor's datatype may have something. */
+/* Checks that only the field of the tensor's datatype has elements. */
 static int
 check_fields(const struct counts *counts, const char *model, const struct cn_tensor *tensor,
              struct cn_error *err)

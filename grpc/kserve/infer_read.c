@@ -52,7 +52,7 @@ struct reader {
 /* One entry of a map<string, InferParameter>. */
 struct parameter {
     struct cn_str key, text;
-    enum member member; /* of the oneof; the last one that was sent */
+    enum member member; /* which member of the oneof; the last one that was sent counts */
     uint64_t value;
     double number;
 };
@@ -146,7 +146,7 @@ take_sequence_id(const struct reader *reader, const struct parameter *from)
 {
     struct cn_v2_request *out = reader->out;
 
-    if (from->member == INT64) { /* a negative one is the number of the same bits */
+    if (from->member == INT64) { /* a negative number means the unsigned one with the same bits */
         out->sequence_number = from->value;
         out->sequence_kind = from->value ? CN_V2_ID_NUMBER : CN_V2_NO_ID;
     } else if (from->member == STRING) {
@@ -195,7 +195,7 @@ take_timeout(const struct reader *reader, const struct parameter *from)
     return 0;
 }
 
-/* Where a parameter of that name is kept: the last one of a name counts. */
+/* Returns where a parameter of that name is kept. If a name comes twice, the last one counts. */
 static struct cn_v2_param *
 param_slot(struct cn_v2_request *out, struct cn_str name)
 {
@@ -205,7 +205,7 @@ param_slot(struct cn_v2_request *out, struct cn_str name)
     return &out->params[out->n_params++];
 }
 
-/* A parameter of the model's own. */
+/* Reads a parameter that the protocol does not define, for the model. */
 static int
 take_custom(const struct reader *reader, const struct parameter *from)
 {
@@ -537,7 +537,7 @@ read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, s
         } else if (field.number == REQUEST_OUTPUTS) {
             rc = read_output(reader, field.bytes, &out->outputs[out->n_outputs++]);
         } else if (field.number == REQUEST_RAW && n_raw < n_inputs) {
-            raw[n_raw++] = field.bytes; /* more than there are inputs mean nothing */
+            raw[n_raw++] = field.bytes; /* contents beyond the number of inputs have no effect */
         }
     }
     return rc;
@@ -586,7 +586,7 @@ cn_rpc_infer_read(struct cn_str bytes, const struct cn_rpc_infer_head *head, con
     struct reader reader = {out, model, max_tensor_bytes, arena, err};
     struct cn_str *inputs = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*inputs));
     struct cn_str *raw = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*raw));
-    uint32_t next = 0; /* raw entries go to the inputs that don't lie in shared memory */
+    uint32_t next = 0; /* raw entries belong to the inputs that are not in shared memory */
     int rc;
 
     *out = (struct cn_v2_request){.id = head->id,

@@ -19,10 +19,10 @@
 
 struct stream {
     struct cn_rpc_intake intake; /* first */
-    struct cn_list owing;        /* requests, in the order they came */
-    struct cn_list flowing;      /* those of decoupled models that have not ended */
-    struct cn_list sending;      /* those whose responses the transport has not taken yet */
-    bool is_strict;              /* the first failure of a model ends the call */
+    struct cn_list owing;        /* requests in the order of their arrival */
+    struct cn_list flowing;      /* requests to decoupled models that have not ended */
+    struct cn_list sending;      /* requests whose responses the transport has not taken yet */
+    bool is_strict;              /* the first failure of a model ends the call with its status */
 };
 _Static_assert(sizeof(struct stream) <= CN_RPC_INFER_STREAM_STATE, "the state's size is too small");
 
@@ -52,11 +52,11 @@ cancel_all(struct stream *stream)
 
 /* --- responses */
 
-/* Is it the server's word on whether the request may run at all, rather than how it ran? */
+/* Returns true if the answer says that the request could not run, and not how it ran. */
 static bool
 is_refusal(const struct cn_answer *answer)
 {
-    if (answer->status) /* the handler's own choice */
+    if (answer->status) /* the handler has chosen a status */
         return false;
     switch (answer->error_code) {
     case CN_E_BAD_REQUEST:
@@ -81,7 +81,8 @@ send(struct cn_rpc_infer *infer, struct cn_grpc_outgoing *out)
     cn_grpc_call_send(infer->call, out);
 }
 
-/* `is_model`: the model has had the request; else only its id is told. */
+/* Sends a failure. With `is_model` the model has had the request, and the message names it;
+ * otherwise the message only has the id. */
 static void
 send_failure(struct cn_rpc_infer *infer, int code, const char *message, bool is_model)
 {
@@ -96,7 +97,7 @@ send_failure(struct cn_rpc_infer *infer, int code, const char *message, bool is_
         cancel_all(stream);
     } else {
         const struct cn_rpc_infer_failure failure = {
-            .message = *message ? message : cn_error_info(code)->word, /* empty means success */
+            .message = *message ? message : cn_error_info(code)->word, /* empty: success */
             .id = infer->head.id,
             .model = is_model ? infer->v2.model : NULL,
             .version = infer->v2.version,
@@ -134,7 +135,7 @@ send_answer(struct cn_rpc_infer *infer)
     cn_arena_fini(&arena);
 }
 
-/* Sends what is next in turn, as far as it has come. */
+/* Sends the responses whose turn it is, as far as they have come. */
 static void
 advance(struct cn_grpc_call *call)
 {
@@ -148,7 +149,7 @@ advance(struct cn_grpc_call *call)
             break;
         cn_list_remove(&infer->link);
         cn_list_push_back(&stream->sending, &infer->link);
-        infer->n_sending++; /* until both ways of sending are through */
+        infer->n_sending++; /* so that it is not freed before both ways of sending are done */
         if (infer->refused)
             send_failure(infer, infer->refused->code, infer->refused->message, false);
         else
@@ -162,7 +163,8 @@ advance(struct cn_grpc_call *call)
 
 /* --- decoupled models */
 
-/* A response, or the end of them all as one. On failure the box is the caller's. */
+/* Sends a response, or the end of all responses of a request. On failure the box stays the
+ * caller's. */
 static int
 send_response(struct cn_rpc_infer *infer, const struct cn_v2_piece *piece,
               struct cn_answer_box *box, struct cn_arena *arena, struct cn_error *err)
@@ -177,7 +179,7 @@ send_response(struct cn_rpc_infer *infer, const struct cn_v2_piece *piece,
     return 0;
 }
 
-/* Takes the box. */
+/* Sends a piece. Takes the box. */
 static void
 send_piece(struct cn_rpc_infer *infer, struct cn_answer_box *box)
 {
@@ -204,7 +206,7 @@ send_piece(struct cn_rpc_infer *infer, struct cn_answer_box *box)
         infer->v2.over = true;
         cn_rpc_infer_cancel(infer);
     }
-    if (rc || !is_sent) { /* no message has it */
+    if (rc || !is_sent) { /* there is no message that owns it */
         if (!infer->is_done)
             cn_model_queue_consumed(&infer->v2.job, box->answer.body.len);
         cn_answer_box_free(box);
@@ -218,7 +220,7 @@ flow(struct cn_rpc_infer *infer, struct cn_answer_box *box)
     struct cn_grpc_call *call = infer->call;
 
     cn_grpc_call_hold(call);
-    infer->n_sending++; /* until the end of this function */
+    infer->n_sending++; /* so that it is not freed within this function */
     infer->is_done = (box->answer.flags & CN_ANSWER_FINAL) != 0;
     if (infer->is_done) {
         cn_list_remove(&infer->link);
@@ -304,7 +306,7 @@ cn_rpc_infer_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
     cn_grpc_call_release(call);
 }
 
-/* Its requests are of no use any more; its sequences stay until their clocks run out. */
+/* Cancels the stream's requests. Its sequences stay until their time limits have passed. */
 void
 cn_rpc_infer_stream_gone(struct cn_grpc_call *call)
 {

@@ -1,7 +1,8 @@
-/* grpc/kserve/infer_write.c - ModelInferResponse and ModelStreamInferResponse. On the call's loop.
+/* grpc/kserve/infer_write.c - writes ModelInferResponse and ModelStreamInferResponse. On the call's
+ * loop.
  *
- * Tensors go out as raw_output_contents, one for each output: the clients look nowhere else. Their
- * bytes are not copied here.
+ * Tensors are sent as raw_output_contents, one for each output, because clients read only those.
+ * Their bytes are not copied here.
  */
 #include "grpc/kserve/infer_write.h"
 
@@ -28,7 +29,7 @@ head_of(char *room, uint32_t field, size_t len)
     return (struct cn_str){room, (size_t)(cn_rpc_put_head(room, field, len) - room)};
 }
 
-/* Empty ones are left out, as proto3 has it. */
+/* Leaves out an empty text, as proto3 does. */
 static void
 put_text(struct cn_buf *out, uint32_t field, struct cn_str text)
 {
@@ -92,7 +93,7 @@ put_output(struct cn_buf *out, const struct cn_tensor *tensor, bool typed)
     cn_buf_fini(&one);
 }
 
-/* The outputs as pieces of the message; their bytes and tags go to *bytes. */
+/* Makes the pieces of the message for the outputs. *bytes gets the size of their bytes and tags. */
 static struct cn_grpc_piece *
 make_pieces(const struct cn_v2_answer *answer, const struct cn_v2_request *request, bool typed,
             struct cn_arena *arena, struct cn_buf *head, uint32_t *n, size_t *bytes)

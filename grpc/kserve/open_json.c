@@ -105,7 +105,8 @@ no_output(struct cn_error *err, size_t i, const char *why)
                    i, why);
 }
 
-/* Outputs of BYTES: each element's JSON text becomes the bytes of one element. */
+/* Reads the outputs of type BYTES: the JSON text of each element becomes the bytes of one element.
+ */
 static bool
 read_texts(const json_t *data, size_t max_bytes, struct cn_arena *arena, struct cn_tensor *tensor)
 {

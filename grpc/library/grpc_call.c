@@ -42,14 +42,14 @@ cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
     call->n_busy++;
     passes_to_core(tag);
     rc = grpc_call_start_batch(call->core, ops, n, tag, NULL);
-    if (rc != GRPC_CALL_OK) /* we broke a rule of the core's API */
+    if (rc != GRPC_CALL_OK) /* we have broken a rule of the core's API */
         cn_panic(__FILE__, __LINE__, "cn_grpc_start_batch: %s", grpc_call_error_to_string(rc));
 }
 
 static void on_accepted(struct cn_msg *msg);
 static void on_closed(struct cn_msg *msg);
 
-/* The client has not taken its message in time. */
+/* The client has not taken a message within --write-timeout. */
 static void
 on_write_late(struct cn_timer *timer)
 {
@@ -193,7 +193,8 @@ call_open(struct cn_grpc_call *call)
     cn_grpc_drop_received(call);
 }
 
-/* A client has made a call that was asked for, or, if not ok, the server stops. */
+/* A client has made a call for which the server had asked. If the tag is not ok, the server stops.
+ */
 static void
 on_accepted(struct cn_msg *msg)
 {

@@ -7,7 +7,7 @@
 #include "core/tuning/tuning.h"
 #include "grpc/library/grpc_priv.h"
 
-#define WATCH_AFTER_MS 20 /* a unary call that lasts longer is informed when its client leaves */
+#define WATCH_AFTER_MS 20 /* a longer unary call is told when its client leaves */
 
 grpc_op
 cn_grpc_watch_op(struct cn_grpc_call *call)

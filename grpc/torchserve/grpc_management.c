@@ -1,8 +1,8 @@
-/* grpc/torchserve/grpc_management.c - TorchServe's management service, by way of the same API as
+/* grpc/torchserve/grpc_management.c - TorchServe's management service. It uses the same API as
  * HTTP. Loop 0.
  *
- * A message becomes the request that a REST client would have sent; the reply's words become the
- * response's `msg`. So both have the same checks, the same effects and the same words.
+ * A message becomes the request that a REST client would have sent, and the message of the reply
+ * becomes the response's `msg`. So both have the same checks, effects and messages.
  */
 #include "grpc/torchserve/grpc_management.h"
 
@@ -22,11 +22,11 @@
 struct manage {
     struct cn_api_request api;
     struct cn_grpc_call *call;
-    bool wants_json; /* the whole reply, not its one sentence */
+    bool wants_json; /* return the whole reply, and not only its one sentence */
 };
 _Static_assert(sizeof(struct manage) <= CN_RPC_MANAGEMENT_STATE, "the state's size is too small");
 
-/* A member of the reply, which is an object. */
+/* Returns a member of the reply, which is an object. */
 static const char *
 member(json_t *reply, const char *name)
 {
@@ -71,7 +71,7 @@ on_reply(struct cn_api_request *api, int http_status, struct cn_str json)
 
 /* --- messages become requests */
 
-/* The unpacked message; NULL: the call is refused. */
+/* Returns the unpacked message, or NULL if the call was refused. */
 static void *
 read_message(struct cn_grpc_call *call, const struct cn_grpc_message *message,
              const ProtobufCMessageDescriptor *type)
@@ -102,7 +102,7 @@ add_flag(struct cn_api_request *api, const char *name, bool value)
     add(api, name, value ? "true" : "false");
 }
 
-/* 0 and less mean the default. */
+/* Adds a number to the query. 0 and negative numbers mean the default. */
 static void
 add_number(struct manage *manage, const char *name, int32_t value)
 {
@@ -111,7 +111,7 @@ add_number(struct manage *manage, const char *name, int32_t value)
             cn_arena_printf(cn_grpc_call_arena(manage->call), "%d", (int)value));
 }
 
-/* "/models/NAME[/VERSION]"; false: the call is refused. */
+/* Sets the path "/models/NAME[/VERSION]". Returns false if the call was refused. */
 static bool
 set_path(struct manage *manage, const char *name, const char *version)
 {
@@ -122,7 +122,7 @@ set_path(struct manage *manage, const char *name, const char *version)
         cn_rpc_fail(manage->call, CN_E_BAD_REQUEST, "Parameter model_name is required.", 0);
         return false;
     }
-    if (strchr(name, '/') || strchr(version, '/')) { /* it would name something else */
+    if (strchr(name, '/') || strchr(version, '/')) { /* a slash would make it another path */
         cn_rpc_fail(manage->call, CN_E_MODEL_NOT_FOUND,
                     cn_arena_printf(arena, "Model not found: %.256s", name), 0);
         return false;
@@ -143,7 +143,7 @@ begin(struct cn_grpc_call *call, const char *method)
     return manage;
 }
 
-/* With TorchServe's status and words; over REST it is a method that is not allowed. */
+/* Refuses the call with TorchServe's status and message. Over REST the answer would be 405. */
 static bool
 is_switched_off(struct manage *manage)
 {

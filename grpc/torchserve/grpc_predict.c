@@ -27,7 +27,7 @@ struct predict {
     struct cn_rpc_step *step;
     bool is_stream; /* StreamPredictions */
     bool sent_some;
-    uint64_t joined_bytes; /* Predictions: of the pieces that came */
+    uint64_t joined_bytes; /* Predictions: total size of the pieces that have come */
 };
 
 _Static_assert(sizeof(struct predict) <= CN_RPC_PREDICT_STATE, "the state's size is too small");
@@ -41,8 +41,8 @@ fail(const struct cn_rpc_step *step, const struct cn_answer_box *box)
         cn_rpc_fail_with(step->call, &failure);
 }
 
-/* Joins all pieces to one body and puts it in the place of the last piece's body. Returns NULL if
- * there is not enough memory. */
+/* Joins all pieces into one body, which replaces the body of the last piece. Returns NULL if there
+ * is not enough memory. */
 static struct cn_answer_box *
 join(struct predict *predict, struct cn_answer_box *last)
 {
@@ -84,7 +84,7 @@ keep(struct cn_rpc_step *step, struct cn_answer_box *box)
     step->boxes_end = (struct cn_answer_box **)&box->msg.next;
 }
 
-/* Predictions: one response. */
+/* Predictions: sends one response. */
 static void
 answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answer_box *box)
 {
@@ -108,21 +108,21 @@ answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
     }
     cn_rpc_step_add_headers(step, box);
     fail(step, box);
-    if (!is_final) { /* the rest of an answer that has failed */
+    if (!is_final) { /* the answer has failed already; this is the rest of it */
         cn_model_queue_consumed(&step->job, box->answer.body.len);
         cn_answer_box_free(box);
         return;
     }
     all = join(predict, box);
     if (all) {
-        cn_rpc_step_send_last(call, all); /* nothing happens when it has failed */
+        cn_rpc_step_send_last(call, all); /* has no effect if joining has failed */
         return;
     }
     cn_answer_box_free(box);
     cn_rpc_fail(call, CN_E_OUT_OF_MEMORY, "not enough memory for the answer", 0);
 }
 
-/* StreamPredictions: a response for each piece that says something. */
+/* StreamPredictions: sends a response for each piece that is not empty. */
 static void
 answer_piece(struct cn_grpc_call *call, struct predict *predict, struct cn_answer_box *box)
 {
@@ -164,7 +164,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     bool is_final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
 
     step->is_done = is_final;
-    step->n_sending++; /* until the end of this function */
+    step->n_sending++; /* so that it is not freed within this function */
     if (predict->is_stream)
         answer_piece(call, predict, box);
     else
@@ -186,7 +186,7 @@ submit(struct cn_grpc_call *call, const struct cn_grpc_message *message, bool is
     predict->is_stream = is_stream;
     if (cn_rpc_step_submit(step, &ops, NULL) == 0)
         return;
-    /* TorchServe calls whatever it refuses here INTERNAL. */
+    /* TorchServe uses INTERNAL for everything that it refuses here. */
     refusal.code = step->refused->code;
     refusal.message = step->refused->message;
     refusal.grpc_status = host->config->dialect == CN_DIALECT_TORCHSERVE ? CN_GRPC_INTERNAL : 0;
@@ -213,7 +213,7 @@ cn_rpc_predict_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
     struct cn_rpc_step *step = owner;
 
     if (!step)
-        return; /* the one response of Predictions */
+        return; /* Predictions sends one response only */
     step->n_sending--;
     if (!step->is_done)
         cn_model_queue_consumed(&step->job, bytes);

@@ -1,18 +1,19 @@
-/* grpc/torchserve/grpc_step.c - one step of TorchServe's gRPC API: from PredictionsRequest to job,
- * from answer to PredictionResponse. On the call's loop.
+/* grpc/torchserve/grpc_step.c - one step of TorchServe's gRPC API: makes a job of a
+ * PredictionsRequest, and a PredictionResponse of its answer. On the call's loop.
  *
  * Predictions, StreamPredictions and StreamPredictions2 share this code. A cn_rpc_step lies in an
- * arena of its own with the bytes of its message. It holds its call, and it ends when its job has
- * its final answer and gRPC has sent all messages that point into it.
+ * arena of its own with the bytes of its message. It holds its call. It ends when its job has its
+ * final answer and gRPC has sent all messages that point into it.
  *
  * `input` of the message is a map from names to bytes. Most entries are parts of the request for
  * the handler. Entries with the name of a header that controls a step (sequence id, start, end,
  * idempotency key, step number, request id) are taken out as `controls`, because in a stream one
- * set of metadata serves many steps. For a single call the metadata count too; in a stream they may
- * only name the sequence.
+ * set of metadata serves many steps. For a single call the metadata count, too; in a stream they
+ * may only name the sequence.
  *
  * The lane of a step is its sequence id. A stream sends the steps of one lane one after the other,
- * while other lanes go on. */
+ * while other lanes go on.
+ */
 #include "grpc/torchserve/grpc_step.h"
 
 #include "core/errors/panic.h"
@@ -30,7 +31,7 @@
 #include "scheduler/sequence/generated_id.h"
 #include "torchserve/errors/torchserve_error.h"
 
-/* PredictionsRequest and PredictionResponse of proto/inference.proto. */
+/* Numbers of the fields of PredictionsRequest and PredictionResponse in proto/inference.proto. */
 enum { REQUEST_MODEL = 1, REQUEST_VERSION = 2, REQUEST_INPUT = 3, REQUEST_SEQUENCE = 4 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { RESPONSE_PREDICTION = 1, RESPONSE_SEQUENCE = 2, RESPONSE_STATUS = 3 };
@@ -62,7 +63,7 @@ check_text(struct cn_str text, const char *what, struct cn_error *err)
     return 0;
 }
 
-/* Finds an entry with the same key that came before. In a map of protobuf the last value counts. */
+/* Finds an earlier entry with the same key. In a map of protobuf the last value counts. */
 static struct cn_str *
 find_value(struct cn_rpc_prediction *out, struct cn_str key)
 {
@@ -104,7 +105,7 @@ add_input(struct cn_rpc_prediction *out, struct cn_str entry, struct cn_error *e
     return 0;
 }
 
-/* Counts inputs first, so that the arrays are made once. */
+/* Counts the inputs first, so that the arrays are allocated once. */
 static int
 count_inputs(struct cn_str bytes, uint32_t *n, struct cn_error *err)
 {
@@ -161,7 +162,7 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
 
 /* --- a step's life */
 
-/* It will not become a job, and why. */
+/* Refuses the step, which will not become a job, with the reason. */
 static void
 refuse(struct cn_rpc_step *step, const struct cn_error *why)
 {
@@ -233,7 +234,7 @@ cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_
     return 0;
 }
 
-/* The row's headers: the call's metadata and this message's controls. */
+/* Makes the row's headers from the call's metadata and this message's controls. */
 static void
 merge_headers(struct cn_rpc_step *step)
 {
@@ -243,7 +244,7 @@ merge_headers(struct cn_rpc_step *step)
 
     row->n_headers = n + step->request.n_controls;
     if (step->request.n_controls == 0) {
-        row->headers = (struct cn_header *)(uintptr_t)metadata; /* nobody writes to a row */
+        row->headers = (struct cn_header *)(uintptr_t)metadata; /* a row is never changed */
         return;
     }
     row->headers = cn_arena_alloc(&step->arena, row->n_headers * sizeof(*row->headers));
@@ -285,7 +286,7 @@ apply_stream(struct cn_rpc_step *step, const struct cn_model_config *config,
         memcpy(stream->text, sequence->id.ptr, sequence->id.len);
         stream->len = sequence->id.len;
     }
-    /* The step's own copy: the stream may be gone before the job is. */
+    /* The step needs a copy of its own, because the stream may end before the job. */
     sequence->id = cn_arena_str(&step->arena, sequence->id);
 }
 
@@ -298,14 +299,14 @@ read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_heade
     const struct cn_row *row = &step->job.row;
     int rc;
 
-    if (is_stream) /* the metadata's id is the stream's, see on_open there */
+    if (is_stream) /* the metadata's id belongs to the stream; see on_open there */
         rc = cn_intake_read_sequence(request->controls, request->n_controls, out, err);
     else
         rc = cn_intake_read_sequence(row->headers, row->n_headers, out, err);
     return rc ? rc : cn_intake_read_id(&field, out, err);
 }
 
-/* Everything that may be wrong before there is a job. */
+/* Checks everything that can be wrong before the step becomes a job. */
 static int
 prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct cn_job_ops *ops,
         struct cn_model_queue **queue, struct cn_error *err)
@@ -337,7 +338,7 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
         .version = step->request.model_version,
         .request_id = cn_str_from(step->request_id),
         .sequence = intake.sequence,
-        /* A stream's metadata say nothing of a single step (cn_rpc_step_check_stream). */
+        /* A stream's metadata must not describe a single step (cn_rpc_step_check_stream). */
         .headers = stream ? step->request.controls : row->headers,
         .n_headers = stream ? step->request.n_controls : row->n_headers,
         .client_deadline_ms = cn_grpc_call_deadline_ms(step->call),
@@ -373,7 +374,7 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 
 /* --- answers */
 
-/* Replaces status and message by TorchServe's for an error that is not the handler's own answer. */
+/* If the error is not the handler's own, replaces status and message by TorchServe's. */
 static void
 say_as_torchserve(const struct cn_rpc_step *step, struct cn_arena *arena,
                   struct cn_rpc_failure *failure)

@@ -1,14 +1,15 @@
-/* grpc/torchserve/grpc_stream.c - StreamPredictions2: steps of many sequences on one call. On the
+/* grpc/torchserve/grpc_stream.c - StreamPredictions2: steps of many sequences in one call. On the
  * call's loop.
  *
- * A step is outstanding from its message until the transport took its last response;
- * stream_window.h bounds how many there are. Answers of one sequence leave in the order of its
- * steps, also of those that were refused: the client may have nothing else to tell them apart. So
- * an answer waits in its step (`boxes`) while an earlier step of the same lane still owes one. The
- * search for that step looks at the outstanding steps, of which there are at most
- * grpc-stream-steps.
+ * A step is outstanding from its message until the transport has taken its last response;
+ * stream_window.h bounds how many there are. The answers of one sequence are sent in the order of
+ * its steps, even those of refused steps, because a client may have only the order to tell answers
+ * apart. So an answer waits in its step (`boxes`) while an earlier step of the same lane has not
+ * been answered. The search for that step looks at the outstanding steps, of which there are at
+ * most grpc-stream-steps.
  *
- * Different sequences do not wait for each other. */
+ * Different sequences do not wait for each other.
+ */
 #include "grpc/torchserve/grpc_stream.h"
 
 #include <stddef.h>
@@ -24,8 +25,8 @@
 
 struct stream {
     struct cn_rpc_intake intake; /* first */
-    struct cn_list steps;        /* outstanding, in the order they came */
-    struct cn_rpc_stream_id id;  /* of steps that name no sequence */
+    struct cn_list steps;        /* outstanding steps in the order of their arrival */
+    struct cn_rpc_stream_id id;  /* the sequence of steps that name none */
 };
 _Static_assert(sizeof(struct stream) <= CN_RPC_STREAM_STATE, "the state's size is too small");
 
@@ -52,7 +53,7 @@ step_check(struct cn_rpc_step *step)
 
 /* --- answers */
 
-/* The step before this one in its sequence that still owes an answer, or NULL. */
+/* Returns the step before this one in its sequence that has not been answered yet, or NULL. */
 static struct cn_rpc_step *
 find_earlier(struct stream *stream, struct cn_rpc_step *step)
 {
@@ -88,12 +89,12 @@ send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
 
     cn_arena_init(&arena);
     if (cn_rpc_step_failed(step, box, &arena, &failure)) {
-        if (step->lane.len == 0 && box->sequence_id.len) /* the queue opened it */
+        if (step->lane.len == 0 && box->sequence_id.len) /* the model queue has opened it */
             step->lane = cn_arena_str(&step->arena, box->sequence_id);
         send_failure(step, &failure);
         cn_answer_box_free(box);
     } else if (is_final && step->sent_some && box->answer.body.len == 0) {
-        cn_answer_box_free(box); /* the end of an answer in parts says nothing by itself */
+        cn_answer_box_free(box); /* the end of an answer in parts is not a message */
     } else {
         step->sent_some = true;
         step->n_sending++;
@@ -102,7 +103,7 @@ send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
     cn_arena_fini(&arena);
 }
 
-/* Sends everything that the step has, because no earlier step of its lane owes an answer. */
+/* Sends everything that the step has, because no earlier step of its lane is unanswered. */
 static void
 flush_step(struct cn_rpc_step *step)
 {
@@ -138,7 +139,7 @@ find_next(struct stream *stream, const struct cn_rpc_step *step)
     return NULL;
 }
 
-/* Something of `step` came: it leaves now, and with it what waited for it. */
+/* Something of `step` has come: sends it, and then the answers that waited for it. */
 static void
 advance(struct cn_rpc_step *step)
 {
@@ -150,7 +151,7 @@ advance(struct cn_rpc_step *step)
         return;
     cn_grpc_call_hold(call);
     while (step) {
-        step->n_sending++; /* stays until the end of this turn of the loop */
+        step->n_sending++; /* so that it is not freed in this turn of the loop */
         flush_step(step);
         next = step->is_done ? find_next(stream, step) : NULL;
         step->n_sending--;
@@ -176,7 +177,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 
 /* --- the call's events */
 
-/* The metadata may name the stream's sequence. */
+/* Takes the stream's sequence from the metadata, if they name one. */
 void
 cn_rpc_stream_open(struct cn_grpc_call *call)
 {
@@ -225,7 +226,7 @@ cn_rpc_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
     step_check(step);
 }
 
-/* Its steps are of no use any more; its sequences stay until their clocks run out. */
+/* Cancels the stream's steps. Its sequences stay until their time limits have passed. */
 void
 cn_rpc_stream_gone(struct cn_grpc_call *call)
 {

@@ -1,9 +1,9 @@
 /* kserve/json/json_heads.h - a cache for the JSON heads of binary requests.
  *
  * A client that sends its tensors as binary data writes the same JSON before them each time, or one
- * JSON for each of its sequences. Parsing it again took a fifth of the server's work for a small
- * request. So each thread keeps the documents of the last heads of at most CN_V2_HEAD_MAX bytes,
- * and finds them by comparing all their bytes.
+ * JSON for each of its sequences. Parsing it again took a fifth of the server's CPU time for a
+ * small request. So each thread keeps the documents of the last heads of at most CN_V2_HEAD_MAX
+ * bytes, and finds a document again if all bytes of the head are the same.
  */
 #ifndef CN_KSERVE_JSON_JSON_HEADS_H
 #define CN_KSERVE_JSON_JSON_HEADS_H

@@ -1,4 +1,4 @@
-/* kserve/models/kserve_index.c - see the header. */
+/* kserve/models/kserve_index.c - writes the index of the model repository; see kserve_index.h. */
 #include "kserve/models/kserve_index.h"
 
 #include "core/memory/buf.h"

@@ -29,8 +29,8 @@ int cn_v2_model_is_ready(struct cn_management *management, struct cn_str name,
 
 /* Writes the server's name, version and extensions. */
 void cn_v2_write_server(struct cn_buf *out);
-/* Write what a model takes and gives, and its configuration (cn_v2_write_model_config). Errors:
- * those of cn_v2_find. */
+/* Write the inputs and outputs of a model, and its configuration (cn_v2_write_model_config).
+ * Errors: those of cn_v2_find. */
 int cn_v2_write_model(struct cn_management *management, struct cn_str name, struct cn_str version,
                       struct cn_buf *out, struct cn_error *err);
 /* Writes a model's metadata, without tensors for a model that declares none. Errors: those of
