@@ -30,14 +30,14 @@ struct cn_v2_http_call {
  * ends. */
 struct cn_v2_http_call *cn_v2_http_call_create(struct cn_http_request *request,
                                                const struct cn_model_queue *queue);
-/* The request has been read: makes a job of it, or refuses it. */
+/* Makes a job of the request, which has been read, or refuses it. */
 void cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue,
                             const struct cn_job_ops *ops);
 /* Submits a call whose form allows any number of responses. */
 void cn_v2_http_stream_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue);
-/* The last piece has come, so the call is over. This may free `request`. */
+/* Ends the call, because the last piece has come. This may free `request`. */
 void cn_v2_http_call_end(struct cn_v2_http_call *call);
-/* The request has its answer, but the job still runs: cancels the job. */
+/* Cancels the job, because the request has its answer and the job still runs. */
 void cn_v2_http_call_give_up(struct cn_v2_http_call *call);
 
 /* Answers {"error": message} with the status that errors.def has for `code`. */

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: bodies become requests, responses
- * bodies. Owned by the loop thread.
+/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: makes requests of bodies, and bodies
+ * of responses. Owned by the loop thread.
  *
  * A body is JSON, or JSON followed by the tensors' bytes; the header
  * Inference-Header-Content-Length says where the JSON ends. With length 0 the body is the bytes of
@@ -8,10 +8,11 @@
  *
  * The Accept header decides about the form of the answer: one response, server-sent events, or
  * lines of JSON. Decoupled models answer in the last two forms only, which kserve_stream.c writes.
- * Bytes cannot stand in text, so binary outputs are refused there.
+ * Binary outputs are refused there, because text cannot contain arbitrary bytes.
  *
  * The call lies in the request's arena and holds the request. It ends with the job's final answer,
- * also when the client has left. */
+ * even if the client has left.
+ */
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve_http.h"
@@ -205,12 +206,12 @@ read_body(struct cn_v2_http_call *call, struct cn_error *err)
     else if (!rc)
         rc = cn_v2_read(body, json_len, v2->model, &limits, &request->arena, &v2->request, err);
     if (json_len == 0 && call->form != CN_V2_FORM_ONE)
-        v2->request.binary_by_default = false; /* it was not asked for */
+        v2->request.binary_by_default = false; /* the request did not ask for binary outputs */
     return rc;
 }
 
-/* A stream must be asked for by name: a client that accepts every type (the default of many) does
- * not wish for one. */
+/* Returns the form of the answer. The client must name a stream's type: one that accepts every
+ * type, as many do by default, does not want a stream. */
 static enum cn_v2_http_form
 wanted_form(const struct cn_http_request *request)
 {
@@ -225,7 +226,7 @@ wanted_form(const struct cn_http_request *request)
                                                                           : CN_V2_FORM_ONE;
 }
 
-/* Bytes can't stand in events and lines. */
+/* Refuses binary outputs, because events and lines are text. */
 static int
 forbid_binary(const struct cn_v2_request *request, struct cn_error *err)
 {

@@ -137,7 +137,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_arena arena;
     struct cn_buf text;
 
-    if (final) /* nothing can be cancelled or held up any more */
+    if (final) /* there is nothing left to cancel or to hold up */
         call->request->on_gone = NULL, call->request->on_taken = NULL;
     cn_arena_init(&arena);
     cn_buf_init(&text, 0);

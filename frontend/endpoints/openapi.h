@@ -12,17 +12,18 @@
 
 struct cn_http_request;
 
-/* Writes the description of a table's routes that are shown. If `model` is not empty, only routes
- * that name a model are shown, with the model's name in place of {model_name}. */
+/* Writes the description of those routes of a table that have one. If `model` is not empty, only
+ * routes that name a model are included, with the model's name in place of {model_name}. */
 void cn_openapi_print(const struct cn_route *routes, struct cn_str model, struct cn_buf *out);
 
-/* Functions of routes: the description of the listener, that of one model, which must exist, and
- * the web page. */
+/* These are functions of routes: the description of the listener, the description of one model,
+ * which must exist, and the web page. */
 void cn_openapi_handle(struct cn_http_request *request);
 void cn_openapi_handle_model(struct cn_http_request *request);
 void cn_openapi_handle_page(struct cn_http_request *request);
 
-/* Answers 405 to any method but OPTIONS for `/`, in a table whose last row would take the path. */
+/* Answers 405 to any method but OPTIONS for `/`, in a table whose last row would otherwise match
+ * the path. */
 void cn_openapi_refuse(struct cn_http_request *request);
 
 #endif

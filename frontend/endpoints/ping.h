@@ -8,7 +8,7 @@ struct cn_http_request;
  * (metrics/counters/unready.def), unless answers must be TorchServe's. */
 void cn_health_ping(struct cn_http_request *request);
 
-/* GET /v1/models/{model}: has its default version a ready worker? */
+/* GET /v1/models/{model}: says whether its default version has a ready worker. */
 void cn_health_model(struct cn_http_request *request);
 
 #endif

@@ -1,14 +1,14 @@
-/* frontend/endpoints/predictions.c - /predictions and /invocations: a request becomes a job, and
- * its answer goes back. The loop thread owns all of it.
+/* frontend/endpoints/predictions.c - /predictions and /invocations: makes a job of a request, and
+ * sends its answer back. The loop thread owns all of it.
  *
- * The path of a request is: find the model and its queue, read headers and parts into a row
- * (row_input.c, typed.c for typed models), fill the job (frontend/intake), submit it. The
- * connection is suspended meanwhile. on_answer gets the answer in one piece or in several, and
- * http_answer.c sends them.
+ * The steps are: find the model and its queue, read headers and parts into a row (row_input.c,
+ * typed.c for typed models), fill the job (frontend/intake), submit it. The connection is suspended
+ * meanwhile. on_answer gets the answer in one piece or in several, and http_answer.c sends them.
  *
- * The row's bytes lie in the request's arena and body buffer, copied out of libmicrohttpd's memory:
- * a client may go away while its job still runs, and the job may have to be sent to another worker.
- * So the request is held until the job has ended, whatever becomes of the client. */
+ * The row's bytes lie in the request's arena and body buffer, copied out of libmicrohttpd's memory,
+ * because a client may go away while its job still runs, and the job may have to be sent to another
+ * worker. So the request is held until the job has ended, even if the client has left.
+ */
 #include "frontend/endpoints/predictions.h"
 
 #include "config/model/model_io.h"
@@ -33,8 +33,8 @@ struct predict_call {
     struct cn_typed_answer typed;
 };
 
-/* Notes what the head of the answer says about SageMaker's session: that a new one was made, or
- * that it is closed. It is called before the head is made. */
+/* Notes what the head of the answer must say about SageMaker's session: that a new one was made, or
+ * that it is closed. Called before the head is made. */
 static void
 tell_session(struct predict_call *call, const struct cn_answer_box *box)
 {
@@ -46,8 +46,8 @@ tell_session(struct predict_call *call, const struct cn_answer_box *box)
         request->closed_session = cn_arena_str(&request->arena, box->sequence_id).ptr;
 }
 
-/* Keeps step and sequence for the access log, whose line is written when the answer has left and
- * its box is gone. */
+/* Keeps step and sequence for the access log. Its line is written when the answer has left and its
+ * box is freed. */
 static void
 note_step(struct cn_http_request *request, const struct cn_answer_box *box)
 {
@@ -65,7 +65,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     const bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
     const size_t bytes = box->answer.body.len;
 
-    if (final) { /* nothing is left to cancel or to hold up */
+    if (final) { /* there is nothing left to cancel or to hold up */
         request->on_gone = NULL;
         request->on_taken = NULL;
     }
@@ -74,7 +74,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     if (cn_access_log_enabled())
         note_step(request, box);
     box = cn_typed_write(&call->typed, box);
-    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that can't be sent */
+    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that cannot be sent */
         cn_model_queue_cancel(job->queue, job);
     if (box)
         cn_http_answer_piece(request, box);
@@ -100,7 +100,7 @@ on_taken(struct cn_http_request *request, size_t bytes)
     cn_model_queue_consumed(&call->job, bytes);
 }
 
-/* The path names the model, or a parameter of /invocations does. */
+/* Finds the queue of the model that the path names, or a parameter of /invocations. */
 static int
 find_queue(const struct predict_call *call, struct cn_model_queue **out, struct cn_error *err)
 {
@@ -112,13 +112,13 @@ find_queue(const struct predict_call *call, struct cn_model_queue **out, struct 
         name = cn_input_find(&call->job.row, CN_STR("model_name"));
     *out = name.len ? cn_management_find(management, name, match->args[1], err)
                     : cn_management_find_startup(management, err);
-    if (*out && match->n_args == 0) /* errors name the model */
+    if (*out && match->n_args == 0) /* messages of errors have the model's name */
         call->request->match.args[0] =
             cn_arena_str(&call->request->arena, cn_str_from(cn_model_queue_name(*out)));
     return *out ? 0 : err->code;
 }
 
-/* Everything that may be wrong before there is a job. */
+/* Checks everything that can be wrong before there is a job. */
 static int
 prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
         struct cn_model_queue **queue, struct cn_error *err)
@@ -138,7 +138,7 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     if (!rc && call->session.used && request->listener->shared->envelope != CN_ENVELOPE_NONE)
         rc = cn_fail(err, CN_E_BAD_REQUEST,
                      "sessions cannot be combined with a service envelope (service-envelope)");
-    /* With an envelope the handler gets its instances as they are. */
+    /* With an envelope the handler gets the instances unchanged. */
     if (!rc && cn_model_queue_config(*queue)->io &&
         request->listener->shared->envelope == CN_ENVELOPE_NONE)
         rc = cn_typed_read(request, *queue, &call->job.row, err);
@@ -157,7 +157,7 @@ fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
         .ops = &ops,
         .version = request->match.args[1],
         .request_id = {request->id, sizeof(request->id) - 1},
-        .sequence = *sequence, /* its id points into the copied headers, or into the session */
+        .sequence = *sequence, /* its id points into the copied headers or into the session */
         .headers = request->headers,
         .n_headers = request->n_headers,
         .key_first = true,

@@ -1,15 +1,15 @@
-/* frontend/endpoints/predictions.h - an HTTP request becomes a job, and its answer a response,
- * whichever path it came by (routes.c). */
+/* frontend/endpoints/predictions.h - makes a job of an HTTP request, and a response of its answer,
+ * for all paths of a prediction (routes.c). */
 #ifndef CN_FRONTEND_ENDPOINTS_PREDICTIONS_H
 #define CN_FRONTEND_ENDPOINTS_PREDICTIONS_H
 
 struct cn_http_request;
 
-/* A route's function: the path's first two arguments are model and version. Without a model: the
- * one that the parameter model_name says, or the one that was loaded at start-up. */
+/* A route's function. The first two arguments of the path are model and version. Without a model it
+ * is the one that the parameter model_name says, or the only one that was loaded at start-up. */
 void cn_predict_handle(struct cn_http_request *request);
 
-/* /wfpredict/{workflow}: there are none. */
+/* /wfpredict/{workflow}: always an error, because there are no workflows. */
 void cn_predict_handle_workflow(struct cn_http_request *request);
 
 #endif

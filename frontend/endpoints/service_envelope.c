@@ -28,16 +28,16 @@ struct instance {
     struct cn_job job;
     struct cn_part part;
     struct envelope *envelope;
-    struct cn_buf answer; /* its pieces, one after the other */
+    struct cn_buf answer; /* the pieces of its answer, joined */
     bool is_json, done;
 };
 
 struct envelope {
     struct cn_http_request *request;
-    struct cn_answer_box *refusal; /* of the first instance that failed; NULL: none did */
+    struct cn_answer_box *refusal; /* answer of the first instance that failed */
     const char *key;               /* "predictions" */
     unsigned status;
-    uint64_t bytes, max_bytes; /* of all answers */
+    uint64_t bytes, max_bytes; /* bytes of all answers together */
     uint32_t n, left;
     struct instance *instances;
 };
@@ -151,9 +151,9 @@ finish(struct envelope *envelope)
 {
     struct cn_http_request *request = envelope->request;
 
-    request->on_gone = NULL; /* nothing is left to cancel */
+    request->on_gone = NULL; /* there is nothing left to cancel */
     if (envelope->refusal)
-        cn_http_answer_piece(request, envelope->refusal); /* takes it */
+        cn_http_answer_piece(request, envelope->refusal); /* takes the box */
     else
         answer_all(envelope);
     for (uint32_t i = 0; i < envelope->n; i++)
@@ -195,7 +195,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 
 /* --- in */
 
-/* What the client calls its instances, as an array of the caller's; NULL: what is wrong. */
+/* Returns what the client calls its instances, an array that belongs to the caller. Returns NULL,
+ * with the error, if the body is wrong. */
 static json_t *
 open_envelope(const struct cn_row *row, uint32_t max, struct cn_error *err)
 {
@@ -229,7 +230,7 @@ open_envelope(const struct cn_row *row, uint32_t max, struct cn_error *err)
     return instances;
 }
 
-/* The text of each instance in the request's arena. */
+/* Writes the text of each instance into the request's arena. */
 static int
 fill(struct envelope *envelope, const struct cn_job *model, const json_t *instances,
      struct cn_error *err)

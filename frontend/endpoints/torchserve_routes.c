@@ -1,4 +1,4 @@
-/* frontend/endpoints/torchserve_routes.c - the paths that mean something else in TorchServe's
+/* frontend/endpoints/torchserve_routes.c - the paths that have another meaning in TorchServe's
  * dialect. No state. */
 #include <stddef.h>
 

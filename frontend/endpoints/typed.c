@@ -1,11 +1,11 @@
-/* frontend/endpoints/typed.c - predictions of typed models over /predictions: JSON or bytes become
- * tensors, tensors become JSON. On the loop of the request.
+/* frontend/endpoints/typed.c - predictions of typed models over /predictions: makes tensors of JSON
+ * or bytes, and JSON of tensors. On the loop of the request.
  *
- * A typed model declares its tensors, and a handler of it gets and gives tensors only. So that
- * plain HTTP clients can use it, too, this file translates: a JSON object of names and values, or
- * the bytes of the only input, into a v2 request; and the answer's tensors back into a JSON object.
- * A streamed answer becomes one JSON object a line, or server-sent events if the client asked for
- * those. */
+ * A typed model declares its tensors, and its handler gets and returns only tensors. So that plain
+ * HTTP clients can use it, too, this file turns a JSON object of names and values, or the bytes of
+ * the only input, into a v2 request. It turns the answer's tensors into a JSON object. A streamed
+ * answer becomes one JSON object in each line, or server-sent events if the client asked for those.
+ */
 #include "frontend/endpoints/typed.h"
 
 #include "frontend/endpoints/row_input.h"
@@ -14,8 +14,8 @@
 #include "scheduler/queue/job.h"
 #include "scheduler/queue/model_queue.h"
 
-/* Is the body JSON? Its content type decides. Where that says nothing (curl's default is a form),
- * the first character does. */
+/* Returns true if the body is JSON. The content type decides. If it says nothing (curl's default is
+ * a form), the first character does. */
 static bool
 is_json(const struct cn_part *body)
 {
@@ -72,7 +72,7 @@ cn_typed_read(struct cn_http_request *request, const struct cn_model_queue *queu
         return rc;
     row->n_parts = v2.n_inputs;
     row->parts = cn_arena_alloc(arena, sizeof(*row->parts) * (v2.n_inputs ? v2.n_inputs : 1));
-    for (uint32_t i = 0; i < v2.n_inputs; i++) /* names are the model's, which may go first */
+    for (uint32_t i = 0; i < v2.n_inputs; i++) /* the model may be freed */
         row->parts[i] = cn_tensor_part(&v2.inputs[i], arena);
     for (uint32_t i = 0; i < v2.n_inputs; i++)
         row->parts[i].name = cn_arena_str(arena, row->parts[i].name);
@@ -113,9 +113,8 @@ fail(struct cn_answer_box *box, const struct cn_error *err)
     return cn_answer_box_remake(box, CN_STR(""), cn_str_from(err->message));
 }
 
-/* Translates one piece of an answer. The content type of the first piece tells whether the handler
- * answers with tensors, so an empty first piece that does not say it yet is dropped; the next one
- * will. */
+/* Translates one piece of an answer. The content type of the first piece says whether the handler
+ * answers with tensors. An empty first piece without one is dropped, and the next piece decides. */
 struct cn_answer_box *
 cn_typed_write(struct cn_typed_answer *typed, struct cn_answer_box *box)
 {
@@ -131,7 +130,7 @@ cn_typed_write(struct cn_typed_answer *typed, struct cn_answer_box *box)
         typed->tensors = cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE));
     if (!final && answer->body.len == 0 &&
         (typed->tensors || (typed->declared && answer->content_type.len == 0))) {
-        cn_answer_box_free(box); /* its first yield: what it is shows later */
+        cn_answer_box_free(box); /* the first yield; later pieces show what the answer is */
         return NULL;
     }
     if (!typed->tensors && !(typed->decoupled && answer->body.len == 0))

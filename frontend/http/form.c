@@ -206,7 +206,7 @@ end_delimiter(struct reader *reader, bool *last)
 
     *last = starts_with(*rest, CN_STR("--"));
     if (*last)
-        return 0; /* what follows means nothing */
+        return 0; /* the rest of the line means nothing */
     while (rest->len && (rest->ptr[0] == ' ' || rest->ptr[0] == '\t'))
         *rest = from(*rest, 1);
     if (!starts_with(*rest, CN_STR("\r\n")))
@@ -331,7 +331,8 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
 
     if (rc)
         return rc;
-    /* The first delimiter may begin the body; else what precedes it means nothing. */
+    /* The first delimiter may be at the very beginning of the body. Otherwise the text before it
+     * means nothing. */
     if (starts_with(body, from(reader.delimiter, 2)))
         reader.rest = from(body, reader.delimiter.len - 2);
     else if ((rc = skip_to_delimiter(&reader, &skipped)))
@@ -398,7 +399,7 @@ cn_form_urlencoded(struct cn_arena *arena, struct cn_str body, struct cn_parts *
 
         rest = from(rest, word.len + (end ? 1 : 0));
         equals = word.len ? memchr(word.ptr, '=', word.len) : NULL;
-        if (!equals) /* a name without value has an empty one */
+        if (!equals) /* a name without "=" has an empty value */
             equals = word.ptr + word.len;
         if (equals == word.ptr)
             continue;

@@ -17,7 +17,7 @@ struct cn_management;
 struct cn_rpc;
 struct cn_server_config;
 
-/* What the module needs of the server. What it points to stays in place until `destroy`. */
+/* What the module needs from the server. All of it stays in place until `destroy`. */
 struct cn_rpc_host {
     const struct cn_server_config *config;
     struct cn_management *management;

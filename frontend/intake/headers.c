@@ -1,4 +1,4 @@
-/* frontend/intake/headers.c - see the header. */
+/* frontend/intake/headers.c - see headers.h. */
 #include "frontend/intake/headers.h"
 
 #include "frontend/intake/sequence_names.h"
@@ -19,10 +19,10 @@ bool
 cn_header_is_ours(struct cn_str name)
 {
     static const struct cn_str ours[] = {
-        /* Hop-by-hop, RFC 9110, 7.6.1, and what delimits the body. */
+        /* Hop-by-hop headers (RFC 9110, 7.6.1), and headers that delimit the body. */
         CN_STR("connection"), CN_STR("keep-alive"), CN_STR("proxy-connection"), CN_STR("te"),
         CN_STR("trailer"), CN_STR("transfer-encoding"), CN_STR("upgrade"), CN_STR("content-length"),
-        /* The server's statements about the request. */
+        /* Headers in which the server itself describes the request. */
         CN_STR("x-request-id"), CN_STR("continuo-error"), CN_STR("continuo-replayed"),
         CN_STR("continuo-sequence-restarted"), CN_STR("continuo-sequence-step"),
         CN_STR("continuo-expected-step"), CN_STR("inference-session-id"),

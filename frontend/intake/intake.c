@@ -1,5 +1,5 @@
-/* frontend/intake/intake.c - the rules that each request follows on its way to a job. On the loop
- * of the request. */
+/* frontend/intake/intake.c - the rules by which each request becomes a job. On the loop of the
+ * request. */
 #include "frontend/intake/intake.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "core/system/random.h"
 #include "scheduler/queue/model_queue.h"
 
-/* A worker may have to be started first, and then the whole call may take its time; nobody waits
- * longer than for these two. A client may ask for less. */
+/* Computes the deadline. A worker may have to be started first, and then the call may take its
+ * whole time, so the deadline allows for both. A client may ask for less. */
 static uint64_t
 deadline_of(const struct cn_intake *intake, const struct cn_model_config *config)
 {
@@ -20,8 +20,8 @@ deadline_of(const struct cn_intake *intake, const struct cn_model_config *config
     return own_ms < intake->client_deadline_ms ? own_ms : intake->client_deadline_ms;
 }
 
-/* A step's number and its key. A model without state may do a step twice, so they mean nothing to
- * it and are not even checked. */
+/* Reads the step's number and its key. A model without state may do a step twice, so it ignores
+ * both, and they are not even checked. */
 static int
 read_once(struct cn_row *row, const struct cn_intake *intake, struct cn_error *err)
 {

@@ -13,36 +13,36 @@
 
 struct cn_model_queue;
 
-/* What a request says, apart from its row's headers and parts. All bytes are borrowed; they stay in
+/* What a request says, besides its row's headers and parts. All bytes are borrowed and stay in
  * place until the job has its final answer. */
 struct cn_intake {
     const struct cn_model_queue *queue; /* the model version that the job will be given to */
-    struct cn_loop *loop;               /* the calling one; answers come back to it */
+    struct cn_loop *loop;               /* the calling loop; answers come back to it */
     const struct cn_job_ops *ops;
-    struct cn_str version; /* as the client named it; empty: any version will do */
+    struct cn_str version; /* as the client named it; empty: any version */
     struct cn_str request_id;
     struct cn_sequence_headers sequence;
-    const struct cn_header *headers; /* where the step's number and its idempotency key may be */
+    const struct cn_header *headers; /* these may have the step's number and its idempotency key */
     uint32_t n_headers;
-    bool key_first;              /* of two wrong headers the key is reported, not the number */
-    uint64_t client_deadline_ms; /* cn_now_ms(); CN_NEVER: the client has set none */
+    bool key_first;              /* if both headers are wrong, report the key and not the number */
+    uint64_t client_deadline_ms; /* cn_now_ms(); CN_NEVER: the client has not set one */
     int connection;              /* as in struct cn_job */
     const atomic_bool *left;     /* as in struct cn_job */
 };
 
-/* Fills `job`, which the caller has set to zero but for its row's headers and parts and those flags
- * of the row that only the caller's protocol knows. CN_E_BAD_REQUEST: a model with sequences was
- * sent a step number or an idempotency key that is not valid. */
+/* Fills `job`. The caller has set it to zero, except for the row's headers and parts and those
+ * flags of the row that only the caller's protocol has. Returns CN_E_BAD_REQUEST if a model with
+ * sequences was sent a step number or an idempotency key that is not valid. */
 int cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_error *err);
 
 /* The longest id of a request, with its NUL. */
 #define CN_REQUEST_ID_MAX 128
-#define CN_REQUEST_ID_NEW 37 /* the bytes of one that the server makes, with its NUL */
+#define CN_REQUEST_ID_NEW 37 /* length of an id that the server makes, with its NUL */
 
 /* Makes a new id for a request. */
 void cn_intake_make_request_id(char out[CN_REQUEST_ID_NEW]);
-/* Takes the id that the client gave in the header, if it is printable ASCII without blanks and
- * fits; otherwise, and for NULL, makes a new one. */
+/* Chooses the request's id: the client's id in the header, if it is printable ASCII without blanks
+ * and fits; otherwise, and for NULL, a new one. */
 void cn_intake_choose_request_id(const struct cn_header *given, char out[CN_REQUEST_ID_MAX]);
 
 #endif

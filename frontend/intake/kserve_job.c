@@ -1,16 +1,17 @@
-/* frontend/intake/kserve_job.c - v2 requests become jobs, and answers become v2 responses, for HTTP
- * and gRPC. On the loop of the request.
+/* frontend/intake/kserve_job.c - makes jobs of v2 requests, and v2 responses of their answers, for
+ * HTTP and gRPC. On the loop of the request.
  *
- * The front ends read a body or a message into a cn_v2_request. From there on everything is the
- * same: the request is checked against the model's declaration, the sequence is taken from the
- * request or from headers, and tensors become parts of a row. The answer's tensors are checked,
- * ordered as the client asked, classified if it wants classes, and written to shared memory if it
- * named a place there.
+ * The front ends read a body or a message into a cn_v2_request. From there on both protocols are
+ * the same: the request is checked against the model's declaration, the sequence is taken from the
+ * request or from headers, and tensors become parts of a row. The answer's tensors are checked, put
+ * into the order that the client wants, classified if the request asks for that, and written to
+ * shared memory if the request names a region.
  *
  * The types, messages and limits follow the protocol and Triton's server, and docs/v2.md lists the
- * differences. Two rules of sequences differ from /predictions: an id in the request's parameters
+ * differences. Two rules of sequences differ from /predictions. An id in the request's parameters
  * must have been opened with a start flag, while an id that only a header names opens its sequence
- * by itself; and 0 or an empty text means that there is no id. */
+ * by itself. And 0 or an empty text means that there is no id.
+ */
 #include "frontend/intake/kserve_job.h"
 
 #include "core/log/log.h"
@@ -68,8 +69,8 @@ cn_v2_job_fini(struct cn_v2_job *v2)
     cn_shm_release(&v2->request);
 }
 
-/* A proxy that chooses a server by a header may want the id there as well as in the request: both
- * must be the same. A number is compared by its digits. */
+/* Checks that the id in a header equals the one in the request. A proxy that chooses a server by a
+ * header may need the id there, too. A number is compared by its digits. */
 static int
 check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struct cn_error *err)
 {
@@ -81,8 +82,8 @@ check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struc
     return cn_intake_refuse_two_ids(headers, &own, err);
 }
 
-/* An id of the request needs a START once, as v2 clients know it; one that only a header names
- * opens its sequence by itself. */
+/* Sets the sequence. An id in the request's parameters needs a START first, as v2 clients know it.
+ * An id that only a header names opens its sequence by itself. */
 static int
 set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config,
              struct cn_sequence_headers *out, struct cn_error *err)
@@ -127,8 +128,8 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config,
     return request->has_step ? cn_intake_set_step(row, request->step, err) : 0;
 }
 
-/* A parameter of the request that is the model's own becomes a part behind the tensors, as text.
- * Its content type tells the handler which type it had. */
+/* Makes a part of a parameter that the protocol does not define. It comes after the tensors, as
+ * text, and its content type tells the handler which type it had. */
 static struct cn_part
 param_part(const struct cn_v2_param *param, struct cn_arena *arena)
 {
@@ -266,7 +267,7 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
     const char *message = message_of(answer, arena);
 
     *code = answer->error_code;
-    if (*code == CN_E_HANDLER_FAILED && answer->status == 503) /* the handler's own choice */
+    if (*code == CN_E_HANDLER_FAILED && answer->status == 503) /* the handler has chosen it */
         *code = CN_E_UNAVAILABLE;
     if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&
         *code != CN_E_SEQUENCE_ENDED)

@@ -12,7 +12,7 @@
 #include "core/text/utf8.h"
 #include "frontend/intake/headers.h"
 
-/* `first`: the header that has said it before; NULL: none has. */
+/* Reads a flag. `first` is the header that has set it before, or NULL. */
 static int
 read_flag(const struct cn_header *header, const struct cn_header **first, bool *out,
           struct cn_error *err)
@@ -35,7 +35,7 @@ read_flag(const struct cn_header *header, const struct cn_header **first, bool *
     return 0;
 }
 
-/* A name or an id in an error message: what fits beside the other one. */
+/* Returns how many bytes of a name or id to show in an error message, so that two of them fit. */
 static int
 shown_len(struct cn_str text)
 {
@@ -146,7 +146,8 @@ cn_intake_set_step(struct cn_row *row, uint64_t step, struct cn_error *err)
     return 0;
 }
 
-/* Returns the number that the text says with digits alone; 0 if it is not one, or too large. */
+/* Returns the number if the text consists of digits only; 0 if it does not, or if the number is too
+ * large. */
 static uint64_t
 step_of(struct cn_str text)
 {
