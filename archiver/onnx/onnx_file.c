@@ -9,13 +9,20 @@
 #include <unistd.h>
 
 /* Numbers of fields in onnx.proto. */
-enum { MODEL_GRAPH = 7 };
-enum { GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
+enum { MODEL_GRAPH = 7, MODEL_FUNCTION = 25 };
+enum { GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
+enum { GRAPH_SPARSE_INITIALIZER = 15, FUNCTION_NODE = 7 };
+enum { NODE_ATTRIBUTE = 5 };
+enum { ATTRIBUTE_TENSOR = 5, ATTRIBUTE_GRAPH = 6, ATTRIBUTE_TENSORS = 10, ATTRIBUTE_GRAPHS = 11 };
+enum { ATTRIBUTE_SPARSE = 22, ATTRIBUTE_SPARSES = 23, SPARSE_VALUES = 1, SPARSE_INDICES = 2 };
 enum { TENSOR_NAME = 8, TENSOR_EXTERNAL = 13 };
 enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { VALUE_NAME = 1, VALUE_TYPE = 2 };
 enum { TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE = 2, SHAPE_DIM = 1 };
 enum { DIM_SIZE = 1, DIM_NAME = 2 };
+
+/* Bodies of If, Loop and Scan may contain further ones; protobuf itself reads no deeper. */
+#define DEPTH_MAX 100
 
 /* One field of a message. */
 struct field {
@@ -164,14 +171,19 @@ read_value(struct cn_str in, struct cn_onnx_value *values, uint32_t *n)
     return rc;
 }
 
-static void
+/* Returns -1 if there are too many. */
+static int
 add_weights(struct cn_onnx_file *out, struct cn_str path)
 {
     for (uint32_t i = 0; i < out->n_weights; i++)
         if (cn_str_eq(out->weights[i], path))
-            return;
-    if (out->n_weights < CN_ONNX_FILES_MAX && path.len > 0)
-        out->weights[out->n_weights++] = path;
+            return 0;
+    if (path.len == 0)
+        return 0;
+    if (out->n_weights == CN_ONNX_FILES_MAX)
+        return -1;
+    out->weights[out->n_weights++] = path;
+    return 0;
 }
 
 static int
@@ -188,7 +200,7 @@ read_entry(struct cn_str in, struct cn_onnx_file *out)
             value = field.bytes;
     }
     if (rc == 0 && cn_str_eq(key, CN_STR("location")))
-        add_weights(out, value);
+        rc = add_weights(out, value);
     return rc;
 }
 
@@ -205,16 +217,99 @@ drop_input(struct cn_onnx_file *out, struct cn_str name)
         }
 }
 
+/* `names` is true for initializers of the model's own graph. Those of a body have names of their
+ * own, which may be those of inputs of the model. */
 static int
-read_initializer(struct cn_str in, struct cn_onnx_file *out)
+read_tensor(struct cn_str in, bool names, struct cn_onnx_file *out)
 {
     struct field field;
     int rc;
 
     while ((rc = next(&in, &field)) > 0) {
-        if (is_bytes(&field, TENSOR_NAME))
+        if (names && is_bytes(&field, TENSOR_NAME))
             drop_input(out, field.bytes);
         if (is_bytes(&field, TENSOR_EXTERNAL) && read_entry(field.bytes, out) < 0)
+            return -1;
+    }
+    return rc;
+}
+
+static int
+read_sparse(struct cn_str in, bool names, struct cn_onnx_file *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0)
+        if ((is_bytes(&field, SPARSE_VALUES) || is_bytes(&field, SPARSE_INDICES)) &&
+            read_tensor(field.bytes, names, out) < 0)
+            return -1;
+    return rc;
+}
+
+static int read_body(struct cn_str in, uint32_t nodes, unsigned depth, struct cn_onnx_file *out);
+
+static int
+read_attribute(struct cn_str in, unsigned depth, struct cn_onnx_file *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0) {
+        if (field.kind != 2)
+            continue;
+        switch (field.number) {
+        case ATTRIBUTE_TENSOR:
+        case ATTRIBUTE_TENSORS:
+            rc = read_tensor(field.bytes, false, out);
+            break;
+        case ATTRIBUTE_SPARSE:
+        case ATTRIBUTE_SPARSES:
+            rc = read_sparse(field.bytes, false, out);
+            break;
+        case ATTRIBUTE_GRAPH:
+        case ATTRIBUTE_GRAPHS:
+            rc = read_body(field.bytes, GRAPH_NODE, depth + 1, out);
+            break;
+        default:
+            break;
+        }
+        if (rc < 0)
+            return -1;
+    }
+    return rc;
+}
+
+static int
+read_node(struct cn_str in, unsigned depth, struct cn_onnx_file *out)
+{
+    struct field field;
+    int rc;
+
+    while ((rc = next(&in, &field)) > 0)
+        if (is_bytes(&field, NODE_ATTRIBUTE) && read_attribute(field.bytes, depth, out) < 0)
+            return -1;
+    return rc;
+}
+
+/* The weights of a graph, of the body of an operator (If, Loop, Scan) or of a function; `nodes` is
+ * the field that has the nodes. */
+static int
+read_body(struct cn_str in, uint32_t nodes, unsigned depth, struct cn_onnx_file *out)
+{
+    struct field field;
+    int rc;
+
+    if (depth > DEPTH_MAX)
+        return -1;
+    while ((rc = next(&in, &field)) > 0) {
+        if (is_bytes(&field, nodes))
+            rc = read_node(field.bytes, depth, out);
+        else if (nodes == GRAPH_NODE && is_bytes(&field, GRAPH_INITIALIZER))
+            rc = read_tensor(field.bytes, depth == 0, out);
+        else if (nodes == GRAPH_NODE && is_bytes(&field, GRAPH_SPARSE_INITIALIZER))
+            rc = read_sparse(field.bytes, depth == 0, out);
+        if (rc < 0)
             return -1;
     }
     return rc;
@@ -236,10 +331,7 @@ read_graph(struct cn_str graph, struct cn_onnx_file *out)
             return -1;
     }
     /* Once more, now that all inputs are known. */
-    for (in = graph; rc == 0 && next(&in, &field) > 0;)
-        if (is_bytes(&field, GRAPH_INITIALIZER))
-            rc = read_initializer(field.bytes, out);
-    return rc;
+    return rc < 0 ? -1 : read_body(graph, GRAPH_NODE, 0, out);
 }
 
 int
@@ -254,19 +346,23 @@ cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
     memset(out, 0, sizeof(*out));
     out->inputs = cn_arena_alloc(arena, size);
     out->outputs = cn_arena_alloc(arena, size);
+    out->weights = cn_arena_alloc(arena, CN_ONNX_FILES_MAX * sizeof(*out->weights));
     while ((rc = next(&bytes, &field)) > 0) {
-        if (!is_bytes(&field, MODEL_GRAPH) || graph)
-            continue;
-        graph = true;
-        if ((rc = read_graph(field.bytes, out)) < 0)
+        if (is_bytes(&field, MODEL_FUNCTION)) {
+            rc = read_body(field.bytes, FUNCTION_NODE, 1, out);
+        } else if (is_bytes(&field, MODEL_GRAPH) && !graph) {
+            graph = true;
+            rc = read_graph(field.bytes, out);
+        }
+        if (rc < 0)
             break;
     }
     if (rc == 0 && graph)
         return 0;
     return cn_fail(
         err, CN_E_INVALID_MODEL,
-        "%s is not an ONNX file, or has more than %d inputs or outputs, or a tensor of more "
-        "than %d dimensions",
+        "%s is not an ONNX file, or has more than %d inputs, outputs or files of weights, or a "
+        "tensor of more than %d dimensions",
         name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
 }
 

@@ -15,7 +15,7 @@
 #include "core/text/str.h"
 
 #define CN_ONNX_VALUES_MAX 512 /* inputs; and as many outputs */
-#define CN_ONNX_FILES_MAX 64   /* files of weights */
+#define CN_ONNX_FILES_MAX 512  /* files of weights */
 #define CN_ONNX_RANK_MAX 8
 
 /* A dimension: a size, a name that stands for any size, or neither. */
@@ -35,7 +35,7 @@ struct cn_onnx_value {
 struct cn_onnx_file {
     struct cn_onnx_value *inputs, *outputs; /* without inputs that the file gives a value */
     uint32_t n_inputs, n_outputs;
-    struct cn_str weights[CN_ONNX_FILES_MAX]; /* paths, relative to the file */
+    struct cn_str *weights; /* paths, relative to the file; of all bodies and functions, too */
     uint32_t n_weights;
 };
 
