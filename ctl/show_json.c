@@ -31,7 +31,8 @@ void
 cn_ctl_json_print(json_t *value, bool one_line, struct cn_buf *out)
 {
     json_dump_callback(value, append_piece, out,
-                       one_line ? JSON_COMPACT : JSON_INDENT(2) | JSON_ENCODE_ANY);
+                       (one_line ? JSON_COMPACT : JSON_INDENT(2) | JSON_ENCODE_ANY) |
+                           JSON_REAL_PRECISION(15)); /* as the server prints them */
     cn_buf_puts(out, "\n");
     json_decref(value);
 }

@@ -5,6 +5,9 @@
 #include "management/api/json_text.h"
 #include "management/management.h"
 
+/* All digits that a decimal number keeps in a double: with more, 0.1 is 0.10000000000000001. */
+#define REAL_DIGITS 15
+
 json_t *
 cn_json_text(const char *text)
 {
@@ -33,7 +36,8 @@ append_piece(const char *piece, size_t len, void *ctx)
 void
 cn_json_print(json_t *value, struct cn_buf *out)
 {
-    json_dump_callback(value, append_piece, out, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    json_dump_callback(value, append_piece, out,
+                       JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(REAL_DIGITS));
     cn_buf_puts(out, "\n");
     json_decref(value);
 }
