@@ -420,6 +420,70 @@ cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *
     return rc ? rc : cn_instances_apply(doc, config, err);
 }
 
+/* Keys of the document that are not in the table, because other files read them. */
+static const char *const other_keys[] = {"torch",
+                                         "onnx",
+                                         "inputs",
+                                         "outputs",
+                                         "maxBatchSize",
+                                         "decoupled",
+                                         "sequenceBatching",
+                                         "sequence_batching",
+                                         "instance_group",
+                                         "instanceGroup",
+                                         "dynamic_batching",
+                                         "dynamicBatching",
+                                         "max_batch_size",
+                                         "deviceType",
+                                         "deviceIds",
+                                         "python",
+                                         "input",
+                                         "output",
+                                         "model_transaction_policy"};
+#define N_OTHER_KEYS (sizeof(other_keys) / sizeof(other_keys[0]))
+
+/* Is it a key of the document that somebody reads, or that is known to have no effect? */
+static bool
+is_known(const struct cn_yaml *value)
+{
+    char path[64];
+
+    for (size_t i = 0; i < N_OTHER_KEYS; i++)
+        if (cn_str_eq(value->key, cn_str_from(other_keys[i])))
+            return true;
+    for (size_t i = 0; i < N_TORCHSERVE_KEYS; i++)
+        if (cn_str_eq(value->key, cn_str_from(torchserve_keys[i].key)))
+            return true;
+    if (value->key.len >= sizeof(path))
+        return false;
+    snprintf(path, sizeof(path), "%.*s", CN_STR_ARG(value->key));
+    return find_row(path) || is_branch(path) || cn_batching_owns(value) ||
+           cn_instances_own(value) || cn_model_io_knows(value->key);
+}
+
+int
+cn_model_config_check_keys(const struct cn_yaml_doc *doc, struct cn_error *err)
+{
+    const struct cn_yaml *root = cn_yaml_root(doc);
+
+    for (uint32_t i = 0; root->kind == CN_YAML_MAP && i < root->n_items; i++) {
+        const struct cn_yaml *value = root->items[i];
+        char near[64], shown[CN_YAML_SHOWN_MAX];
+        const char *best;
+
+        if (is_known(value))
+            continue;
+        best = cn_suggest(value->key, other_keys, N_OTHER_KEYS);
+        if (!best)
+            best = nearest("", value->key, near);
+        if (best)
+            return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: unknown key %s (did you mean %s?)",
+                           cn_yaml_name(doc), value->key_line, value->key_column,
+                           cn_yaml_shown(value->key, shown), best);
+    }
+    return 0;
+}
+
 static uint64_t
 default_of(const char *path)
 {

@@ -80,4 +80,8 @@ int cn_model_config_check(const struct cn_model_config *config, struct cn_error 
  */
 void cn_model_config_man(FILE *out);
 
+/* For models without a handler, whose YAML nobody else reads: refuses a key of the document that is
+ * not known, but nearly is. Returns 0, or CN_E_CONFIG with the nearest known key. */
+int cn_model_config_check_keys(const struct cn_yaml_doc *doc, struct cn_error *err);
+
 #endif

@@ -1,9 +1,10 @@
 /* config/model/model_page.c - prints docs/model-config.md. Main thread.
  *
- * The page is joined from two tables, so that it cannot differ from what the server does:
+ * The page is joined from tables, so that it cannot differ from what the server does:
  * model_options.def has type, default, range and meaning of each key, which the server itself uses;
  * model_keys.def has the order, the sections, units and examples, which only the page needs. A test
- * compares the two, and another one loads every example. */
+ * compares the two, and another one loads every example. torch_keys.def and onnx_keys.def have the
+ * keys of models without a handler, which only the worker reads. */
 #include "config/model/model_page.h"
 
 #include <inttypes.h>
@@ -125,6 +126,21 @@ cn_model_config_page(FILE *out)
 #undef CN_KEY_SECTION
 #undef CN_KEY
 #undef CN_KEY_LIST
+#define CN_MODULE_KEY(key, type, default_text, range, help, example)                               \
+    put_row(out, MAP key, "", type, default_text, range, help, example);
+    put_section(out, "TorchScript models",
+                "These keys count for models that are a TorchScript file without a handler; see "
+                "[torch.md](torch.md). Any other key in the map `torch` is refused.");
+#define MAP "torch."
+#include "config/model/torch_keys.def"
+#undef MAP
+    put_section(out, "ONNX models",
+                "These keys count for models that are an ONNX file without a handler; see "
+                "[onnx.md](onnx.md). Any other key in the map `onnx` is refused.");
+#define MAP "onnx."
+#include "config/model/onnx_keys.def"
+#undef MAP
+#undef CN_MODULE_KEY
     fputs(
         "\n## TorchServe's keys without effect\n\nThese keys are accepted. They have no effect, or "
         "only "

@@ -98,6 +98,10 @@ examples_are_right(void **state)
 #undef CN_KEY_SECTION
 #undef CN_KEY
 #undef CN_KEY_LIST
+#define CN_MODULE_KEY(key, type, default_text, range, help, example) try_example(key, example);
+#include "config/model/onnx_keys.def"
+#include "config/model/torch_keys.def"
+#undef CN_MODULE_KEY
 }
 
 static void
@@ -114,6 +118,8 @@ the_page_is_whole(void **state)
                                  "of rows in one handler call | `batchSize: 16` |\n"));
     assert_non_null(strstr(text, "| `sequenceBatching` | true or false | false |  |"));
     assert_non_null(strstr(text, "| `state.durability` | word | process |"));
+    assert_non_null(strstr(text, "| `torch.fusion` | true or false | false |"));
+    assert_non_null(strstr(text, "| `onnx.threads` | integer | 1 | 1 to 256 |"));
     assert_non_null(strstr(text, "| `deviceType` | `cpu` |"));
     free(text);
 }
