@@ -299,22 +299,28 @@ put_bytes(char *at, struct cn_str bytes)
     return at + bytes.len;
 }
 
+size_t
+cn_tensors_head_bytes(size_t name_len, uint32_t rank)
+{
+    return 2 + name_len + 2 + 8 * (size_t)rank + 4;
+}
+
 /* A set is a u32 number of tensors, then for each tensor str16 name, u8 datatype, u8 rank, a u64
  * for each dimension, str32 data. The room is reserved once and filled without further checks,
- * because the answer and the state of each row of a batch are written here. */
-void
-cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
+ * because the answer of each row of a batch is written here. */
+char *
+cn_tensors_put_head(struct cn_buf *buf, const struct cn_tensor *tensor)
 {
-    const size_t head = 2 + tensor->name.len + 2 + 8 * (size_t)tensor->rank + 4;
+    const size_t head = cn_tensors_head_bytes(tensor->name.len, tensor->rank);
     char *at;
 
     if (tensor->name.len > UINT16_MAX || tensor->data.len > UINT32_MAX) {
         buf->failed = 1;
-        return;
+        return NULL;
     }
     at = cn_buf_reserve(buf, head + tensor->data.len);
     if (!at)
-        return;
+        return NULL;
     at = put_number(at, tensor->name.len, 2);
     at = put_bytes(at, tensor->name);
     at = put_number(at, (uint64_t)tensor->type, 1);
@@ -322,8 +328,17 @@ cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
     for (uint32_t d = 0; d < tensor->rank; d++)
         at = put_number(at, (uint64_t)tensor->shape[d], 8);
     at = put_number(at, tensor->data.len, 4);
-    put_bytes(at, tensor->data);
     buf->len += head + tensor->data.len;
+    return at;
+}
+
+void
+cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
+{
+    char *at = cn_tensors_put_head(buf, tensor);
+
+    if (at)
+        put_bytes(at, tensor->data);
 }
 
 void

@@ -83,6 +83,11 @@ uint32_t cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size);
 /* cn_tensors_put appends a packed set to `buf`; buf->failed is set when it does not fit. A caller
  * without an array writes the number of tensors as a u32, then each tensor with _put_one. */
 void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);
+/* Appends a tensor of a set with room for tensor->data.len bytes instead of its data. Returns where
+ * the data goes, until the buffer's next function; NULL when it does not fit. */
+char *cn_tensors_put_head(struct cn_buf *buf, const struct cn_tensor *tensor);
+/* The bytes of a tensor in a set besides its data. */
+size_t cn_tensors_head_bytes(size_t name_len, uint32_t rank);
 void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n);
 /* Unpacks a set into an array of *n tensors from the arena; names and data are borrowed from
  * `bytes`. Returns 0, or CN_E_PROTOCOL when `bytes` is not one complete and valid set: datatypes,

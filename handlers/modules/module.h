@@ -19,14 +19,29 @@
 #define MODULE_RUNTIME_MAGIC 0x54525431u
 #define MODULE_STATE_MAGIC 0x54535431u
 
-/* A tensor of one row, without a batch dimension. The members that each step reads come first, in
- * one cache line, because a run of the model pushes our data out of the processor's caches. */
-struct module_tensor {
-    char *data; /* cn_try_alloc'ed */
-    size_t bytes, cap;
+/* A tensor of one row, without the batch dimension, in the bytes of its state. */
+struct module_place {
+    size_t at, bytes;
     uint32_t rank;
-    bool none; /* it holds None and no data */
+    bool none; /* the state is None, which some may be, and has no data */
     int64_t dims[CN_TENSOR_RANK_MAX];
+};
+
+/* Where the tensors of a state lie in its bytes. States of the same shapes share one layout, so a
+ * model without open sizes has one for all of its sequences. */
+struct module_layout {
+    uint32_t refs, n;
+    size_t bytes;                 /* of the whole state */
+    struct module_place places[]; /* in the order of the declaration */
+};
+
+/* A sequence's state as the worker holds it: the bytes that are stored (proto/state_tensors.h). So
+ * a step copies each tensor out of them and into them, and a commit copies all of them at once. */
+struct module_state {
+    uint32_t magic;
+    struct module_layout *layout;
+    char *bytes; /* layout->bytes; cn_try_alloc'ed */
+    size_t cap;
 };
 
 /* An output of a request, with all rows of the request. It lies in the arena, like its dimensions.
@@ -38,17 +53,23 @@ struct module_output {
     uint32_t rank;
 };
 
-/* A sequence's state as the worker holds it. */
-struct module_state {
-    uint32_t magic, n;
-    struct module_tensor tensors[]; /* in the order of the declaration */
-};
-
 /* The rows of one tensor, one behind the other along its batch axis. Its memory grows when it must
  * and is kept for later batches. */
 struct module_batch {
     char *data;
     size_t cap;
+};
+
+/* A tensor of a run. Each row has `outer` pieces of `inner` bytes of it: the row's own bytes are
+ * these pieces one behind the other, and the tensor has the pieces of all rows side by side. */
+struct module_piece {
+    char *all; /* the rows of the run */
+    size_t outer, inner;
+    size_t
+        step; /* from a row's first piece to the next row's: `inner`; 0: all rows have the same */
+    int32_t input; /* the rows have it in this input; -1: in their states, */
+    int32_t state; /* in this one, */
+    size_t at;     /* which begins here in their bytes */
 };
 
 /* A request while its batch runs. */
@@ -93,8 +114,12 @@ struct module_runtime {
     struct module_batch
         *batches;         /* for attributes; an argument is joined in the library's memory */
     struct cn_str *types; /* by input: the type in the last row of this batch, borrowed */
-    struct ctt_value *arguments;
-    struct ctt_tensor *results, *kept; /* kept: what was read from attributes */
+    struct ctt_value *arguments, *values; /* values: of the attributes */
+    struct ctt_tensor *results, *kept;    /* kept: of attributes */
+    struct module_piece *pieces;          /* of the run: what goes in, later what comes out */
+    uint32_t n_pieces;
+    struct module_layout *layout; /* of the states that the last run left; NULL: none yet */
+    struct module_layout *draft;  /* of the states that are being made; nobody else has it */
 
     /* These members belong to the batch that runs. */
     struct cn_arena arena;
@@ -104,15 +129,40 @@ struct module_runtime {
 };
 
 /* module_state.c */
-struct module_state *cn_module_state_create(const struct module_runtime *rt);
+struct module_layout *cn_module_layout_create(uint32_t n);
+void cn_module_layout_unref(struct module_layout *layout); /* NULL is allowed */
+/* The layout of the places in rt->draft, of which all but `at` is set. It is rt->layout; a state
+ * that keeps it takes a reference. CN_E_STATE_TOO_LARGE: a tensor that cannot be stored. */
+int cn_module_layout_settle(struct module_runtime *rt, struct module_layout **out,
+                            struct cn_error *err);
 void cn_module_state_destroy(struct module_state *state);
 /* Makes room for this many bytes, and keeps what the tensor holds. Returns 0 or CN_E_OUT_OF_MEMORY.
  */
-int cn_module_tensor_reserve(struct module_tensor *tensor, size_t bytes, struct cn_error *err);
+int cn_module_state_reserve(struct module_state *state, size_t bytes, struct cn_error *err);
+/* Gives the state another layout, for which it has room. The data of its tensors is not set. */
+void cn_module_state_lay_out(const struct module_runtime *rt, struct module_state *state,
+                             struct module_layout *layout);
+struct module_state *cn_module_state_copy(const struct module_state *from, struct cn_error *err);
 /* Makes the state with which a sequence begins. `row` may have the first values; it is NULL when
  * the model is tried at load. */
 int cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
                           struct module_state **out, struct cn_error *err);
+
+/* module_rows.c */
+/* The pieces of a tensor whose rows have these dimensions, with the batch dimension at `axis`. */
+struct module_piece cn_module_piece_of(enum cn_datatype type, uint32_t rank, const int64_t *dims,
+                                       uint32_t axis);
+/* Puts `k` rows into the tensors of rt->pieces, and fills them up to `bucket` rows with copies of
+ * the first one. */
+void cn_module_rows_gather(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
+                           uint32_t bucket);
+/* Takes the outputs and the states of `k` rows out of the results of a run. On failure no state has
+ * changed. Rows with a `no_number` keep their states. */
+int cn_module_rows_scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
+                           uint32_t bucket, struct cn_error *err);
+/* For nanPolicy: marks the rows that have no number in an output or a state of the run. */
+void cn_module_rows_mark(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
+                         uint32_t bucket);
 
 /* module_batch.c */
 /* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
@@ -124,6 +174,10 @@ int cn_module_batch_run(struct module_runtime *rt, const uint32_t *rows, uint32_
 /* module_run.c: returns true if the present inputs and states of two rows allow them in one run. */
 bool cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
                           const struct module_row *b);
+
+/* module_runtime.c: the CUDA device of this worker. Workers take those in turn that the YAML names,
+ * or all that there are; the library in rt->api says how many. CN_E_LOAD_FAILED: there is none. */
+int cn_module_choose_device(struct module_runtime *rt, uint32_t *device, struct cn_error *err);
 
 /* module_warmup.c */
 /* Makes a zeroed tensor of one row for the declaration, in `arena`. `open` is the size where the
@@ -150,6 +204,37 @@ cn_module_progress(const struct module_runtime *rt, const char *what, uint32_t d
 {
     if (rt->load->progress)
         rt->load->progress(rt->load->progress_ctx, what, done, total);
+}
+
+static inline bool
+cn_module_is_batched(const struct module_runtime *rt)
+{
+    return rt->config.io->max_batch_size > 0;
+}
+
+/* The dimension of the batch in this state's tensors. */
+static inline uint32_t
+cn_module_axis_of(const struct module_runtime *rt, int32_t state)
+{
+    return cn_module_is_batched(rt) ? rt->config.io->state.items[state].batch_axis : 0;
+}
+
+static inline struct module_state *
+cn_module_state_of(const struct module_runtime *rt, uint32_t row)
+{
+    return rt->items[rt->rows[row].item].item->state;
+}
+
+static inline const struct module_place *
+cn_module_place(const struct module_state *state, int32_t i)
+{
+    return &state->layout->places[i];
+}
+
+static inline char *
+cn_module_place_data(const struct module_state *state, int32_t i)
+{
+    return state->bytes + state->layout->places[i].at;
 }
 
 static inline struct module_runtime *

@@ -7,12 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/model/model_config.h"
 #include "config/suggest.h"
 #include "config/yaml/yaml.h"
 
 #define BUCKET_MAX 65536
 #define THREADS_MAX 256
 #define WARMUP_MAX 65536
+
+#define CN_MODULE_KEY(key, type, default_text, range, help, example) key,
+const char *const cn_module_torch_keys[] = {
+#include "config/model/torch_keys.def"
+    NULL};
+const char *const cn_module_onnx_keys[] = {
+#include "config/model/onnx_keys.def"
+    NULL};
+#undef CN_MODULE_KEY
 
 struct parse {
     struct cn_module_config *config;
@@ -616,7 +626,9 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
     config->attributes =
         cn_arena_alloc(arena, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
     memset(config->attributes, 0, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
-    rc = read_devices(&parse, cn_yaml_root(doc));
+    rc = cn_model_config_check_keys(doc, err);
+    if (!rc)
+        rc = read_devices(&parse, cn_yaml_root(doc));
     if (!rc)
         rc = read_all(&parse, settings ? settings : &nothing, batch_size);
     if (!rc && config->kind->read)

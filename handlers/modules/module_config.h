@@ -20,8 +20,8 @@
  *     strictBatching: true        # refuse a model whose rows depend on each other
  *     seed: 42                    # for libtorch's random numbers; default: another in each worker
  *     nanPolicy: refuse           # a row fails if its results have NaN or infinity; default: pass
- *   deviceType: gpu               # TorchServe's key, beside `torch`: cpu or gpu
- *   deviceIds: [0, 1]             # the workers use these devices in turn; default: all
+ *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
+ *   deviceIds: [0, 1]             # the devices that workers share out; default: all
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
@@ -91,6 +91,9 @@ struct cn_module_config {
     uint64_t seed;
     struct cn_arena arena; /* holds everything above */
 };
+
+/* The settings that each kind knows; NULL behind the last one. */
+extern const char *const cn_module_torch_keys[], *const cn_module_onnx_keys[];
 
 /* Reads the settings from the model's YAML, or from the YAML in `dir`. Returns CN_E_CONFIG with a
  * message that begins name:line:column, or CN_E_LOAD_FAILED if the model declares no tensors. On

@@ -12,9 +12,15 @@
 /* The sequences have different ages: that of row r has had r % AGES steps. */
 #define AGES 3
 
+/* An output or a state of a row that has run. */
+struct result {
+    char *data;
+    struct module_place place; /* its shape */
+};
+
 /* A row's results: outputs, then states. */
 struct results {
-    struct module_tensor *tensors;
+    struct result *list;
 };
 
 struct probe {

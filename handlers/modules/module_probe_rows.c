@@ -79,28 +79,6 @@ cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
 
 /* --- runs --- */
 
-static struct module_state *
-copy_state(const struct module_runtime *rt, const struct module_state *from, struct cn_error *err)
-{
-    struct module_state *copy = cn_module_state_create(rt);
-
-    for (uint32_t i = 0; i < from->n; i++) {
-        struct module_tensor *to = &copy->tensors[i];
-
-        if (cn_module_tensor_reserve(to, from->tensors[i].bytes, err)) {
-            cn_module_state_destroy(copy);
-            return NULL;
-        }
-        to->bytes = from->tensors[i].bytes;
-        to->rank = from->tensors[i].rank;
-        to->none = from->tensors[i].none;
-        memcpy(to->dims, from->tensors[i].dims, sizeof(to->dims));
-        if (to->bytes)
-            memcpy(to->data, from->tensors[i].data, to->bytes);
-    }
-    return copy;
-}
-
 /* Runs these rows, each from its state before the step. */
 int
 cn_probe_run(struct probe *probe, const uint32_t *rows, uint32_t k, uint32_t bucket,
@@ -118,7 +96,7 @@ cn_probe_run(struct probe *probe, const uint32_t *rows, uint32_t k, uint32_t buc
         if (!probe->begin[rows[i]])
             continue;
         cn_module_state_destroy(item->item->state);
-        item->item->state = copy_state(rt, probe->begin[rows[i]], err);
+        item->item->state = cn_module_state_copy(probe->begin[rows[i]], err);
         if (!item->item->state)
             return err->code;
     }
@@ -140,37 +118,42 @@ cn_probe_run_alone(struct probe *probe, uint32_t row, struct cn_error *err)
 
 /* --- results --- */
 
+/* Copies what `from` borrows. */
 static int
-keep(const struct module_tensor *from, struct module_tensor *to, struct cn_error *err)
+keep(const struct result *from, struct result *to, struct cn_error *err)
 {
-    int rc = cn_module_tensor_reserve(to, from->bytes, err);
+    const size_t bytes = from->place.bytes;
+    char *data = cn_try_realloc(to->data, bytes);
 
-    if (rc)
-        return rc;
-    to->bytes = from->bytes;
-    to->rank = from->rank;
-    to->none = from->none;
-    memcpy(to->dims, from->dims, sizeof(to->dims[0]) * from->rank);
-    if (from->bytes)
-        memcpy(to->data, from->data, from->bytes);
+    if (!data)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a tensor of %zu bytes",
+                       bytes);
+    if (bytes)
+        memcpy(data, from->data, bytes);
+    *to = (struct result){data, from->place};
     return 0;
 }
 
 /* Returns result `i` of a row that has run. Results are the outputs, then the states. Borrowed. */
-static struct module_tensor
+static struct result
 result_of(const struct probe *probe, uint32_t row, uint32_t i)
 {
     const struct cn_model_io *io = probe->rt->config.io;
     const struct module_item *item = &probe->items[row];
-    struct module_tensor tensor = {.data = NULL};
+    const struct module_state *state = item->item->state;
+    struct result result = {0};
 
-    if (i >= io->n_outputs)
-        return ((const struct module_state *)item->item->state)->tensors[i - io->n_outputs];
-    tensor.data = item->outputs[i].data;
-    tensor.bytes = item->outputs[i].bytes;
-    tensor.rank = item->outputs[i].rank;
-    memcpy(tensor.dims, item->outputs[i].dims, sizeof(tensor.dims[0]) * tensor.rank);
-    return tensor;
+    if (i >= io->n_outputs) {
+        result.data = cn_module_place_data(state, (int32_t)(i - io->n_outputs));
+        result.place = *cn_module_place(state, (int32_t)(i - io->n_outputs));
+        return result;
+    }
+    result.data = item->outputs[i].data;
+    result.place.bytes = item->outputs[i].bytes;
+    result.place.rank = item->outputs[i].rank;
+    memcpy(result.place.dims, item->outputs[i].dims,
+           sizeof(result.place.dims[0]) * result.place.rank);
+    return result;
 }
 
 static uint32_t
@@ -187,9 +170,9 @@ cn_probe_keep_results(struct probe *probe, uint32_t row, struct results *to, str
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < n_results(probe); i++) {
-        struct module_tensor got = result_of(probe, row, i);
+        struct result got = result_of(probe, row, i);
 
-        rc = keep(&got, &to->tensors[i], err);
+        rc = keep(&got, &to->list[i], err);
     }
     return rc;
 }
@@ -203,14 +186,16 @@ type_of(const struct probe *probe, uint32_t i)
 }
 
 static double
-distance(enum cn_datatype type, const struct module_tensor *a, const struct module_tensor *b)
+distance(enum cn_datatype type, const struct result *a, const struct result *b)
 {
-    if (a->none || b->none)
-        return a->none == b->none ? 0 : INFINITY;
-    if (a->rank != b->rank || a->bytes != b->bytes ||
-        memcmp(a->dims, b->dims, sizeof(a->dims[0]) * a->rank) != 0)
+    const struct module_place *x = &a->place, *y = &b->place;
+
+    if (x->none || y->none)
+        return x->none == y->none ? 0 : INFINITY;
+    if (x->rank != y->rank || x->bytes != y->bytes ||
+        memcmp(x->dims, y->dims, sizeof(x->dims[0]) * x->rank) != 0)
         return INFINITY;
-    return cn_module_distance(type, a->data, b->data, a->bytes / cn_datatype_bytes(type));
+    return cn_module_distance(type, a->data, b->data, x->bytes / cn_datatype_bytes(type));
 }
 
 /* Compares the present results of the row with those that it gave alone. Remembers the largest
@@ -225,8 +210,8 @@ cn_probe_compare(struct probe *probe, uint32_t row)
         const bool is_output = i < io->n_outputs;
         struct cn_str name =
             is_output ? io->outputs[i].name : io->state.items[i - io->n_outputs].output;
-        struct module_tensor got = result_of(probe, row, i);
-        double apart = distance(type_of(probe, i), &got, &probe->alone[row].tensors[i]);
+        struct result got = result_of(probe, row, i);
+        double apart = distance(type_of(probe, i), &got, &probe->alone[row].list[i]);
 
         if (apart <= found->distance)
             continue;
@@ -266,13 +251,13 @@ cn_probe_make(struct probe *probe, struct module_runtime *rt)
     memset(probe->items, 0, sizeof(*probe->items) * probe->n);
     memset(probe->begin, 0, sizeof(*probe->begin) * probe->n);
     for (uint32_t i = 0; i < probe->n; i++) {
-        size_t bytes = sizeof(struct module_tensor) * (io->n_outputs + io->state.n + 1);
+        size_t bytes = sizeof(struct result) * (io->n_outputs + io->state.n + 1);
 
         probe->items[i].item = &probe->shells[i];
         probe->items[i].n_rows = 1;
         probe->rows[i] = (struct module_row){.item = i};
-        probe->alone[i].tensors = cn_arena_alloc(&probe->arena, bytes);
-        memset(probe->alone[i].tensors, 0, bytes);
+        probe->alone[i].list = cn_arena_alloc(&probe->arena, bytes);
+        memset(probe->alone[i].list, 0, bytes);
     }
 }
 
@@ -284,7 +269,7 @@ cn_probe_end(struct probe *probe)
     cn_probe_forget_states(probe);
     for (uint32_t i = 0; i < probe->n; i++)
         for (uint32_t t = 0; t < io->n_outputs + io->state.n; t++)
-            cn_free(probe->alone[i].tensors[t].data);
+            cn_free(probe->alone[i].list[t].data);
     cn_arena_fini(&probe->arena);
     cn_arena_clear(&probe->rt->arena);
 }

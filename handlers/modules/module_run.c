@@ -156,7 +156,7 @@ add_rows(struct module_runtime *rt, uint32_t item, uint32_t n)
 
 /* Returns true if two states of one declaration have the same dimensions, or are both None. */
 static bool
-same_dims(const struct module_tensor *a, const struct module_tensor *b)
+same_dims(const struct module_place *a, const struct module_place *b)
 {
     return a->none == b->none &&
            (a->none ||
@@ -171,13 +171,13 @@ same_numbers(const struct module_runtime *rt, const struct module_state *a,
 {
     for (uint32_t i = 0; i < rt->config.n_attributes; i++) {
         const struct cn_module_attribute *attribute = &rt->config.attributes[i];
-        const struct module_tensor *x, *y;
+        const int32_t state = attribute->state;
 
         if (!cn_module_is_number(attribute))
             continue;
-        x = &a->tensors[attribute->state];
-        y = &b->tensors[attribute->state];
-        if (x->bytes != y->bytes || memcmp(x->data, y->data, x->bytes) != 0)
+        if (cn_module_place(a, state)->bytes != cn_module_place(b, state)->bytes ||
+            memcmp(cn_module_place_data(a, state), cn_module_place_data(b, state),
+                   cn_module_place(a, state)->bytes) != 0)
             return false;
     }
     return true;
@@ -200,8 +200,8 @@ cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a
                    sizeof(x->shape[0]) * (x->rank - batched)) != 0)
             return false;
     }
-    for (uint32_t i = 0; mine && i < mine->n; i++)
-        if (!same_dims(&mine->tensors[i], &theirs->tensors[i]))
+    for (uint32_t i = 0; mine && mine->layout != theirs->layout && i < mine->layout->n; i++)
+        if (!same_dims(&mine->layout->places[i], &theirs->layout->places[i]))
             return false;
     return !mine || same_numbers(rt, mine, theirs);
 }

@@ -51,7 +51,11 @@ make_room(struct module_runtime *rt)
     rt->batches = cn_alloc((config->n_attributes + 1) * sizeof(*rt->batches));
     rt->types = cn_alloc((config->io->n_inputs + 1) * sizeof(*rt->types));
     rt->arguments = cn_alloc((config->n_arguments + 1) * sizeof(*rt->arguments));
+    rt->values = cn_alloc((config->n_attributes + 1) * sizeof(*rt->values));
     rt->results = cn_alloc((config->n_results + 1) * sizeof(*rt->results));
+    rt->pieces = cn_alloc((config->n_attributes + config->n_arguments + config->n_results + 1) *
+                          sizeof(*rt->pieces));
+    rt->draft = cn_module_layout_create(config->io->state.n);
     rt->kept = cn_alloc((config->n_attributes + 1) * sizeof(*rt->kept));
     rt->cap_items = (uint32_t)rt->load->batch_size;
     rt->items = cn_alloc(rt->cap_items * sizeof(*rt->items));
@@ -101,6 +105,24 @@ cn_module_report(struct cn_runtime *base)
                (double)spent->ns / 1000 * runs / (double)spent->timed);
         rt->spent[b] = (struct module_spent){0};
     }
+}
+
+int
+cn_module_choose_device(struct module_runtime *rt, uint32_t *device, struct cn_error *err)
+{
+    const struct cn_module_config *config = &rt->config;
+    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
+    uint32_t count = config->n_devices;
+
+    if (!count && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
+        cn_module_log_error(rt, "load_failed");
+        return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
+    }
+    *device =
+        config->n_devices ? config->devices[turn % config->n_devices] : (uint32_t)(turn % count);
+    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32, *device);
+    memcpy(rt->base.device, rt->device, sizeof(rt->device));
+    return 0;
 }
 
 static int
@@ -158,6 +180,10 @@ cn_module_close(struct cn_runtime *base)
     cn_free(rt->batches);
     cn_free(rt->types);
     cn_free(rt->arguments);
+    cn_free(rt->values);
+    cn_free(rt->pieces);
+    cn_module_layout_unref(rt->layout);
+    cn_module_layout_unref(rt->draft);
     cn_free(rt->results);
     cn_free(rt->kept);
     cn_free(rt->items);
@@ -268,7 +294,7 @@ cn_module_metadata(struct cn_runtime *base, struct cn_item *item)
     json_object_set_new(root, "probe", show_probe(&rt->probe));
     json_object_set_new(root, "buckets", buckets);
     json_object_set_new(root, "firstBucketOfRows", cuts);
-    text = json_dumps(root, JSON_COMPACT);
+    text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)); /* they are measured */
     json_decref(root);
     cn_buf_puts(&item->reply.body, text ? text : "{}");
     free(text);

@@ -8,11 +8,6 @@
 
 #define THREADS_MAX 256
 
-const char *const cn_onnx_keys[] = {
-    "library",        "providers", "set",    "threads",       "interOpThreads", "graphOptimization",
-    "sessionOptions", "buckets",   "warmup", "deterministic", "probe",          "strictBatching",
-    "nanPolicy",      NULL};
-
 struct read {
     struct cn_module_config *config;
     struct cn_onnx_settings *settings;

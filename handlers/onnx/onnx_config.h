@@ -41,8 +41,6 @@ struct cn_onnx_settings {
     int optimization; /* ORT_OPTIMIZE_... */
 };
 
-extern const char *const cn_onnx_keys[]; /* the last one is NULL */
-
 static inline const struct cn_onnx_settings *
 cn_onnx_settings(const struct cn_module_config *config)
 {

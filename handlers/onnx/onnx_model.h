@@ -68,7 +68,7 @@ struct ctt_model {
     bool copies; /* the model is on another device: inputs are bound for each run */
 };
 
-/* onnx_session.c: opens the file at `path` and reads the declarations of its graph. `device` is the
+/* onnx_session.c: opens the file at `path` and reads what its graph declares. `device` is the
  * number of the GPU. */
 int cn_onnx_session_open(struct ctt_model *model, const char *path, uint32_t device,
                          struct cn_error *err);
@@ -81,6 +81,9 @@ enum cn_datatype cn_onnx_type(int number);
 int cn_onnx_number(enum cn_datatype type);
 /* Writes the status as a text of one line and frees the status. Returns -1. */
 int cn_onnx_failed(const struct ort *ort, struct ort_status *status, char *error, size_t n);
+
+/* onnx_devices.c: the number of CUDA devices; -1 with the reason in `error` where there is none. */
+int cn_onnx_devices(uint32_t *count, char *error, size_t n);
 
 /* onnx_run.c: releases the outputs of the last run. */
 void cn_onnx_forget_given(struct ctt_model *model);

@@ -329,7 +329,8 @@ cn_onnx_api(const struct ort *ort)
                                  .room = onnx_room,
                                  .run = onnx_run,
                                  .seed = onnx_seed,
-                                 .changed = onnx_changed};
+                                 .changed = onnx_changed,
+                                 .devices = cn_onnx_devices};
 
     api.version = api.compiled = ort->version;
     return &api;

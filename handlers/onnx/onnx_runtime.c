@@ -1,8 +1,7 @@
 /* handlers/onnx/onnx_runtime.c - ONNX as a kind of module. Worker's thread. */
 #include "handlers/onnx/onnx_runtime.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include <string.h>
 
 #include "core/memory/mem.h"
 #include "handlers/modules/module.h"
@@ -16,20 +15,16 @@ takes(enum cn_datatype type)
     return type != CN_DATATYPE_BYTES;
 }
 
-/* Returns the worker's device. Workers use the devices that the YAML names in turn, or the first
- * device if it names none. */
-static uint32_t
-choose_device(struct module_runtime *rt)
+/* Only CUDA's devices are known; other providers choose theirs by their own options. */
+static bool
+wants_cuda(const struct module_runtime *rt)
 {
-    const struct cn_module_config *config = &rt->config;
-    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
-    const uint32_t device = config->n_devices ? config->devices[turn % config->n_devices] : 0;
+    const struct cn_onnx_settings *settings = cn_onnx_settings(&rt->config);
 
-    if (!config->gpu)
-        return 0;
-    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32, device);
-    snprintf(rt->base.device, sizeof(rt->base.device), "%s", rt->device);
-    return device;
+    for (uint32_t i = 0; rt->config.gpu && i < settings->n_providers; i++)
+        if (strcmp(settings->providers[i].name, "CUDAExecutionProvider") == 0)
+            return true;
+    return false;
 }
 
 static int
@@ -37,6 +32,7 @@ onnx_load(struct module_runtime *rt, struct cn_error *err)
 {
     const char *library = cn_onnx_settings(&rt->config)->library;
     const struct ort *ort;
+    uint32_t device = 0;
     struct cn_buf path;
     int rc;
 
@@ -50,10 +46,12 @@ onnx_load(struct module_runtime *rt, struct cn_error *err)
     rt->model->ort = ort;
     rt->model->config = &rt->config;
     rt->model->shown = rt->load->handler;
+    if (wants_cuda(rt) && (rc = cn_module_choose_device(rt, &device, err)) != 0)
+        return rc;
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
     cn_buf_append(&path, "", 1);
-    rc = cn_onnx_session_open(rt->model, path.data, choose_device(rt), err);
+    rc = cn_onnx_session_open(rt->model, path.data, device, err);
     cn_buf_fini(&path);
     return rc ? rc : cn_onnx_session_check(rt->model, err);
 }
@@ -66,7 +64,7 @@ const struct cn_module_kind cn_onnx_kind = {
     .method = "the graph",
     .library = "onnxruntime",
     .metric = "Onnx",
-    .keys = cn_onnx_keys,
+    .keys = cn_module_onnx_keys,
     .takes = takes,
     .keeps_nothing = true,
     .read = cn_onnx_config_read,

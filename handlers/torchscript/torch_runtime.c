@@ -11,11 +11,6 @@
 #include "handlers/torchlib/torch_library.h"
 #include "handlers/torchlib/torch_message.h"
 
-static const char *const keys[] = {"submodule",      "method", "arguments", "results",
-                                   "attributes",     "set",    "buckets",   "deterministic",
-                                   "threads",        "fusion", "warmup",    "probe",
-                                   "strictBatching", "seed",   "nanPolicy", NULL};
-
 static bool
 takes(enum cn_datatype type)
 {
@@ -29,27 +24,6 @@ ends_with(const char *text, const char *ending)
     size_t len = strlen(text), n = strlen(ending);
 
     return len >= n && strcmp(text + len - n, ending) == 0;
-}
-
-/* Chooses the device. Workers use the devices in turn: those that the YAML names, or all devices of
- * the machine. */
-static int
-choose_device(struct module_runtime *rt, struct cn_error *err)
-{
-    const struct cn_module_config *config = &rt->config;
-    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
-    uint32_t count = 0;
-
-    if (!config->gpu)
-        return 0;
-    if (!config->n_devices && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
-        cn_module_log_error(rt, "load_failed");
-        return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
-    }
-    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
-             config->n_devices ? config->devices[turn % config->n_devices]
-                               : (uint32_t)(turn % count));
-    return 0;
 }
 
 /* Finds out whether the module holds a tensor or a number in each attribute that is a state. */
@@ -80,9 +54,10 @@ load_model(struct module_runtime *rt, struct cn_error *err)
                                   .threads = (int32_t)config->threads,
                                   .fusion = config->fusion};
     struct cn_buf path;
+    uint32_t device;
     int rc;
 
-    if ((rc = choose_device(rt, err)) != 0)
+    if (config->gpu && (rc = cn_module_choose_device(rt, &device, err)) != 0)
         return rc;
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
@@ -90,8 +65,6 @@ load_model(struct module_runtime *rt, struct cn_error *err)
     options.file = path.data;
     rc = rt->api->load(&options, &rt->model, rt->error, CTT_ERROR_BYTES);
     cn_buf_fini(&path);
-    if (rc == 0 && config->gpu)
-        memcpy(rt->base.device, rt->device, sizeof(rt->device));
     if (rc == 0)
         return look_at_attributes(rt, err);
     cn_module_log_error(rt, "load_failed");
@@ -123,7 +96,7 @@ const struct cn_module_kind cn_torch_kind = {
     .method = "forward",
     .library = "libtorch",
     .metric = "Torch",
-    .keys = keys,
+    .keys = cn_module_torch_keys,
     .takes = takes,
     .load = torch_load,
 };

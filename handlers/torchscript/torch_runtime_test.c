@@ -14,10 +14,8 @@
 #include <cmocka.h>
 
 #include "core/log/log.h"
-#include "core/memory/arena.h"
 #include "core/test_support.h"
-#include "core/time/clock.h"
-#include "proto/tensor.h"
+#include "handlers/modules/test_support.h"
 
 #define SUM_YAML                                                                                   \
     "maxBatchSize: 8\n"                                                                            \
@@ -40,8 +38,6 @@
     "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"                                            \
     "state: [{name: h, dataType: FP32, dims: [2]}]\n"                                              \
     "torch: {attributes: {_h: h}, set: {_rows: batch}, buckets: [4]}\n"
-
-#define ITEMS_MAX 8
 
 static char dir[TEST_DIR_MAX], library[4096];
 static struct cn_load load;
@@ -104,79 +100,6 @@ refused(const char *kind, const char *yaml, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, err.message);
 }
 
-/* Requests with one input x, and their results. */
-struct batch {
-    struct cn_arena arena;
-    struct cn_part parts[ITEMS_MAX];
-    struct cn_row rows[ITEMS_MAX];
-    struct cn_item items[ITEMS_MAX], *list[ITEMS_MAX];
-    float values[ITEMS_MAX][16];
-};
-
-static void
-add(struct batch *batch, uint32_t i, const char *name, uint32_t rows, uint32_t width,
-    const float *values)
-{
-    struct cn_tensor x = {
-        .name = cn_str_from(name), .type = CN_DATATYPE_FP32, .rank = 2, .shape = {rows, width}};
-
-    memcpy(batch->values[i], values, sizeof(float) * rows * width);
-    x.data = (struct cn_str){(const char *)batch->values[i], sizeof(float) * rows * width};
-    batch->parts[i] = cn_tensor_part(&x, &batch->arena);
-    batch->rows[i] = (struct cn_row){.parts = &batch->parts[i], .n_parts = 1};
-    batch->items[i].row = &batch->rows[i];
-    batch->items[i].deadline_ms = CN_NEVER;
-    batch->list[i] = &batch->items[i];
-    cn_reply_init(&batch->items[i].reply, 10000);
-}
-
-/* Does what a worker does after an error: drops the state. */
-static void
-end(struct cn_runtime *rt, struct batch *batch, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (batch->items[i].reply.error_code != 0) {
-            rt->ops->state_free(rt, batch->items[i].state);
-            batch->items[i].state = NULL;
-        }
-        cn_reply_fini(&batch->items[i].reply);
-    }
-    cn_arena_fini(&batch->arena);
-}
-
-static void
-drop(struct cn_runtime *rt, struct batch *batch)
-{
-    for (uint32_t i = 0; i < ITEMS_MAX; i++)
-        rt->ops->state_free(rt, batch->items[i].state);
-    rt->ops->close(rt);
-}
-
-static const struct cn_tensor *
-output(struct batch *batch, uint32_t i, uint32_t which)
-{
-    struct cn_tensor *tensors;
-    struct cn_error err = {0};
-    uint32_t n;
-
-    if (batch->items[i].reply.error_code != 0)
-        fail_msg("%.*s", CN_STR_ARG(cn_buf_str(&batch->items[i].reply.body)));
-    assert_int_equal(
-        cn_tensors_get(cn_buf_str(&batch->items[i].reply.body), &batch->arena, &tensors, &n, &err),
-        0);
-    assert_true(which < n);
-    return &tensors[which];
-}
-
-static float
-value(struct batch *batch, uint32_t i, uint32_t at)
-{
-    float out;
-
-    memcpy(&out, output(batch, i, 0)->data.ptr + at * sizeof(out), sizeof(out));
-    return out;
-}
-
 static int64_t
 rows_of_run(struct batch *batch, uint32_t i)
 {
@@ -184,17 +107,6 @@ rows_of_run(struct batch *batch, uint32_t i)
 
     memcpy(&out, output(batch, i, 1)->data.ptr, sizeof(out));
     return out;
-}
-
-static void
-fails_with(struct batch *batch, uint32_t i, int code, const char *words)
-{
-    struct cn_reply *reply = &batch->items[i].reply;
-
-    assert_int_equal(reply->error_code, code);
-    cn_buf_append(&reply->body, "", 1);
-    if (!strstr(reply->body.data, words))
-        fail_msg("\"%s\" is not in \"%s\"", words, reply->body.data);
 }
 
 /* States are joined along their own axis, runs are padded to the bucket, and each sequence gets its
@@ -408,20 +320,6 @@ it_tells_of_its_buckets(void **state)
 
 /* --- the probe of rows (module_probe.h) --- */
 
-static char *
-told_of(struct cn_runtime *rt)
-{
-    struct cn_item item = {.deadline_ms = CN_NEVER};
-    char *text;
-
-    cn_reply_init(&item.reply, 10000);
-    rt->ops->metadata(rt, &item);
-    cn_buf_append(&item.reply.body, "", 1);
-    text = strdup(item.reply.body.data);
-    cn_reply_fini(&item.reply);
-    return text;
-}
-
 static void
 must_tell(const char *kind, const char *yaml, const char *words, const char *warning)
 {
@@ -528,15 +426,6 @@ nan_is_refused_where_the_yaml_says_so(void **state)
         end(rt, &batch, 3);
     }
     drop(rt, &batch);
-}
-
-static double
-sample_of(const struct cn_runtime *rt, const char *name)
-{
-    for (uint32_t i = 0; i < rt->samples.n; i++)
-        if (cn_str_eq(rt->samples.list[i].name, cn_str_from(name)))
-            return rt->samples.list[i].value;
-    return 0;
 }
 
 /* Batches do not pay for samples: the worker asks once a second, and each count is reported once.
