@@ -50,6 +50,12 @@ copy(char *to, size_t to_step, const char *from, size_t from_step, size_t bytes,
     case 16:
         COPY_ALL(16);
         return;
+    case 32:
+        COPY_ALL(32);
+        return;
+    case 64:
+        COPY_ALL(64);
+        return;
     default:
         COPY_ALL(bytes);
     }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
+#include "management/api/json_text.h"
 
 #define NOW UINT64_C(1700000000000)
 
@@ -178,6 +179,20 @@ ids_are_printable_text(void **state)
     assert_int_equal(cn_sequence_id_check(large, NULL), 0);
 }
 
+/* A mean of 0.1 ms is written so, and not as the nearest double in 17 digits. */
+static void
+decimal_numbers_are_short(void **state)
+{
+    struct cn_buf out;
+
+    (void)state;
+    cn_buf_init(&out, 0);
+    cn_json_print(json_real(0.1), &out);
+    cn_json_print(json_real(0.012345), &out);
+    assert_true(cn_str_eq(cn_buf_str(&out), CN_STR("0.1\n0.012345\n")));
+    cn_buf_fini(&out);
+}
+
 int
 main(void)
 {
@@ -188,6 +203,7 @@ main(void)
         cmocka_unit_test(tokens_go_there_and_back),
         cmocka_unit_test(tokens_that_no_page_gave_out_are_refused),
         cmocka_unit_test(ids_are_printable_text),
+        cmocka_unit_test(decimal_numbers_are_short),
     };
 
     return cmocka_run_group_tests_name("management.sequence_json", tests, NULL, NULL);

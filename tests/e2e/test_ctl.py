@@ -141,6 +141,7 @@ def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
     assert step.rest() == b"3"
     assert s.describe("counter")["workers"][0]["busy"] is None
     assert s.describe("counter")["meanCallMSec"] > 0
+    assert re.search(r'"meanCallMSec": \d+\.\d{1,6}\b', s.admin().get("/models/counter").text), "to the nanosecond"
     assert ctl(s, "doctor").returncode == 0
 
 
