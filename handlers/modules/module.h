@@ -131,8 +131,9 @@ struct module_runtime {
 /* module_state.c */
 struct module_layout *cn_module_layout_create(uint32_t n);
 void cn_module_layout_unref(struct module_layout *layout); /* NULL is allowed */
-/* The layout of the places in rt->draft, of which all but `at` is set. It is rt->layout; a state
- * that keeps it takes a reference. CN_E_STATE_TOO_LARGE: a tensor that cannot be stored. */
+/* Returns in *out the layout of the places in rt->draft, of which all members but `at` are set. It
+ * is rt->layout, and a state that keeps it takes a reference. CN_E_STATE_TOO_LARGE: a tensor has
+ * too many bytes to be stored. */
 int cn_module_layout_settle(struct module_runtime *rt, struct module_layout **out,
                             struct cn_error *err);
 void cn_module_state_destroy(struct module_state *state);
@@ -149,7 +150,7 @@ int cn_module_state_begin(struct module_runtime *rt, const struct cn_row *row,
                           struct module_state **out, struct cn_error *err);
 
 /* module_rows.c */
-/* The pieces of a tensor whose rows have these dimensions, with the batch dimension at `axis`. */
+/* Describes a tensor whose rows have these dimensions, with the batch dimension at `axis`. */
 struct module_piece cn_module_piece_of(enum cn_datatype type, uint32_t rank, const int64_t *dims,
                                        uint32_t axis);
 /* Puts `k` rows into the tensors of rt->pieces, and fills them up to `bucket` rows with copies of
@@ -160,7 +161,7 @@ void cn_module_rows_gather(struct module_runtime *rt, const uint32_t *rows, uint
  * changed. Rows with a `no_number` keep their states. */
 int cn_module_rows_scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
                            uint32_t bucket, struct cn_error *err);
-/* For nanPolicy: marks the rows that have no number in an output or a state of the run. */
+/* Marks the rows with a NaN or an infinity in an output or a state of the run, for nanPolicy. */
 void cn_module_rows_mark(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
                          uint32_t bucket);
 
@@ -175,8 +176,9 @@ int cn_module_batch_run(struct module_runtime *rt, const uint32_t *rows, uint32_
 bool cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
                           const struct module_row *b);
 
-/* module_runtime.c: the CUDA device of this worker. Workers take those in turn that the YAML names,
- * or all that there are; the library in rt->api says how many. CN_E_LOAD_FAILED: there is none. */
+/* module_runtime.c: chooses the CUDA device of this worker. Workers use the devices in turn: those
+ * that the YAML names, or all devices of the machine, which the library in rt->api counts. Returns
+ * CN_E_LOAD_FAILED if there is no device. */
 int cn_module_choose_device(struct module_runtime *rt, uint32_t *device, struct cn_error *err);
 
 /* module_warmup.c */

@@ -75,8 +75,8 @@ room_for(struct module_runtime *rt, uint32_t argument, struct module_batch *batc
     return rc;
 }
 
-/* Describes the tensor in which the rows are joined, and makes room for it. The shape is that of
- * the first row, which all rows of a run have. `batch`: NULL for an argument. */
+/* Describes the tensor in which the rows are joined, and makes room for it. All rows of a run have
+ * the shape of the first one. `batch` is NULL for an argument. */
 static int
 add_piece(struct module_runtime *rt, uint32_t argument, struct module_batch *batch, uint32_t row,
           uint32_t bucket, int32_t input, int32_t state, struct ctt_tensor *out,
@@ -143,7 +143,7 @@ read_number(const struct module_runtime *rt, uint32_t row,
         out->integer = (int64_t)out->number;
 }
 
-/* What the attributes will be; tensors are only described. */
+/* Finds the values of the attributes. Tensors are only described, and gathered later. */
 static int
 find_attributes(struct module_runtime *rt, uint32_t row, uint32_t bucket, struct cn_error *err)
 {

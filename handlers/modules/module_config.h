@@ -92,7 +92,7 @@ struct cn_module_config {
     struct cn_arena arena; /* holds everything above */
 };
 
-/* The settings that each kind knows; NULL behind the last one. */
+/* The keys that each kind takes in its map; the last one is NULL. */
 extern const char *const cn_module_torch_keys[], *const cn_module_onnx_keys[];
 
 /* Reads the settings from the model's YAML, or from the YAML in `dir`. Returns CN_E_CONFIG with a

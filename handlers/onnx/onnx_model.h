@@ -82,7 +82,8 @@ int cn_onnx_number(enum cn_datatype type);
 /* Writes the status as a text of one line and frees the status. Returns -1. */
 int cn_onnx_failed(const struct ort *ort, struct ort_status *status, char *error, size_t n);
 
-/* onnx_devices.c: the number of CUDA devices; -1 with the reason in `error` where there is none. */
+/* onnx_devices.c: counts the CUDA devices. Returns 0, or -1 with the reason in `error` if there is
+ * no device. */
 int cn_onnx_devices(uint32_t *count, char *error, size_t n);
 
 /* onnx_run.c: releases the outputs of the last run. */

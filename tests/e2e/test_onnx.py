@@ -238,7 +238,7 @@ class Listener(threading.Thread):
 
 
 def whole_chunks(audio):
-    """As the package cuts them: the last one is filled up with silence."""
+    """The package cuts a recording in the same way, and fills the last chunk up with silence."""
     padded = np.pad(audio, (0, -len(audio) % 512))
     return padded.reshape(-1, 512)
 
@@ -254,8 +254,8 @@ def heard_by_the_package(silero, audio):
 
 
 def segments_of(audio, heard):
-    """What get_speech_timestamps() of the package makes of these probabilities; None where PyTorch is missing, which
-    it needs."""
+    """Returns what get_speech_timestamps() of the package makes of these probabilities, or None without PyTorch, which
+    that function needs."""
     if not importlib.util.find_spec("torch"):
         return None
     import torch  # pylint: disable=import-outside-toplevel
@@ -272,7 +272,7 @@ def segments_of(audio, heard):
 
 
 def segments_of_the_package(audio):
-    """What it makes of its own model."""
+    """Returns what that function makes of the package's own model."""
     if not importlib.util.find_spec("torch"):
         return None
     import torch  # pylint: disable=import-outside-toplevel
