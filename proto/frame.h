@@ -81,6 +81,7 @@ struct cn_state_specs; /* state_tensors.h */
     STR(torch_library)     /* absolute; "": beside the worker's program */                         \
     STR(onnxruntime)       /* absolute; "": the package of python3 */                              \
     STR(service_envelope)  /* TorchServe's word for what is around rows, "kservev2"; or "" */      \
+    STR(metrics)           /* JSON: the handlers' metrics of metrics.yaml; or "" */                \
     NUM(worker_index)      /* 1, 2, ... within the model version */                                \
     NUM(batch_size)        /* most rows of a handler call */                                       \
     NUM(stateful)          /* 1: rows belong to sequences */                                       \

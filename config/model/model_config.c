@@ -27,7 +27,15 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED, KIND_SWITCH };
+enum kind {
+    KIND_UINT,
+    KIND_BOOL,
+    KIND_DURABILITY,
+    KIND_SWAP,
+    KIND_EXPIRED,
+    KIND_PARALLEL,
+    KIND_SWITCH
+};
 
 struct row {
     const char *path; /* "a.b" */
@@ -74,6 +82,7 @@ struct walk {
 static const char *const durability_words[] = {"none", "process", "power"};
 static const char *const swap_words[] = {"pin", "migrate", "reset", "reject"};
 static const char *const expired_words[] = {"refuse", "restart"};
+static const char *const parallel_words[] = {"", "custom"};
 
 static int
 find_word(const char *const *words, int n, struct cn_str word)
@@ -123,6 +132,19 @@ cn_on_expired_word(enum cn_on_expired what)
     return expired_words[what];
 }
 
+int
+cn_parallel_parse(struct cn_str word)
+{
+    return find_word(parallel_words, 2, word);
+}
+
+const char *
+cn_parallel_word(enum cn_parallel parallel)
+{
+    cn_assert((unsigned)parallel < 2);
+    return parallel_words[parallel];
+}
+
 /* Writes a value to the option's member, which has the type that its kind names. */
 static void
 store(struct cn_model_config *config, const struct row *row, uint64_t value)
@@ -137,6 +159,8 @@ store(struct cn_model_config *config, const struct row *row, uint64_t value)
         *(enum cn_swap_policy *)at = (enum cn_swap_policy)value;
     else if (row->kind == KIND_EXPIRED)
         *(enum cn_on_expired *)at = (enum cn_on_expired)value;
+    else if (row->kind == KIND_PARALLEL)
+        *(enum cn_parallel *)at = (enum cn_parallel)value;
     else if (row->bytes == sizeof(uint64_t))
         memcpy(at, &value, sizeof(value));
     else
@@ -222,6 +246,14 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         level = value->kind == CN_YAML_STRING ? cn_on_expired_parse(value->text) : -1;
         if (level < 0)
             return wrong_value(walk, row->path, value, "refuse or restart");
+        store(walk->config, row, (uint64_t)level);
+        return 0;
+    case KIND_PARALLEL:
+        level = value->kind == CN_YAML_STRING ? cn_parallel_parse(value->text) : -1;
+        if (level < 0)
+            return wrong_value(walk, row->path, value,
+                               "custom, because pp, tp and pptp need several processes for one "
+                               "worker, and a worker here is one process");
         store(walk->config, row, (uint64_t)level);
         return 0;
     case KIND_SWITCH:

@@ -49,9 +49,19 @@ enum cn_on_expired {
 int cn_on_expired_parse(struct cn_str word);
 const char *cn_on_expired_word(enum cn_on_expired what);
 
+/* How the model's work is shared out, in TorchServe's words. Its other types (pp, tp, pptp) have
+ * several processes for one worker, so a model with one of them is refused. */
+enum cn_parallel {
+    CN_PARALLEL_NONE = 0,
+    CN_PARALLEL_CUSTOM = 1 /* the handler sees to it */
+};
+/* The value of "" or "custom"; -1 for any other word. */
+int cn_parallel_parse(struct cn_str word);
+const char *cn_parallel_word(enum cn_parallel parallel);
+
 /* One member for each row of model_options.def: CN_MODEL_OPTION(field, c_type, kind, yaml_path,
- * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED or SWITCH; "a.b" is
- * key b in map a. */
+ * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL or SWITCH;
+ * "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"

@@ -118,6 +118,27 @@ torchserves_other_keys_are_explained(void **state)
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
+    warns("parallelType: custom\nparallelLevel: 4\n",
+          "parallelLevel has no effect here: a worker is one process");
+}
+
+/* A worker is one process, so a model that needs several must not be served by one of them. */
+static void
+parallel_types_that_need_torchrun_stop(void **state)
+{
+    struct cn_model_config config;
+
+    (void)state;
+    warns("parallelType: custom\n", NULL);
+    warns("parallelType: \"\"\n", NULL);
+    stops("parallelType: tp\n", "m.yaml:1:15: parallelType: expected custom, because pp, tp and "
+                                "pptp need several processes for one worker, and a worker here is "
+                                "one process, found the word \"tp\"");
+    stops("parallelType: pp\n", "found the word \"pp\"");
+    stops("parallelType: pptp\n", "found the word \"pptp\"");
+    stops("parallelType: 2\n", "found 2");
+    cn_model_config_init(&config);
+    assert_string_equal(cn_parallel_word(config.parallel), "");
 }
 
 /* The message has the line and column of the value, what was expected, and what was found. */
@@ -253,6 +274,7 @@ main(void)
         cmocka_unit_test(unknown_scalars_warn_with_the_nearest_name),
         cmocka_unit_test(maps_and_handler_keys_are_the_handlers),
         cmocka_unit_test(torchserves_other_keys_are_explained),
+        cmocka_unit_test(parallel_types_that_need_torchrun_stop),
         cmocka_unit_test(wrong_types_and_ranges_stop),
         cmocka_unit_test(fields_must_fit_together),
         cmocka_unit_test(a_file_is_loaded_under_the_name_given),

@@ -13,7 +13,15 @@
 #include "config/model/model_config.h"
 #include "core/errors/panic.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED, KIND_SWITCH };
+enum kind {
+    KIND_UINT,
+    KIND_BOOL,
+    KIND_DURABILITY,
+    KIND_SWAP,
+    KIND_EXPIRED,
+    KIND_PARALLEL,
+    KIND_SWITCH
+};
 
 static const struct option {
     const char *path;
@@ -99,6 +107,9 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
         put_row(out, path, "", "word",
                 cn_on_expired_word((enum cn_on_expired)option->default_value), "refuse, restart",
                 option->help, example);
+        return;
+    case KIND_PARALLEL:
+        put_row(out, path, "", "word", "none", "custom", option->help, example);
         return;
     case KIND_SWITCH:
         put_row(out, path, "", "word", option->default_value ? "on" : "off", "on, off",

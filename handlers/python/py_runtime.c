@@ -113,12 +113,13 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
     rt->report = PyObject_GetAttrString(module, "report");
     rt->turn = PyObject_GetAttrString(module, "turn");
     if (rt->request && rt->render && rt->open_stream && rt->report && rt->turn)
-        facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,ss,sO,sO}", "name", rt->model, "version",
+        facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,ss,ss,sO,sO}", "name", rt->model, "version",
                               rt->version, "dir", load->model_dir ? load->model_dir : ".", "file",
                               load->handler && *load->handler ? load->handler : "handler.py",
                               "worker", (unsigned long long)load->worker_index, "batch_size",
                               (unsigned long long)load->batch_size, "envelope",
-                              load->service_envelope ? load->service_envelope : "", "stateful",
+                              load->service_envelope ? load->service_envelope : "", "metrics",
+                              load->metrics ? load->metrics : "", "stateful",
                               rt->stateful ? Py_True : Py_False, "typed",
                               load->typed ? Py_True : Py_False);
     if (facts)

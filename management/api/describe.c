@@ -211,7 +211,7 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "startupTimeout", number(config->startup_timeout_s));
     put(out, "maxRetryTimeoutInSec", json_integer(0)); /* workers are always started again */
     put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
-    put(out, "parallelType", json_string(""));
+    put(out, "parallelType", json_string(cn_parallel_word(config->parallel)));
     put(out, "parallelLevel", json_integer(0));
     show_devices(out, facts);
     put(out, "continuousBatching", json_boolean(config->continuous_batching));

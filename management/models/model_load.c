@@ -32,6 +32,7 @@
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
 #include "core/tuning/tuning.h"
+#include "management/models/handler_metrics.h"
 #include "management/models/python_models.h"
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
@@ -232,6 +233,7 @@ find_python(struct cn_model_about *about, struct cn_yaml_doc *doc,
     rc = cn_python_find(wanted, about->dir, server->python, &about->python, &about->python_package,
                         err);
     cn_free(wanted);
+    about->metrics = cn_handler_metrics_json();
     return rc;
 }
 
@@ -565,6 +567,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->torch_library);
     cn_free(about->onnxruntime);
     cn_free(about->service_envelope);
+    cn_free(about->metrics);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};
 }
@@ -592,6 +595,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .torch_library = about->torch_library,
         .onnxruntime = about->onnxruntime,
         .service_envelope = about->service_envelope,
+        .metrics = about->metrics ? about->metrics : "",
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
         .zygote = worker_index == 0,

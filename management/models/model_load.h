@@ -40,6 +40,8 @@ struct cn_model_about {
     char *torch_library;           /* absolute; "": the one beside the worker */
     char *onnxruntime;             /* absolute; "": the package of python3 */
     char *service_envelope;        /* the server's option, "none"; for Python handlers */
+    char *metrics;                 /* JSON: the handlers' metrics of metrics.yaml; NULL: not Python
+                                    * (handler_metrics.h) */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */

@@ -35,6 +35,7 @@ def open_model(facts: Dict[str, Any], config_json: str) -> Program:
     from continuo import _entry
 
     global _model, _declared
+    facts["metrics"] = json.loads(facts["metrics"] or "[]")
     _model = Model(config=json.loads(config_json) if config_json else {}, **facts)
     _declared = _declared_outputs(_model.config)
     program = _entry.open(_model)

@@ -122,7 +122,8 @@ class Model:
     def __init__(self, *, name: str = "model", version: str = "1.0", dir: str = ".",
                  file: str = "handler.py", worker: int = 1, n_workers: int = 1,
                  config: Optional[Dict[str, Any]] = None, batch_size: int = 1, device: str = "cpu",
-                 stateful: bool = False, typed: bool = False, envelope: str = "") -> None:
+                 stateful: bool = False, typed: bool = False, envelope: str = "",
+                 metrics: Any = ()) -> None:
         self.name = name
         self.version = version
         #: The folder with the model's files, which is also on sys.path.
@@ -140,6 +141,8 @@ class Model:
         self.stateful = stateful
         #: The server's service envelope, such as "kservev2"; for handlers of TorchServe.
         self.envelope = envelope
+        #: The metrics of models in the server's metrics file: (kind, name, unit, dimensions' names).
+        self.metrics = metrics
         #: True if the model declares typed inputs and outputs.
         self.typed = typed
 

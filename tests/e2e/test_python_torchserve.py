@@ -5,9 +5,7 @@ TorchServe cannot do, and what an operator does."""
 
 import concurrent.futures
 import os
-import pathlib
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -39,7 +37,7 @@ def served(folder, transcript):
 
     def start(*models, settings=""):
         for name, handler, config in models:
-            theirs(made, name, handler, config)
+            made.pack_with_theirs(name, handler, "--config-file", config)
         config = made.properties(f"continuo.python={sys.executable}\n" + settings)
         made.start("--model-store", made.store, "--ts-config", config, "--models", "all", "--ncs")
         return made
@@ -48,16 +46,6 @@ def served(folder, transcript):
     reports = made.sanitizer_reports()
     made.destroy()
     assert not reports, "\n".join(reports)
-
-
-def theirs(ts, name, handler, config):
-    tool = pathlib.Path(sys.executable).parent / "torch-model-archiver"
-    staging = ts.folder / "staging"
-    staging.mkdir(exist_ok=True)
-    run = subprocess.run([tool, "--model-name", name, "--version", "1.0", "--handler", handler, "--config-file",
-                          config, "--export-path", ts.store, "--force"], capture_output=True, text=True,
-                         check=False, timeout=limit(60), env={**os.environ, "TMPDIR": str(staging)})
-    assert run.returncode == 0, run.stderr
 
 
 def step(ts, model, sequence, number):

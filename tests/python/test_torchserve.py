@@ -494,6 +494,25 @@ def test_metrics_reach_the_server(serve):
         ("gauge", "Mine", 7.0, {"Kind": "loud"}, "Count")]
 
 
+def test_metrics_that_the_server_s_file_declares_are_there(serve):
+    """TorchServe's handlers get them by get_metric, without making them."""
+    worker = serve("""
+        from ts.metrics.metric_type_enum import MetricTypes
+
+        def handle(data, context):
+            if data is None:
+                return
+            metrics = context.metrics
+            metrics.get_metric("Tokens").add_or_update(2, ["loud"])
+            metrics.get_metric("Load", MetricTypes.GAUGE).add_or_update(1, [])
+            metrics.get_metric("PredictionTime", MetricTypes.GAUGE).add_or_update(1, ["m", "Model"])
+            return ["done"]
+    """, metrics=[["counter", "Tokens", "count", ["Kind"]], ["gauge", "Load", "Percent", []]])
+    assert worker.ask("x") == b"done"
+    assert worker.measured == [("counter", "Tokens", 2.0, {"Kind": "loud"}, "Count"),
+                               ("gauge", "Load", 1.0, {}, "Percent")]
+
+
 @pytest.mark.parametrize("call, error", [
     ("get_metric('none')", "MetricsCacheKeyError"),
     ("add_metric_to_cache(1, 'count')", "MetricsCacheTypeError"),

@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 
 from client import Client
 from models import BIN, ROOT, Model, pack
@@ -88,6 +89,16 @@ class TorchServe:
 
     def pack(self, model: Model, file_name=None):
         return pack(model, self.store, self.work, self.transcript, file_name)
+
+    def pack_with_theirs(self, name, handler, *flags):
+        """An archive in the store, made by the pip package torch-model-archiver."""
+        tool = pathlib.Path(sys.executable).parent / "torch-model-archiver"
+        staging = self.folder / "staging"
+        staging.mkdir(exist_ok=True)
+        run = subprocess.run([tool, "--model-name", name, "--version", "1.0", "--handler", handler, "--export-path",
+                              self.store, "--force", *map(str, flags)], capture_output=True, text=True, check=False,
+                             timeout=limit(60), env={**os.environ, "TMPDIR": str(staging)})
+        assert run.returncode == 0, run.stderr
 
     def snapshots(self, kind="*"):
         return sorted((self.folder / "logs" / "config").glob(f"*-{kind}.cfg"))

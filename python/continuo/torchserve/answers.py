@@ -28,12 +28,21 @@ class BadResult(Refuse):
         super().__init__(message, 503)
 
 
+#: TorchServe's JSON. An encoder of our own is not made anew for each answer.
+_dumps = json.JSONEncoder(indent=2).encode
+
+
 def encode(value: Any) -> bytes:
     """Returns the bytes of an answer. Raises BadResult for a value that JSON does not have."""
-    if isinstance(value, bytes):
+    kind = type(value)
+    if kind is int:
+        return b"%d" % value
+    if kind is bytes:
         return value
     if isinstance(value, str):
         return value.encode("utf-8")
+    if isinstance(value, bytes):
+        return bytes(value)
     if isinstance(value, bytearray):
         return bytes(value)
     torch = sys.modules.get("torch")
@@ -46,7 +55,7 @@ def encode(value: Any) -> bytes:
 
 def encode_json(value: Any) -> bytes:
     try:
-        return json.dumps(value, indent=2).encode("utf-8")
+        return _dumps(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         logger.warning("the handler returned a %s that cannot be sent: %s", type(value).__name__,
                        error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Generator, List, Optional
 
 from continuo.torchserve import answers
 from continuo.torchserve.context import RequestProcessor
-from continuo.torchserve.rows import data_of
+from continuo.torchserve.rows import data_of, is_instance
 from continuo.types import Reply, Request
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Streams:
         processors += [RequestProcessor(stream.headers) for stream in waiting]
         with program.running(everyone, states, processors):
             try:
-                data = [data_of(req, program.decodes) for req in reqs]
+                data = [data_of(req, program.decodes, is_instance(req)) for req in reqs]
                 result = program.call(data + [{} for _ in waiting])
                 return self.replies(everyone, result)
             except Exception as error:

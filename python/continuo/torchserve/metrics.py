@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import logging
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +19,8 @@ Sink = Callable[[str, str, float, Dict[str, str], str], None]
 
 #: The server measures these itself, for each call of a handler.
 OF_THE_SERVER = ("HandlerTime", "PredictionTime")
+#: What TorchServe's own metrics.yaml declares of a model.
+OF_A_MODEL = tuple(("gauge", name, "ms", ["ModelName", "Level"]) for name in OF_THE_SERVER)
 
 UNITS: Dict[Optional[str], str] = {
     "ms": "Milliseconds", "s": "Seconds", "percent": "Percent", "count": "Count",
@@ -132,13 +134,17 @@ class Metric:
 class MetricsCache:
     """The metrics of a handler by type and name."""
 
-    def __init__(self, model_name: str = "", sink: Optional[Sink] = None) -> None:
+    def __init__(self, model_name: str = "", declared: Iterable[Tuple[str, str, str, List[str]]] = (),
+                 sink: Optional[Sink] = None) -> None:
+        """`declared`: the metrics that exist without add_metric_to_cache()."""
         self.model_name = model_name
         #: By the index in the batch.
         self.request_ids: Any = None
         self.cache: Dict[str, Dict[str, Metric]] = {}
         self.store: List[Any] = []
         self._sink = sink
+        for kind, name, unit, dimension_names in (*OF_A_MODEL, *declared):
+            self.add_metric_to_cache(name, unit, list(dimension_names), MetricTypes(kind))
 
     def set_request_ids(self, request_ids: Any) -> None:
         self.request_ids = request_ids

@@ -37,14 +37,14 @@ def is_instance(req: Request) -> bool:
     return bool(getattr(req._row, "instance", False))
 
 
-def data_of(req: Request, decodes: bool = True) -> Any:
+def data_of(req: Request, decodes: bool = True, opened: bool = False) -> Any:
     """One entry of the list `data`: a dict, in which the last parameter of a name counts.
 
-    An instance of an envelope is its value.
+    `opened`: it is an instance of an envelope, which is its value.
     """
-    if is_instance(req):
+    if opened:
         return json.loads(req.body)
-    return {name: decode(name, data, content_type, decodes)
+    return {name: decode(name, data, content_type, decodes) if content_type else bytearray(data)
             for name, data, content_type in req._row.parts()}
 
 

@@ -92,7 +92,7 @@ class TorchServeProgram(Program):
             sys.path.insert(0, self.model.dir)
         self.context = Context(
             self.model.name, self.model.dir, read_manifest(self.model.dir), self.model.batch_size,
-            gpu_of(self.model.device), metrics=MetricsCache(self.model.name),
+            gpu_of(self.model.device), metrics=MetricsCache(self.model.name, self.model.metrics),
             model_yaml_config=self.model.config)
         _, _, entry = self.model.file.partition(":")
         self.entry = entry_points.find(self.module, entry)
@@ -103,7 +103,7 @@ class TorchServeProgram(Program):
 
     def run(self, result: Any) -> Any:
         """Waits for a coroutine of a handler that is written with async def."""
-        if not inspect.isawaitable(result):
+        if type(result) is list or not inspect.isawaitable(result):
             return result
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
@@ -121,17 +121,19 @@ class TorchServeProgram(Program):
 
     def batch(self, states: List[Any],  # type: ignore[override]
               reqs: List[Request]) -> List[Any]:
-        lost = [idx for idx, state in enumerate(states) if self.is_lost(state)]
-        if lost:
-            return self.batch_without(lost, states, reqs)
+        if self.volatile:
+            lost = [idx for idx, state in enumerate(states) if self.is_lost(state)]
+            if lost:
+                return self.batch_without(lost, states, reqs)
         if self.streams is not None:
             return self.streams.batch(states, reqs)
         if self.envelope is not None and 0 < sum(map(is_instance, reqs)) < len(reqs):
             return self.batch_apart(states, reqs)
         if self.is_async:
             return [self.answer_alone(req, state) for req, state in zip(reqs, states)]
-        with self.running(reqs, {req.sequence_id: state for req, state in zip(reqs, states)
-                                 if req.sequence_id is not None}):
+        named = dict(zip([req.sequence_id for req in reqs], states))
+        named.pop(None, None)  # requests without a sequence
+        with self.running(reqs, named):
             return self.answer(reqs)
 
     def batch_without(self, lost: List[int], states: List[Any], reqs: List[Request]) -> List[Any]:
@@ -162,8 +164,9 @@ class TorchServeProgram(Program):
         context.request_ids = {idx: req.request_id for idx, req in enumerate(reqs)}
         context.request_processor = processors or [RequestProcessor(request=req) for req in reqs]
         context.metrics.request_ids = context.request_ids
-        for state in states.values():
-            state.pop(WORKER_KEY, None) if not self.volatile else None
+        if not self.volatile:
+            for state in states.values():
+                state.pop(WORKER_KEY, None)
         sequence_state.begin(states)
         try:
             yield
@@ -189,11 +192,11 @@ class TorchServeProgram(Program):
     def answer(self, reqs: List[Request]) -> List[Any]:
         """The replies to a batch of a model without continuousBatching."""
         context = self.context
+        ids = context.request_ids
         sent: Dict[str, int] = {}
-        by_id = {req.request_id: req for req in reqs}
 
         def take(piece: Piece) -> None:
-            req = by_id.get(piece.request_id)
+            req = next((reqs[idx] for idx, id in ids.items() if id == piece.request_id), None)
             if req is None:
                 raise LookupError(f"the request {piece.request_id} is not in the running batch")
             req.send(first_piece(piece) if piece.request_id not in sent else piece.body)
@@ -201,11 +204,12 @@ class TorchServeProgram(Program):
 
         context.cl_socket = AnswerSocket(take)
         try:
-            result = self.call([data_of(req, self.decodes) for req in reqs], is_instance(reqs[0]))
-            if is_instance(reqs[0]):
+            opened = is_instance(reqs[0])
+            result = self.call([data_of(req, self.decodes, opened) for req in reqs], opened)
+            if opened:
                 return [Reply(answers.encode_json(each), content_type="application/json")
                         for each in result]
-            return [self.final(idx, each, reqs[idx].request_id in sent)
+            return [self.final(idx, each, bool(sent) and ids[idx] in sent)
                     for idx, each in enumerate(result)]
         except Exception as error:
             return [error] * len(reqs)
@@ -226,7 +230,8 @@ class TorchServeProgram(Program):
 
         context.cl_socket = AnswerSocket(take)
         try:
-            result = await self.entry.handle([data_of(req, self.decodes)], context)
+            result = await self.entry.handle([data_of(req, self.decodes, is_instance(req))],
+                                             context)
         except Exception as error:
             raise answers.of_exception(error) from error
         return self.final(0, answers.check_length(result, 1)[0], bool(sent), context)

@@ -74,6 +74,9 @@ class SequenceState(MutableMapping[str, Any]):
             f"batch, whose sequences are {sorted(_running)}. Use the id that "
             f"context.get_sequence_id(index) returns")
 
+    def get(self, sequence_id: str, default: Any = None) -> Any:
+        return self._entries(sequence_id).get(self.name, default)
+
     def __getitem__(self, sequence_id: str) -> Any:
         value = self._entries(sequence_id).get(self.name, _MISSING)
         if value is _MISSING:

@@ -1,0 +1,84 @@
+"""TorchServe's Python handlers and their workers: what a metrics file declares, and what scaling down does."""
+
+import re
+
+from client import Client
+from server import address_of
+from test_python_torchserve import EXAMPLE, REMEMBERS, pytestmark, served, step  # noqa: F401 - a fixture and others
+from waiting import expect
+
+COUNTS = """
+from ts.metrics.metric_type_enum import MetricTypes
+
+
+class Handler:
+    def initialize(self, context):
+        self.tokens = context.metrics.get_metric("Tokens")
+        self.load = context.metrics.get_metric("Load", MetricTypes.GAUGE)
+        self.time = context.metrics.get_metric("HandlerTime", MetricTypes.GAUGE)
+
+    def handle(self, data, context):
+        self.tokens.add_or_update(3, ["loud"])
+        self.load.add_or_update(0.5, [])
+        return ["%s %s %s" % (self.tokens.unit, self.tokens.dimension_names, self.time.dimension_names)] * len(data)
+"""
+METRICS = """
+ts_metrics:
+  counter:
+    - {name: Requests2XX, unit: Count, dimensions: []}
+model_metrics:
+  counter:
+    - {name: Tokens, unit: Count, dimensions: [Kind]}
+  gauge:
+    - {name: Load, unit: Percent, dimensions: []}
+"""
+ONE_WORKER = "minWorkers: 1\nmaxWorkers: 1\n"
+TWO_WORKERS = "minWorkers: 2\nmaxWorkers: 2\nbatchSize: 4\nsequenceBatching: true\nsequenceMaxIdleMSec: 60000\n"
+
+
+def test_a_metric_that_only_the_metrics_file_names_is_there(served, folder):  # noqa: F811
+    """As in TorchServe, where handlers seldom add metrics that the file declares."""
+    (folder / "counts.py").write_text(COUNTS)
+    (folder / "counts.yaml").write_text(ONE_WORKER)
+    (folder / "metrics.yaml").write_text(METRICS)
+    ts = served(("counts", folder / "counts.py", folder / "counts.yaml"),
+                settings="metrics_config=metrics.yaml\nmetrics_mode=prometheus\n")
+    answer = ts.client().request("POST", "/predictions/counts", b"x")
+    assert answer.text == "Count ['Kind'] ['ModelName', 'Level']"
+
+    def page():
+        return Client(address_of(ts.ready.group(3)), ts.transcript, "metrics").get("/metrics").text
+
+    expect(lambda: re.search(r'^Tokens\{Kind="loud",Hostname="[^"]*",\} 3\.0$', page(), re.M), "the counter")
+    expect(lambda: re.search(r'^Load\{Hostname="[^"]*",\} 0\.5$', page(), re.M), "the gauge")
+
+
+def test_scaling_down_closes_the_sequences_that_only_the_stopped_worker_remembers(served, folder):  # noqa: F811
+    """They must neither go on from nothing nor hang; those of the other worker go on."""
+    (folder / "remembers.py").write_text(REMEMBERS)
+    (folder / "remembers.yaml").write_text(TWO_WORKERS)
+    ts = served(("own", folder / "remembers.py", folder / "remembers.yaml"),
+                settings="continuo.torchserve-errors=false\n")
+    names = [f"s{number}" for number in range(16)]
+    for number in (1, 2, 3):
+        assert [step(ts, "own", name, number).text for name in names] == [str(sum(range(number + 1)))] * 16
+    scaled = ts.admin().request("PUT", "/models/own?min_worker=1&max_worker=1&synchronous=true")
+    assert scaled.status == 200, scaled
+    answers = {name: step(ts, "own", name, 4) for name in names}
+    lost = [name for name in names if answers[name].status != 200]
+    assert lost and all(answers[name].status == 410 and "(worker_lost)" in answers[name].message for name in lost)
+    assert {answers[name].text for name in names if name not in lost} <= {"10"}
+    kept = [name for name in names if name not in lost]
+    assert [step(ts, "own", name, 5).text for name in kept] == ["15"] * len(kept)
+    begun = ts.client().request("POST", "/predictions/own", b"5", {"ts-request-sequence-id": lost[0],
+                                                                   "ts-request-sequence-start": "true"})
+    assert begun.text == "5"
+
+
+def test_scaling_down_keeps_the_sequences_of_a_handler_with_sequence_state(served, folder):  # noqa: F811
+    (folder / "two.yaml").write_text(TWO_WORKERS)
+    ts = served(("sum", EXAMPLE / "running_sum.py", folder / "two.yaml"))
+    names = [f"s{number}" for number in range(16)]
+    assert [step(ts, "sum", name, 3).text for name in names] == ["3"] * 16
+    assert ts.admin().request("PUT", "/models/sum?min_worker=1&max_worker=1&synchronous=true").status == 200
+    assert [step(ts, "sum", name, 4).text for name in names] == ["7"] * 16
