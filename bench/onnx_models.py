@@ -15,6 +15,7 @@ import re
 import statistics
 import tempfile
 import time
+import urllib.request
 
 import numpy as np
 import onnx
@@ -92,13 +93,22 @@ def cpu_us(pid):
     return (int(fields[11]) + int(fields[12])) * 1e6 / TICK
 
 
+def spent_in_runs(s):
+    """Returns the runs of the graph so far, and their CPU time in us, as the worker reports them once a second."""
+    with urllib.request.urlopen(f"{s.metrics}/metrics", timeout=60) as answer:
+        page = answer.read().decode()
+    return [sum(float(value) for value in re.findall(rf"(?m)^{series}(?:_total)?{{.*}} (\S+)", page))
+            for series in ("OnnxRuns", "OnnxRunTime")]
+
+
 def served_row(s, name, seconds):
-    """Returns the CPU time for one row in the worker and in the server, in us."""
+    """Returns the CPU time for one row in us: of the worker, of the runs of the graph in it, and of the server."""
     pids = s.worker_pid(name), s.process.pid
-    before = [cpu_us(pid) for pid in pids]
+    before, (runs_before, spent_before) = [cpu_us(pid) for pid in pids], spent_in_runs(s)
     run = s.bench(name, "--connections", 3 * ROWS, "--duration", seconds, "--warmup", 0, "--any-answer")
     worker, server = (cpu_us(pid) - was for pid, was in zip(pids, before))
-    return worker / run["steps"], server / run["steps"]
+    runs, spent = spent_in_runs(s)
+    return worker / run["steps"], (spent - spent_before) / max(1, runs - runs_before) / ROWS, server / run["steps"]
 
 
 def main():
@@ -108,7 +118,8 @@ def main():
     options = parser.parse_args()
     library = importlib.util.find_spec("onnxruntime").submodule_search_locations[0]
     print(f"{served.machine()}; onnxruntime {onnxruntime.__version__}\n")
-    print("| model | bare loop, us of CPU a row | worker | worker / bare loop | server |\n|---|---|---|---|---|")
+    print("| model | bare loop, us of CPU a row | worker | of it in runs | worker / bare loop | server |\n"
+          "|---|---|---|---|---|---|")
     for name, model, yaml, states, constants in models():
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "model.onnx"
@@ -117,9 +128,9 @@ def main():
                 served_row(s, name, 1)
                 rounds = [(bare_loop(model, states, constants, options.seconds), *served_row(s, name, options.seconds))
                           for _ in range(options.rounds)]
-        bare, worker, server = (statistics.median(column) for column in zip(*rounds))
+        bare, worker, runs, server = (statistics.median(column) for column in zip(*rounds))
         ratio = statistics.median(one[1] / one[0] for one in rounds)
-        print(f"| {name} | {bare:.1f} | {worker:.1f} | {ratio:.2f} | {server:.1f} |", flush=True)
+        print(f"| {name} | {bare:.1f} | {worker:.1f} | {runs:.1f} | {ratio:.2f} | {server:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

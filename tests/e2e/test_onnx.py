@@ -1,6 +1,7 @@
 """ONNX files served without a handler, compared with a bare loop of onnxruntime. Skipped if the packages onnxruntime
 and onnx are missing (scripts/setup.sh --onnx)."""
 
+import functools
 import importlib.util
 import os
 import random
@@ -271,13 +272,19 @@ def segments_of(audio, heard):
     return get_speech_timestamps(torch.from_numpy(audio), Replay())
 
 
+@functools.cache
+def package_model():
+    from silero_vad import load_silero_vad  # pylint: disable=import-outside-toplevel
+    return load_silero_vad(onnx=True)
+
+
 def segments_of_the_package(audio):
     """Returns what that function makes of the package's own model."""
     if not importlib.util.find_spec("torch"):
         return None
     import torch  # pylint: disable=import-outside-toplevel
-    from silero_vad import get_speech_timestamps, load_silero_vad  # pylint: disable=import-outside-toplevel
-    return get_speech_timestamps(torch.from_numpy(audio), load_silero_vad(onnx=True))
+    from silero_vad import get_speech_timestamps  # pylint: disable=import-outside-toplevel
+    return get_speech_timestamps(torch.from_numpy(audio), package_model())
 
 
 def test_voices_give_the_packages_segments_while_workers_die_and_the_server_restarts(silero, server):
