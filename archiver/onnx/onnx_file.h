@@ -15,7 +15,7 @@
 #include "core/text/str.h"
 
 #define CN_ONNX_VALUES_MAX 512 /* inputs; and as many outputs */
-#define CN_ONNX_FILES_MAX 512  /* files of weights */
+#define CN_ONNX_FILES_MAX 8192 /* files of weights */
 #define CN_ONNX_RANK_MAX 8
 
 /* A dimension: a size, a name that stands for any size, or neither. */
