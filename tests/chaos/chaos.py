@@ -109,7 +109,7 @@ class Run:
 
     def model(self, version, policy="migrate"):
         """A version of the sum. `policy` says what happens to sequences when it becomes the default."""
-        python = {"python": sys.executable} if self.handler == "handler.py" else {}
+        python = {"python": sys.executable} if self.handler.endswith(".py") else {}
         text = (HERE / self.handler).read_text().replace("SCHEMA", version[0])
         return Model("sum", text, {**python,"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
                                   "sequence": {"swapPolicy": policy, "tombstoneMSec": TOMBSTONE_MS},
@@ -213,8 +213,9 @@ def parse(argv):
                              "send it again (ask), or send it again under its Idempotency-Key or its number")
     parser.add_argument("--idempotency", action="store_const", const="keys", dest="clients",
                         help="the same as --clients keys")
-    parser.add_argument("--handler", choices=("handler.lua", "handler.py"), default="handler.lua",
-                        help="the model, in Lua or in Python (handler.lua)")
+    parser.add_argument("--handler", choices=("handler.lua", "handler.py", "handler_torchserve.py"),
+                        default="handler.lua",
+                        help="the model, in Lua, in Python or in Python for TorchServe (handler.lua)")
     parser.add_argument("--loops", type=int, default=0, help="of the server (as many as it takes by itself)")
     parser.add_argument("--grpc", type=float, default=0.25,
                         help="this share of the clients uses gRPC streams (0.25; 0 where grpcio is missing)")

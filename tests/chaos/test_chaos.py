@@ -18,14 +18,15 @@ CHAOS = pathlib.Path(__file__).with_name("chaos.py")
 RUNS = [("ask", 1, 15), ("ask", 2, 12), ("ask", 4, 15), ("numbers", 1, 8), ("numbers", 4, 12), ("keys", 2, 12)]
 
 
-RUNS = [(*each, "handler.lua") for each in RUNS] + [("ask", 2, 15, "handler.py"), ("keys", 1, 10, "handler.py")]
+RUNS = [(*each, "handler.lua") for each in RUNS] + [("ask", 2, 15, "handler.py"), ("keys", 1, 10, "handler.py"),
+                                                   ("ask", 2, 12, "handler_torchserve.py")]
 
 
 @pytest.mark.load
 @pytest.mark.parametrize("clients, loops, seconds, handler", RUNS)
 def test_chaos_loses_doubles_reorders_and_hangs_nothing(clients, loops, seconds, handler):
     """64 verified sequences. CONTINUO_CHAOS_SEED repeats the order of faults of a run that failed."""
-    if handler == "handler.py" and not (BIN / "python" / "continuo" / "_worker.abi3.so").exists():
+    if handler.endswith(".py") and not (BIN / "python" / "continuo" / "_worker.abi3.so").exists():
         pytest.skip("this build has no Python (python3-dev)")
     command = [sys.executable, CHAOS, "--seconds", str(seconds), "--sequences", "64", "--clients", clients,
                "--loops", str(loops), "--handler", handler]
