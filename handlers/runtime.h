@@ -69,6 +69,8 @@ struct cn_item {
     struct cn_reply reply;
 };
 
+enum cn_fork_moment { CN_FORK_BEFORE, CN_FORK_IN_PARENT, CN_FORK_IN_CHILD };
+
 struct cn_runtime; /* the first member of each runtime's own struct */
 
 struct cn_runtime_ops {
@@ -112,9 +114,12 @@ struct cn_runtime_ops {
      * Returns 0, or CN_E_UNIMPLEMENTED with the reason; other errors are left to open(). NULL: this
      * runtime cannot be forked. */
     int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
-    /* Called after open() in the process that will run requests, after the fork if it is forked.
-     * May be NULL. */
-    void (*serve)(struct cn_runtime *rt);
+    /* Called in a zygote with an open model: right before a fork, and right after it in both
+     * processes. May be NULL. */
+    void (*fork)(struct cn_runtime *rt, enum cn_fork_moment moment);
+    /* Called after open() in the process that will run requests, after the fork if it is forked:
+     * then `load` has what the server told this worker. Returns 0 or an error. May be NULL. */
+    int (*serve)(struct cn_runtime *rt, const struct cn_load *load, struct cn_error *err);
     /* Called about once a second after batches: puts what the runtime has counted into rt->samples.
      * May be NULL. */
     void (*report)(struct cn_runtime *rt);
@@ -139,6 +144,9 @@ struct cn_runtime {
     char device[16];
     /* Set by open(): a sentence with what the operator should know of the model; may be empty. */
     char warning[CN_WARNING_MAX];
+    /* Set by run(): the memory that the handler may have stays in use, so that it would fail in
+     * each step. The worker answers the batch and ends, and the server starts another one. */
+    bool worn_out;
     struct cn_tensor_state *tensor_state; /* set if tensor_state.c lies over `ops`; else NULL */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
     /* A descriptor for which the worker waits besides its socket, once the runtime has set it; 0:
@@ -148,6 +156,11 @@ struct cn_runtime {
      * that rests with CN_NEVER. Handlers' timers are in the wheel, and are called between batches.
      */
     void (*wake)(void *worker, uint64_t job_id);
+    /* Set together with wake(). Called during run() by a handler that has a piece for the client
+     * and goes on working: sends what reply.chunks holds, and empties it. The row is a stream from
+     * then on. Pieces stay in the reply while the client has stream.bufferBytes to take. Returns
+     * why the stream should end; CN_STOP_NONE: it may go on. */
+    enum cn_stop_reason (*send)(void *worker, struct cn_item *item);
     void *worker;
     struct cn_timer_wheel *wheel;
 };

@@ -102,8 +102,9 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
     NUM(restart_expired)   /* 1: a late step of an expired one starts anew */                      \
     NUM(key_window)        /* idempotency keys kept per sequence, 1 to 255 */                      \
-    NUM(memory_max_bytes)  /* limit of a Lua VM; 0: none */                                        \
-    NUM(step_time_ms)      /* limit of a Lua call; 0: the batch's deadline */                      \
+    NUM(memory_max_bytes)  /* limit of a handler's memory; 0: none */                              \
+    NUM(step_time_ms)      /* limit of a handler's call; 0: the batch's deadline */                \
+    NUM(traceback_bytes)   /* limit of a traceback in the log */                                   \
     NUM(continuous)        /* 1: a step is committed at its first yield */                         \
     NUM(stream_bytes)      /* limit of a stream's untaken bytes, and of a piece */                 \
     NUM(stream_ms)         /* limit of a row's streaming time; 0: none */                          \

@@ -34,6 +34,7 @@
 #include "core/memory/mem.h"
 #include "core/test_support.h"
 #include "core/tuning/tuning.h"
+#include "handlers/reply.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
 #include "store/disk_store.h"
@@ -58,6 +59,7 @@ static struct {
     unsigned live_streams, dropped;
     unsigned out_of_memory_over; /* live states; 0: never */
     bool tiny;                   /* a stored state is one byte, and 0 again when it is read */
+    struct cn_runtime *rt;       /* in a call */
     char last_run[16];           /* a letter a row: r, or p for padding */
     char closed[4096];           /* "id:reason:sum " each */
 } fake;
@@ -164,6 +166,23 @@ fake_streams(struct cn_item *item, const char *text)
     return true;
 }
 
+/* Sends n pieces within one call, with 0 until it is told to stop. */
+static inline void
+fake_speaks(struct cn_item *item, struct fake_state *state, int n)
+{
+    enum cn_stop_reason stop = CN_STOP_NONE;
+
+    state->sum++;
+    for (int i = 0; stop == CN_STOP_NONE && (n == 0 || i < n); i++) {
+        cn_reply_add_chunk(&item->reply, n == 0 && i > 0 ? CN_STR("") : CN_STR("said"), NULL);
+        stop = fake.rt->send(fake.rt->worker, item);
+    }
+    if (stop == CN_STOP_NONE)
+        cn_buf_printf(&item->reply.body, "sum %lld", (long long)state->sum);
+    else
+        cn_buf_printf(&item->reply.body, "stopped %s", cn_stop_reason_word(stop));
+}
+
 static inline void
 fake_drop(struct cn_runtime *rt, void *resume)
 {
@@ -197,7 +216,9 @@ fake_step(struct cn_item *item)
     }
     if (fake_streams(item, text))
         return;
-    if (strcmp(text, "stop") == 0) {
+    if (strncmp(text, "speak ", 6) == 0) {
+        fake_speaks(item, state, atoi(text + 6));
+    } else if (strcmp(text, "stop") == 0) {
         item->reply.stop_streams = true;
         cn_buf_puts(&item->reply.body, "-1");
     } else if (strcmp(text, "fail") == 0) {
@@ -232,7 +253,7 @@ fake_step(struct cn_item *item)
 static inline void
 fake_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
 {
-    (void)rt;
+    fake.rt = rt;
     fake.batches++;
     fake.rows += n;
     if (n > fake.largest_batch)
@@ -312,9 +333,18 @@ fake_metadata(struct cn_runtime *rt, struct cn_item *item)
 }
 
 const struct cn_runtime_ops fake_ops = {
-    "fake",    fake_open,   fake_close,  fake_describe, fake_schema,   fake_run,
-    fake_drop, fake_encode, fake_decode, fake_free,     fake_metadata, fake_on_close,
-    NULL,      NULL,        NULL,        NULL,
+    .name = "fake",
+    .open = fake_open,
+    .close = fake_close,
+    .describe = fake_describe,
+    .state_schema = fake_schema,
+    .run = fake_run,
+    .drop = fake_drop,
+    .state_encode = fake_encode,
+    .state_decode = fake_decode,
+    .state_free = fake_free,
+    .metadata = fake_metadata,
+    .on_close = fake_on_close,
 };
 
 static inline const struct cn_runtime_ops *

@@ -217,6 +217,23 @@ take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
     return 0;
 }
 
+/* Sends the pieces of a row whose handler runs, and reads the frames that came meanwhile: one of
+ * them may tell that the client is gone, or that it has taken earlier pieces. This is the function
+ * `send` of struct cn_runtime. */
+static enum cn_stop_reason
+send_pieces(void *ctx, struct cn_item *item)
+{
+    struct cn_worker *worker = ctx;
+    const struct cn_pending *pending = cn_stream_send(worker, item);
+
+    if (!pending)
+        return CN_STOP_NONE;
+    if (worker->broken.code == 0 && !worker->stopping &&
+        cn_channel_flush(&worker->channel, &worker->broken) == 0)
+        take_frames(worker, 0, &worker->broken);
+    return pending->stop;
+}
+
 /* --- work --- */
 
 static int
@@ -409,6 +426,10 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
 {
     int rc;
 
+    if (worker->broken.code != 0) {
+        *err = worker->broken;
+        return err->code;
+    }
     if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
         return rc;
     if (worker->stopping && cn_list_empty(&worker->pending)) {
@@ -482,6 +503,7 @@ cn_worker_open(struct cn_worker *worker, int fd, cn_runtime_find_fn find, char *
     worker->busy_us = busy_until_now(worker); /* STATS does not count the time of loading */
     cn_streams_init(&worker->streams, worker->maintained_ms);
     worker->rt->wake = cn_stream_wake;
+    worker->rt->send = send_pieces;
     worker->rt->worker = worker;
     worker->rt->wheel = worker->streams.wheel;
     rc = cn_worker_send_loaded(worker, 0, worker->rt->ops->describe(worker->rt), err);

@@ -155,6 +155,8 @@ struct cn_worker {
                                     * go on, and unused ones */
     struct cn_streams streams;
     bool stopping;
+    struct cn_error
+        broken; /* an error of frames that were read while a handler ran; code 0: none */
     uint64_t batches, rows;
     uint64_t busy_us; /* CPU time without waiting, up to the last STATS */
     bool stats_due;
@@ -218,6 +220,9 @@ void cn_streams_fini(struct cn_worker *worker);
 /* Ends the rest of a row, because its handler has more to send. This is the function `wake` of
  * struct cn_runtime. */
 void cn_stream_wake(void *worker, uint64_t job_id);
+/* Appends the pieces of a row whose handler runs to the output, and makes the row a stream. Returns
+ * the row; NULL: it cannot stream, or has no piece. */
+const struct cn_pending *cn_stream_send(struct cn_worker *worker, struct cn_item *item);
 uint32_t cn_streams_count(const struct cn_streams *streams);
 void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
 /* Notifies a stream that it must end. Returns false when no row of that job streams. */
@@ -284,6 +289,8 @@ void cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
 /* Appends the frames of a slot's answer to the output: all of it, or what a stream has so far. Then
  * the row is ANSWERED, or still YIELDED. */
 void cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot);
+/* Appends the frames of the pieces that a stream has so far. */
+void cn_slot_put_pieces(struct cn_worker *worker, struct cn_slot *slot);
 /* Appends the answer that the store holds, or the reason why it was not kept. Then the row is
  * ANSWERED. */
 void cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record);

@@ -27,6 +27,9 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
+/* A smaller limit of handler.limits.memoryBytes is certainly a mistake. */
+#define MEMORY_MIN_BYTES (1 << 20)
+
 enum kind {
     KIND_UINT,
     KIND_BOOL,
@@ -544,6 +547,11 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "state.storeMaxBytes %" PRIu64 " cannot hold one state of"
                        " state.maxBytes %" PRIu64,
                        config->store_max_bytes, config->state_max_bytes);
+    if (config->memory_max_bytes > 0 && config->memory_max_bytes < MEMORY_MIN_BYTES)
+        return cn_fail(err, CN_E_CONFIG,
+                       "handler.limits.memoryBytes is %" PRIu64
+                       "; allowed are 0 and values from %d on",
+                       config->memory_max_bytes, MEMORY_MIN_BYTES);
     if (config->io && config->io->state.n > 0 && !config->sequence_batching)
         return cn_fail(err, CN_E_CONFIG,
                        "state tensors need sequences: set sequenceBatching: true, or remove the "

@@ -9,12 +9,35 @@
  * lock. */
 static PyThreadState *resting;
 static unsigned long worker_thread;
-static bool in_child; /* this process is a child that the handler has forked */
+static bool in_child;  /* this process is a child that the handler has forked */
+static bool by_zygote; /* the fork that is under way makes a worker */
 
 void
 cn_py_forked(void)
 {
-    in_child = true;
+    in_child = !by_zygote;
+}
+
+/* What os.fork() does around a fork. It also calls the functions that modules have registered with
+ * os.register_at_fork(); the module random draws other numbers in the child because of that. */
+void
+cn_py_fork(enum cn_fork_moment moment)
+{
+    switch (moment) {
+    case CN_FORK_BEFORE:
+        cn_py_enter();
+        by_zygote = true;
+        PyOS_BeforeFork();
+        return;
+    case CN_FORK_IN_PARENT:
+        PyOS_AfterFork_Parent();
+        break;
+    case CN_FORK_IN_CHILD:
+        PyOS_AfterFork_Child();
+        break;
+    }
+    by_zygote = false;
+    cn_py_leave();
 }
 
 void

@@ -54,6 +54,8 @@ cn_py_loop_poll(struct cn_runtime *base)
     if (!rt->looping || (!rt->loop_due && poll(&events, 1, 0) <= 0))
         return;
     cn_py_enter();
+    cn_py_call_begin(rt, CN_NEVER);
     cn_py_loop_turn(rt);
+    cn_py_call_end(rt);
     cn_py_leave();
 }

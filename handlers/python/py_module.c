@@ -1,8 +1,10 @@
 /* handlers/python/py_module.c - the module continuo._worker. Its function serve() is the worker;
  * the others are for the Python part of the package. Worker's thread, except where a function says
  * otherwise. */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/log/log.h"
 #include "handlers/python/format/py_state_format.h"
@@ -21,6 +23,33 @@ find_runtime(const char *name)
     return name && strcmp(name, cn_python_runtime_ops.name) == 0 ? &cn_python_runtime_ops : NULL;
 }
 
+void
+cn_py_hide_fds(void)
+{
+    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* Returns the last word of the command line, where ps reads it: which model and which worker this
+ * is. NULL if it is not found. The words lie one behind the other, and the C library points to the
+ * first one. */
+static char *
+find_title(void)
+{
+    char words[4096];
+    const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, words, sizeof(words));
+    const char *last;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 2 || n == (ssize_t)sizeof(words) || words[n - 1] ||
+        strcmp(program_invocation_name, words) != 0)
+        return NULL;
+    last = memrchr(words, '\0', (size_t)n - 1);
+    return last ? program_invocation_name + (last + 1 - words) : NULL;
+}
+
 /* serve() -> exit status */
 static PyObject *
 module_serve(PyObject *self, PyObject *args)
@@ -36,11 +65,9 @@ module_serve(PyObject *self, PyObject *args)
     cn_worker_log_begin();
     if (cn_worker_confine() != 0)
         return PyLong_FromLong(1);
-    /* Programs that the handler starts must not keep the server's socket and lock. */
-    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    cn_py_hide_fds();
     cn_py_leave();
-    rc = cn_worker_run(CN_WORKER_FD, find_runtime, NULL);
+    rc = cn_worker_run(CN_WORKER_FD, find_runtime, find_title());
     cn_py_enter();
     return PyLong_FromLong(rc);
 }
@@ -54,24 +81,51 @@ module_forked(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* log(level, text): any thread. */
+/* log(level, text): any thread. A long text takes several events. */
 static PyObject *
 module_log(PyObject *self, PyObject *args)
 {
     const char *text;
     char quoted[3600];
-    Py_ssize_t len;
+    size_t len;
     int level;
 
     (void)self;
-    if (!PyArg_ParseTuple(args, "is#", &level, &text, &len))
+    if (!PyArg_ParseTuple(args, "is", &level, &text))
         return NULL;
     if (level < CN_LOG_ERROR || level > CN_LOG_DEBUG)
         level = CN_LOG_INFO;
-    cn_log((enum cn_log_level)level, "event=handler_log model=%s version=%s text=%s",
-           cn_py_rt ? cn_py_rt->model : "-", cn_py_rt ? cn_py_rt->version : "-",
-           cn_log_quote(text, (unsigned long)len, quoted, sizeof(quoted)));
+    do {
+        len = cn_py_log_part(text, CN_PY_LOG_PART);
+        cn_log((enum cn_log_level)level, "event=handler_log model=%s version=%s text=%s",
+               cn_py_rt ? cn_py_rt->model : "-", cn_py_rt ? cn_py_rt->version : "-",
+               cn_log_quote(text, len, quoted, sizeof(quoted)));
+        text += len;
+    } while (*text);
     Py_RETURN_NONE;
+}
+
+/* overdue() -> the limit of the call in ms if its time is up, else 0 */
+static PyObject *
+module_overdue(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    return PyLong_FromUnsignedLongLong(
+        cn_py_rt && cn_py_is_worker_thread() ? cn_py_call_overdue(cn_py_rt) : 0);
+}
+
+static PyObject *
+module_alarm_signal(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    return PyLong_FromLong(cn_py_alarm_signal());
+}
+
+static PyObject *
+module_memory_limit(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    return PyLong_FromUnsignedLongLong(cn_py_rt ? cn_py_rt->memory_max : 0);
 }
 
 static int
@@ -182,6 +236,9 @@ static PyMethodDef functions[] = {
     {"forked", module_forked, METH_NOARGS, "This process was forked by the handler."},
     {"log", module_log, METH_VARARGS, "log(level, text): writes to the server's log."},
     {"measure", module_measure, METH_VARARGS, "Records a metric."},
+    {"overdue", module_overdue, METH_NOARGS, "The limit of a call in ms if its time is up."},
+    {"alarm_signal", module_alarm_signal, METH_NOARGS, "The signal for which overdue() is."},
+    {"memory_limit", module_memory_limit, METH_NOARGS, "handler.limits.memoryBytes; 0: none."},
     {"loop_begin", module_loop_begin, METH_VARARGS, "The asyncio loop was made."},
     {"state_to_bytes", module_state_to_bytes, METH_VARARGS, "A state as it is stored."},
     {"state_from_bytes", module_state_from_bytes, METH_VARARGS, "A stored state."},

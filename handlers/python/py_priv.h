@@ -12,6 +12,8 @@
 
 #include "handlers/python/py_api.h"
 
+#include <time.h>
+
 #include "core/memory/buf.h"
 #include "core/time/timer_wheel.h"
 #include "handlers/python/py_runtime.h"
@@ -27,6 +29,7 @@ struct py_rt {
     uint32_t magic;
     char *model, *version;
     bool stateful; /* the handler keeps a state */
+    bool zygote;   /* it was opened in a process that forks the workers */
     bool pickle;   /* state_format = "pickle" */
     uint32_t schema;
     size_t state_max_bytes;
@@ -45,14 +48,25 @@ struct py_rt {
     bool looping;             /* the asyncio loop exists */
     bool loop_due;            /* one of its timers is due, or a task can go on at once */
     struct cn_timer loop_timer;
+    /* Limits (py_limits.c). Times are those of cn_now_ms(). */
+    uint64_t call_ms, call_began_ms;
+    uint64_t call_ends_ms; /* the end of the call that runs; CN_NEVER: none runs, or it is over */
+    bool has_alarm;
+    timer_t alarm;
+    uint64_t alarm_at_ms; /* when it goes off; CN_NEVER: it is not set */
+    uint64_t memory_max;  /* 0: no limit */
+    bool out_of_memory;   /* a call has failed for it */
     char describe_text[64];
 };
 
 /* py_gil.c: takes and gives back the interpreter's lock in the worker's thread. */
 void cn_py_enter(void);
 void cn_py_leave(void);
-/* Called in a process that the handler has forked, which must never go on as a worker. */
+/* Called in a process that was forked. If the handler has done it, the process must never go on as
+ * a worker. */
 void cn_py_forked(void);
+/* Called in a zygote before and after it forks a worker. */
+void cn_py_fork(enum cn_fork_moment moment);
 /* True in the thread that runs the worker. */
 bool cn_py_is_worker_thread(void);
 
@@ -91,10 +105,34 @@ void cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply);
  * Returns the code. */
 int cn_py_fail_error(struct py_rt *rt, int code, struct cn_error *err);
 
+/* An event of the log has at most 4 kB, and a worker's line 3.6 kB of it (core/log/log.c,
+ * stderr_tail.h), with up to 700 bytes before the text. */
+#define CN_PY_LOG_PART 2900
+/* Returns the length of the first part of `text` that takes at most `room` bytes of a line: whole
+ * lines if there are any, and whole characters in any case. */
+size_t cn_py_log_part(const char *text, size_t room);
+
 /* py_step.c: runs a batch. */
 void cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n);
 /* Ends a stream that is given up. */
 void cn_py_drop(struct py_rt *rt, void *resume);
+
+/* py_limits.c: time and memory. */
+/* Bounds the memory from here on. */
+int cn_py_limits_open(struct py_rt *rt, const struct cn_load *load, struct cn_error *err);
+/* Call this in the process that runs requests: a timer does not outlive a fork. */
+void cn_py_limits_serve(struct py_rt *rt);
+void cn_py_limits_close(struct py_rt *rt);
+/* A call of the handler begins, which may take until the deadline or handler.limits.callMSec. It
+ * replaces the call before it. */
+void cn_py_call_begin(struct py_rt *rt, uint64_t deadline_ms);
+void cn_py_call_end(struct py_rt *rt);
+/* Is the call that runs beyond its end? Then returns its limit in ms, once; otherwise 0. */
+uint64_t cn_py_call_overdue(struct py_rt *rt);
+/* The signal after which it should be asked. */
+int cn_py_alarm_signal(void);
+/* After a batch: finds out whether a handler that had no memory left has freed some. */
+void cn_py_limits_check_memory(struct py_rt *rt);
 
 /* py_loop.c: runs one turn of the asyncio loop: everything that can run now. Waits for nothing. */
 void cn_py_loop_turn(struct py_rt *rt);
@@ -112,7 +150,9 @@ PyObject *cn_py_state_read(struct cn_str bytes, bool pickle);
 int cn_py_state_write_init(PyObject *module);
 int cn_py_state_read_init(PyObject *module);
 
-/* py_module.c: the runtime that is open; NULL: none. */
+/* py_module.c: programs that the handler starts do not get the server's socket and lock. */
+void cn_py_hide_fds(void);
+/* The runtime that is open; NULL: none. */
 extern struct py_rt *cn_py_rt;
 
 static inline struct py_rt *

@@ -239,6 +239,20 @@ wake(const struct py_row *row)
         row->rt->base.wake(row->rt->base.worker, row->job_id);
 }
 
+/* Sends the pieces while the handler runs on. The socket may have to wait for the server, so the
+ * handler's threads run meanwhile. */
+static void
+leave_now(struct py_row *row)
+{
+    const struct cn_runtime *rt = &row->rt->base;
+
+    if (!rt->send || row->item->reply.n_chunks == 0)
+        return;
+    cn_py_leave();
+    row->stop = rt->send(rt->worker, row->item);
+    cn_py_enter();
+}
+
 static PyObject *
 row_send(PyObject *self, PyObject *piece)
 {
@@ -249,6 +263,7 @@ row_send(PyObject *self, PyObject *piece)
     if (row->item) {
         if (cn_py_add_piece(row->rt, piece, &row->item->reply) < 0)
             return NULL;
+        leave_now(row);
         Py_RETURN_NONE;
     }
     if (!row->later && !(row->later = PyList_New(0)))

@@ -6,17 +6,20 @@
  * and returns a program (python/continuo/types.py). The program's functions are kept here, so that
  * a call looks up no name.
  *
- * An error of a handler fails the row, or the batch, in which it happened. The only limit on a
- * handler's time is the server's responseTimeout, after which the server replaces the worker.
+ * An error of a handler fails the row, or the batch, in which it happened. Where py_limits.c cannot
+ * end a call, the server replaces the worker after responseTimeout.
  */
 #include "handlers/python/py_runtime.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/time/clock.h"
 #include "handlers/python/py_priv.h"
 #include "handlers/reply.h"
 #include "proto/frame.h"
@@ -51,6 +54,7 @@ runtime_close(struct cn_runtime *base)
     Py_CLEAR(rt->turn);
     cn_py_rt = NULL;
     cn_py_leave();
+    cn_py_limits_close(rt);
     cn_samples_fini(&rt->base.samples);
     cn_free(rt->model);
     cn_free(rt->version);
@@ -113,7 +117,7 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
     rt->report = PyObject_GetAttrString(module, "report");
     rt->turn = PyObject_GetAttrString(module, "turn");
     if (rt->request && rt->render && rt->open_stream && rt->report && rt->turn)
-        facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,ss,ss,sO,sO}", "name", rt->model, "version",
+        facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,ss,ss,sO,sO,sK}", "name", rt->model, "version",
                               rt->version, "dir", load->model_dir ? load->model_dir : ".", "file",
                               load->handler && *load->handler ? load->handler : "handler.py",
                               "worker", (unsigned long long)load->worker_index, "batch_size",
@@ -121,7 +125,8 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
                               load->service_envelope ? load->service_envelope : "", "metrics",
                               load->metrics ? load->metrics : "", "stateful",
                               rt->stateful ? Py_True : Py_False, "typed",
-                              load->typed ? Py_True : Py_False);
+                              load->typed ? Py_True : Py_False, "traceback_bytes",
+                              (unsigned long long)load->traceback_bytes);
     if (facts)
         rt->program = PyObject_CallMethod(module, "open_model", "Os#", facts,
                                           config_json.ptr ? config_json.ptr : "",
@@ -131,6 +136,46 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
     Py_XDECREF(facts);
     Py_DECREF(module);
     return rc;
+}
+
+/* Whether a handler may be forked shows when it is loaded. */
+static int
+runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
+{
+    (void)load, (void)err;
+    return 0;
+}
+
+/* Some libraries, such as the one under NumPy, start threads while they are loaded, and end them
+ * before a fork to start them again later. cn_fork_sibling() does not tell them, so that a zygote
+ * would have threads which its children lack. A child that ends at once makes them do it. */
+static void
+end_library_threads(void)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
+/* Can children of this process run requests? */
+static int
+check_forkable(struct py_rt *rt, struct cn_error *err)
+{
+    PyObject *preload = PyObject_GetAttrString(rt->program, "preload");
+    const bool refused = preload == Py_False;
+
+    Py_XDECREF(preload);
+    PyErr_Clear();
+    if (refused)
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "the handler has preload = False");
+    if (rt->looping)
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "load(model) has used asyncio, whose loop cannot be shared");
+    end_library_threads();
+    return 0;
 }
 
 static int
@@ -149,9 +194,12 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->state_max_bytes = load->state_max_bytes;
     cn_py_enter();
     cn_py_rt = rt;
-    rc = open_program(rt, load, config_json);
-    if (rc < 0)
+    rc = cn_py_limits_open(rt, load, err);
+    if (rc == 0 && open_program(rt, load, config_json) < 0)
         rc = cn_py_fail_error(rt, CN_E_LOAD_FAILED, err);
+    if (rc == 0 && load->zygote)
+        rc = check_forkable(rt, err);
+    rt->zygote = load->zygote;
     snprintf(rt->describe_text, sizeof(rt->describe_text), "Python %.*s",
              (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
     cn_py_leave();
@@ -161,6 +209,39 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     }
     *out = &rt->base;
     return 0;
+}
+
+/* --- in the process that serves --- */
+
+static void
+runtime_fork(struct cn_runtime *rt, enum cn_fork_moment moment)
+{
+    (void)rt;
+    cn_py_fork(moment);
+}
+
+static int
+runtime_serve(struct cn_runtime *base, const struct cn_load *load, struct cn_error *err)
+{
+    struct py_rt *rt = py_rt(base);
+    PyObject *module, *done = NULL;
+    int rc = 0;
+
+    cn_py_limits_serve(rt);
+    if (!rt->zygote)
+        return 0;
+    cn_py_hide_fds();
+    cn_py_enter();
+    module = PyImport_ImportModule("continuo._runtime");
+    if (module)
+        done = PyObject_CallMethod(module, "serve_forked", "K",
+                                   (unsigned long long)load->worker_index);
+    if (!done)
+        rc = cn_py_fail_error(rt, CN_E_LOAD_FAILED, err);
+    Py_XDECREF(done);
+    Py_XDECREF(module);
+    cn_py_leave();
+    return rc;
 }
 
 static const char *
@@ -204,7 +285,9 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
         return;
     }
     cn_py_enter();
+    cn_py_call_begin(rt, item->deadline_ms);
     said = PyObject_CallFunctionObjArgs(rt->describe, NULL);
+    cn_py_call_end(rt);
     if (said && !PyDict_Check(said)) {
         PyErr_Format(PyExc_TypeError, "describe() must return a dict, got %R", Py_TYPE(said));
         Py_CLEAR(said);
@@ -225,9 +308,11 @@ runtime_on_close(struct cn_runtime *base, struct cn_str sequence_id, void *state
     if (!rt->close)
         return;
     cn_py_enter();
+    cn_py_call_begin(rt, CN_NEVER);
     done = PyObject_CallFunction(rt->close, "s#Os", sequence_id.ptr ? sequence_id.ptr : "",
                                  (Py_ssize_t)sequence_id.len, state ? state : (void *)Py_None,
                                  cn_close_reason_word(reason));
+    cn_py_call_end(rt);
     if (!done) {
         struct cn_error err;
         char quoted[1200];
@@ -277,8 +362,10 @@ migrate(struct py_rt *rt, PyObject *state, uint32_t from_schema)
         Py_DECREF(state);
         return NULL;
     }
+    cn_py_call_begin(rt, CN_NEVER);
     made = PyObject_CallFunction(rt->migrate, "OIz", state, (unsigned)from_schema,
                                  rt->base.from_version);
+    cn_py_call_end(rt);
     if (made == Py_None) {
         Py_DECREF(made);
         return state;
@@ -335,4 +422,7 @@ const struct cn_runtime_ops cn_python_runtime_ops = {
     .state_free = runtime_state_free,
     .on_close = runtime_on_close,
     .poll = cn_py_loop_poll,
+    .check_zygote = runtime_check_zygote,
+    .fork = runtime_fork,
+    .serve = runtime_serve,
 };

@@ -107,6 +107,7 @@ begin(struct py_rt *rt, struct cn_item *item, struct call *call)
         return false;
     }
     rt->row = item->row;
+    cn_py_call_begin(rt, item->deadline_ms);
     call->row = cn_py_row_new(rt, item);
     if (call->row)
         call->request = PyObject_CallFunctionObjArgs(rt->request, (PyObject *)call->row, NULL);
@@ -242,6 +243,7 @@ run_step(struct py_rt *rt, struct call *call)
 {
     PyObject *state = PyObject_GetAttrString(call->request, "state");
 
+    cn_py_call_begin(rt, call->item->deadline_ms);
     settle(rt, call,
            state ? PyObject_CallFunctionObjArgs(rt->step, state, call->request, NULL) : NULL);
     Py_XDECREF(state);
@@ -260,6 +262,7 @@ resume(struct py_rt *rt, struct call *call)
     kept->magic = 0;
     cn_free(kept);
     call->item->resume = NULL;
+    cn_py_call_begin(rt, CN_NEVER); /* a stream's deadline is told to it */
     if (cn_py_row_resume(call->row, call->item) < 0)
         fail(rt, call);
     else
@@ -322,8 +325,13 @@ static void
 run_batch(struct py_rt *rt, struct call *calls, uint32_t n)
 {
     PyObject *result;
+    uint64_t latest_ms = 0;
 
     rt->row = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (calls[i].item->deadline_ms > latest_ms)
+            latest_ms = calls[i].item->deadline_ms;
+    cn_py_call_begin(rt, latest_ms); /* the end of the most patient item */
     result = call_batch(rt, calls, n);
     if (!result) {
         fail_all(rt, calls, n);
@@ -353,7 +361,9 @@ settle_waiting(struct py_rt *rt, struct call *calls, uint32_t n)
         waiting += calls[i].waits;
     if (waiting == 0)
         return;
+    cn_py_call_begin(rt, CN_NEVER);
     cn_py_loop_turn(rt);
+    cn_py_call_end(rt);
     for (uint32_t i = 0; i < n; i++) {
         if (!calls[i].waits)
             continue;
@@ -369,8 +379,9 @@ cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n)
     struct call few[64], *calls = n <= 64 ? few : cn_alloc(n * sizeof(*calls));
     uint32_t begun = 0, fresh;
 
-    for (uint32_t i = 0; i < n;
-         i++) /* new rows come first, so that they are one array for a batch */
+    rt->base.worn_out = false;
+    /* New rows come first, so that they are one array for a batch. */
+    for (uint32_t i = 0; i < n; i++)
         if (!items[i]->resume && begin(rt, items[i], &calls[begun]))
             begun++;
         else if (!items[i]->resume)
@@ -388,7 +399,9 @@ cn_py_run(struct py_rt *rt, struct cn_item **items, uint32_t n)
         resume(rt, &calls[begun++]);
     }
     settle_waiting(rt, calls, begun);
+    cn_py_call_end(rt);
     rt->row = NULL;
+    cn_py_limits_check_memory(rt);
     if (calls != few)
         cn_free(calls);
 }
@@ -400,7 +413,9 @@ cn_py_drop(struct py_rt *rt, void *given_up)
     PyObject *closed;
 
     rt->row = kept->row->row;
+    cn_py_call_begin(rt, CN_NEVER);
     closed = PyObject_CallMethod(kept->stream, "close", NULL);
+    cn_py_call_end(rt);
     if (!closed) {
         struct cn_error err; /* no client gets it; it is only logged */
 

@@ -133,15 +133,17 @@ torch_check_zygote(const struct cn_load *load, struct cn_error *err)
 
 /* Sets the seed, in the process that serves. Otherwise workers that were forked from one process,
  * or that replace a dead one, would all draw the same random numbers. */
-static void
-torch_serve(struct cn_runtime *base)
+static int
+torch_serve(struct cn_runtime *base, const struct cn_load *load, struct cn_error *err)
 {
     struct module_runtime *rt = cn_module_checked(base);
-    uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + rt->load->worker_index;
+    uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + load->worker_index;
 
     if (!rt->config.has_seed)
         seed = cn_torch_new_seed();
     rt->api->seed(seed);
+    (void)err;
+    return 0;
 }
 
 const struct cn_runtime_ops cn_torch_runtime_ops = {

@@ -40,6 +40,7 @@
 #include "torchserve/metrics/metric_lines.h"
 
 #define NAME_MAX_BYTES 128
+#define LUA_MEMORY_BYTES (256ull << 20)
 #define OVERRIDE_FILE "continuo-override.yaml"
 
 /* Checks a name or version, which becomes a part of paths, messages and URLs. */
@@ -246,6 +247,8 @@ apply_yaml(struct cn_model_about *about, const struct cn_server_config *server,
 
     if (!rc)
         rc = find_python(about, doc, server, err);
+    if (is_python(about))
+        about->config.preload = false; /* its author must know that the handler may be forked */
     if (rc || !doc) {
         cn_yaml_destroy(doc);
         return rc;
@@ -575,7 +578,16 @@ cn_model_about_fini(struct cn_model_about *about)
 bool
 cn_model_preloads(const struct cn_model_about *about)
 {
-    return about->config.preload && runs_models(about->runtime);
+    return about->config.preload && (runs_models(about->runtime) || is_python(about));
+}
+
+/* A Lua handler always has a limit; what a Python process needs depends on its packages. */
+static uint64_t
+memory_limit(const struct cn_model_about *about)
+{
+    if (about->config.memory_max_bytes == 0 && strcmp(about->runtime, "lua") == 0)
+        return LUA_MEMORY_BYTES;
+    return about->config.memory_max_bytes;
 }
 
 void
@@ -621,11 +633,12 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .tombstone_ms = config->tombstone_ms,
         .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
         .key_window = config->key_window,
-        .memory_max_bytes = config->memory_max_bytes,
-        /* A Lua call ends itself a little before the server would replace its worker. That costs
-         * one row its answer, instead of a restart for every row of the batch. */
+        .memory_max_bytes = memory_limit(about),
+        /* A handler's call ends itself a little before the server would replace its worker. That
+         * costs one row its answer, instead of a restart for every row of the batch. */
         .step_time_ms = config->step_time_ms ? config->step_time_ms
                                              : (uint64_t)config->response_timeout_s * 900,
+        .traceback_bytes = config->traceback_bytes,
         .continuous = config->sequence_batching && config->continuous_batching,
         .stream_bytes = config->stream_bytes,
         .stream_ms = config->stream_ms,

@@ -51,16 +51,30 @@ skip_member(const char *text, const char *key)
     return strncmp(text, key, len) == 0 ? text + len + strcspn(text + len, " ") : text;
 }
 
+static bool
+is_event(const char *event, size_t len, const char *name)
+{
+    return len == strlen(name) && memcmp(event, name, len) == 0;
+}
+
+/* May the event be written? The number of errors of steps is bounded. A long traceback has events
+ * of its own behind that of its error, which go with it. */
+static bool
+is_wanted(struct cn_worker_process *worker, const char *event, size_t len)
+{
+    if (is_event(event, len, "event=handler_error"))
+        return worker->error_written = cn_error_lines_take(worker->spec->error_lines);
+    return worker->error_written || !is_event(event, len, "event=handler_traceback");
+}
+
 /* Writes an event of the worker as an event of the server, which knows which worker it was. */
 static void
-relay(const struct cn_worker_process *worker, int level, const char *event)
+relay(struct cn_worker_process *worker, int level, const char *event)
 {
-    static const char failed_step[] = "event=handler_error";
     const size_t len = strcspn(event, " ");
     const char *rest = skip_member(skip_member(event + len, " model="), " version=");
 
-    if (len == sizeof(failed_step) - 1 && memcmp(event, failed_step, len) == 0 &&
-        !cn_error_lines_take(worker->spec->error_lines))
+    if (!is_wanted(worker, event, len))
         return;
     cn_log_model((enum cn_log_level)level, "%.*s model=%s version=%s worker=%u pid=%d%s", (int)len,
                  event, worker->spec->about->name, worker->spec->about->version, worker->index,

@@ -42,6 +42,7 @@ struct cn_worker_process {
     uint64_t started_wall_ms, started_ms, load_ms;
     struct cn_worker_stats stats; /* as last reported; zero without a process */
     struct cn_stderr_tail tail;
+    bool error_written; /* the last handler_error of the process was written into the log */
 
     /* The slot. */
     struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */

@@ -16,6 +16,10 @@ from continuo import _python_version
 from continuo.types import Model, Program
 
 
+#: The version of the interface for native handlers (docs/stability.md).
+API = 1
+
+
 class HandlerError(Exception):
     """A handler that cannot be used. The message says all that the operator needs to know."""
 
@@ -128,6 +132,7 @@ class NativeProgram(Program):
         self.source = source
         self.model = model
         self.file = file
+        self.check_api()
         for name in ("init", "step", "batch", "close", "migrate", "describe"):
             setattr(self, name, self.take_function(name))
         handle = self.take_function("handle")
@@ -145,7 +150,7 @@ class NativeProgram(Program):
         if self.state_format not in ("safe", "pickle"):
             raise HandlerError(f"{file}: state_format must be \"safe\" or \"pickle\", got "
                                f"{self.state_format!r}")
-        self.preload = bool(getattr(source, "preload", False))
+        self.preload = getattr(source, "preload", True) is not False
 
     def take_function(self, name: str) -> Any:
         function = getattr(self.source, name, None)
@@ -154,13 +159,25 @@ class NativeProgram(Program):
                                f"{type(function).__name__}")
         return function
 
+    def check_api(self) -> None:
+        """Refuses a handler for another version of the interface. `api` may be something else than
+        a number: then it is the handler's own."""
+        api = getattr(self.source, "api", API)
+        if type(api) is int and api != API:
+            raise HandlerError(f"{self.file}: the handler has api = {api}, and this version of "
+                               f"Continuo runs Python handlers with api = {API}: install a version "
+                               f"that runs it, or change the handler")
+
     def take_schema(self) -> int:
         schema = getattr(self.source, "state_schema", 1)
         if type(schema) is not int or not 0 <= schema < 1 << 32:
             raise HandlerError(f"{self.file}: state_schema must be a whole number, got {schema!r}")
         return schema
 
-    def load(self) -> None:  # type: ignore[override]
+    def load(self) -> Any:  # type: ignore[override]
         function = self.take_function("load")
-        if function is not None and function(self.model) is False:
-            raise HandlerError(f"{self.file}: load(model) failed: it returned False")
+        return None if function is None else function(self.model)
+
+    def forked(self) -> Any:  # type: ignore[override]
+        function = self.take_function("forked")
+        return None if function is None else function(self.model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import types
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
@@ -23,29 +24,41 @@ __all__ = ["Request", "open_model", "open_stream", "render", "report", "turn"]
 
 REST_MAX_S = 86400
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; that module is large
-#: Bytes of a traceback in the log: an event is cut at 4 kB, and quoting makes it longer.
-TRACEBACK_BYTES = 2800
 
 _model = Model()
+_program = Program()
 _declared: Dict[str, str] = {}
+#: Bytes of a traceback in the log (handler.tracebackBytes).
+_traceback_bytes = 65536
 
 
 def open_model(facts: Dict[str, Any], config_json: str) -> Program:
     """Imports the handler and calls its load()."""
     from continuo import _entry
 
-    global _model, _declared
+    global _model, _program, _declared, _traceback_bytes
+    _traceback_bytes = facts.pop("traceback_bytes")
     facts["metrics"] = json.loads(facts["metrics"] or "[]")
     _model = Model(config=json.loads(config_json) if config_json else {}, **facts)
     _declared = _declared_outputs(_model.config)
-    program = _entry.open(_model)
-    if program.load is not None:
-        finish(program.load())
+    _program = program = _entry.open(_model)
+    signal.signal(_worker.alarm_signal(), on_alarm)
+    if program.load is not None and finish(program.load()) is False:
+        raise _entry.HandlerError(f"{_model.file}: load(model) failed: it returned False")
     for name in ("init", "batch", "close", "migrate", "describe"):
         function = getattr(program, name, None)
         if is_coroutine_function(function):
             setattr(program, name, _wait_for(function))
+    for stream in (sys.stdout, sys.stderr):  # a forked worker would write it again
+        stream.flush()
     return program
+
+
+def serve_forked(worker: int) -> None:
+    """This process is a worker that was forked after load()."""
+    _model.worker = worker
+    if _program.forked is not None:
+        finish(_program.forked())
 
 
 def _declared_outputs(config: Dict[str, Any]) -> Dict[str, str]:
@@ -324,11 +337,34 @@ def turn() -> int:
 
 def finish(value: Any) -> Any:
     """Returns the value, or its result if it must be awaited."""
-    return loop().run_until_complete(value) if hasattr(type(value), "__await__") else value
+    if not hasattr(type(value), "__await__"):
+        return value
+    import asyncio
+
+    task = asyncio.ensure_future(value, loop=loop())
+    try:
+        return loop().run_until_complete(task)
+    except TimeUp:
+        task.cancel()
+        turn()
+        raise
 
 
 def _wait_for(function: Any) -> Any:
     return lambda *args: finish(function(*args))
+
+
+# --- time ---
+
+class TimeUp(BaseException):
+    """Raised in a call whose time is up. It is no Exception, so that `except Exception` in a
+    handler does not catch it."""
+
+
+def on_alarm(number: int, frame: Any) -> None:
+    limit_ms = _worker.overdue()
+    if limit_ms:
+        raise TimeUp(f"the handler reached its time limit of {limit_ms} ms")
 
 
 # --- errors ---
@@ -336,15 +372,27 @@ def _wait_for(function: Any) -> Any:
 def report(error: BaseException) -> Tuple[str, int, str, str]:
     """(kind, status, message, traceback) of an exception that left the handler.
 
-    kind is "refused" or "lost" (with a status; the state of the sequence is lost), "memory", or
-    "failed".
+    kind is "refused" or "lost" (with a status; the state of the sequence is lost), "memory",
+    "deadline" or "failed".
     """
+    kind, status, message, traceback = _report(error)
+    return kind, status, _printable(message), _printable(traceback)
+
+
+def _printable(text: str) -> str:
+    """The text without what cannot be a C string in UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def _report(error: BaseException) -> Tuple[str, int, str, str]:
     if isinstance(error, Refuse):
         lost = getattr(error, "close_reason", None) == "worker_lost"
         return "lost" if lost else "refused", error.status, error.message, ""
-    if isinstance(error, MemoryError):
-        return "memory", 0, "the handler has no memory left", _traceback(error)
     where = _place(error)
+    if isinstance(error, TimeUp):
+        return "deadline", 0, f"{where}{error}", _traceback(error)
+    if isinstance(error, MemoryError):
+        return "memory", 0, f"{where}{_out_of_memory()}", _traceback(error)
     if isinstance(error, SyntaxError) and error.filename:
         name = os.path.basename(error.filename)
         line = (error.text or "").rstrip("\n")
@@ -363,6 +411,14 @@ def report(error: BaseException) -> Tuple[str, int, str, str]:
         message += (f" (install the package that has it for {sys.executable}, or name another "
                     f"interpreter with the key python of the model's YAML)")
     return "failed", 0, message, _traceback(error)
+
+
+def _out_of_memory() -> str:
+    limit = _worker.memory_limit()
+    if not limit:
+        return "the handler has no memory left"
+    return (f"the handler and its states reached the memory limit of {limit} bytes "
+            f"(handler.limits.memoryBytes)")
 
 
 def _place(error: BaseException) -> str:
@@ -387,6 +443,8 @@ def _traceback(error: BaseException) -> str:
     while at is not None and os.path.dirname(at.tb_frame.f_code.co_filename) == own:
         at = at.tb_next
     text = "".join(traceback.format_exception(type(error), error, at)).rstrip("\n")
-    if len(text) > TRACEBACK_BYTES:
-        text = text[:TRACEBACK_BYTES // 3] + "\n...\n" + text[-TRACEBACK_BYTES * 2 // 3:]
+    if len(text) > _traceback_bytes:
+        left_out = len(text) - _traceback_bytes
+        text = (f"{text[:_traceback_bytes // 3]}\n... {left_out} characters are left out "
+                f"(handler.tracebackBytes) ...\n{text[-(_traceback_bytes * 2 // 3):]}")
     return text

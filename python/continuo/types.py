@@ -130,7 +130,8 @@ class Model:
         self.dir = dir
         #: The handler's file in that folder, perhaps with ":function" or ":Class".
         self.file = file
-        #: The number of this worker, from 1 on.
+        #: The number of this worker, from 1 on; 0 while load(model) runs in the process from which
+        #: the workers are forked (preload: true).
         self.worker = worker
         #: The whole model-config.yaml.
         self.config: Dict[str, Any] = config if config is not None else {}
@@ -152,7 +153,7 @@ class Program:
 
     The worker calls, always in its main thread:
 
-    load()                  once, when the module is imported
+    load()                  once, when the module is imported; False: it has failed
     init(req)               returns the state of a new sequence; None: it begins as {}
     step(state, req)        returns a reply, a generator, a coroutine or an async generator; the
                             state may be changed in place or replaced by `req.state = value`
@@ -162,21 +163,24 @@ class Program:
     close(sequence_id, state, reason)
     migrate(state, from_schema, version)    returns the state in today's shape
     describe()              returns a dict, which is shown as customizedMetadata
+    forked()                once in each worker that was forked after load() (preload: true)
     """
 
-    load: Optional[Callable[[], None]] = None
+    load: Optional[Callable[[], Any]] = None
     init: Optional[Callable[["Request"], Any]] = None
     step: Optional[Callable[[Any, "Request"], Any]] = None
     batch: Optional[Callable[[List[Any], List["Request"]], List[Any]]] = None
     close: Optional[Callable[[str, Any, str], None]] = None
     migrate: Optional[Callable[[Any, int, Optional[str]], Any]] = None
     describe: Optional[Callable[[], Any]] = None
+    forked: Optional[Callable[[], Any]] = None
     #: The version of the state's shape.
     state_schema: int = 1
     #: "safe", or "pickle", which stores any object but runs its code when it is read.
     state_format: str = "safe"
-    #: True: workers may be forked from a process that has called load().
-    preload: bool = False
+    #: False: workers must not be forked from a process that has called load(), also with
+    #: `preload: true` in the model's YAML.
+    preload: bool = True
 
 
 class Request:
@@ -288,9 +292,10 @@ class Request:
         return self._row.explain
 
     def send(self, piece: Any) -> None:
-        """Sends a piece of the answer, which may be anything that a reply may be.
+        """Sends a piece of the answer at once, which may be anything that a reply may be.
 
-        It leaves with the next yield or await, or with the answer.
+        If the client does not take what was sent, further pieces wait in memory, and leave with the
+        next yield or await, or with the answer. `cancelled` is up to date after the call.
         """
         self._row.send(piece)
 

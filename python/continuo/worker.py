@@ -21,7 +21,8 @@ class LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            text = self.format(record)
+            text = self.format(record).encode("utf-8", "backslashreplace").decode()
+            text = text.replace("\0", "\\0")
             level = next((ours for python, ours in LEVELS if record.levelno >= python), DEBUG)
             _worker.log(level, text)
         except Exception:

@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from client import Stream
 from models import BUILD, ROOT
+from server import address_of
 from torchserve import TorchServe
 from waiting import expect, limit
 
@@ -87,6 +89,37 @@ def test_a_countdown_streams_and_0_ends_its_sequence(served):
     assert step(ts, "down", "a", 1).text == "5\n4\n3\n2\n1\n"
     assert step(ts, "down", "a", 0).text == "5\n"
     assert step(ts, "down", "a", 2).text == "2\n"
+
+
+SPEAKS_EARLY = """
+import os
+import time
+
+from ts.handler_utils.utils import send_intermediate_predict_response
+
+
+def handle(data, context):
+    if data is None:
+        return
+    send_intermediate_predict_response(["first "] * len(data), context.request_ids,
+                                       "Intermediate Prediction success", 200, context)
+    while not os.path.exists(bytes(data[0]["body"]).decode()):
+        time.sleep(0.01)
+    return ["last"] * len(data)
+"""
+
+
+def test_an_intermediate_answer_leaves_while_the_handler_runs(served, folder):
+    """As in TorchServe: a client sees the first words of a long answer before the handler returns."""
+    (folder / "speaks.py").write_text(SPEAKS_EARLY)
+    (folder / "speaks.yaml").write_text("minWorkers: 1\n")
+    ts = served(("early", folder / "speaks.py", folder / "speaks.yaml"))
+    gate = folder / "gate"
+    stream = Stream(address_of(ts.ready.group(1)), ts.transcript, "/predictions/early", gate)
+    assert stream.piece() == b"first "
+    gate.touch()
+    assert stream.rest() == b"last"
+    stream.close()
 
 
 def test_a_sequence_whose_handler_remembers_it_is_closed_with_its_worker(served, folder):

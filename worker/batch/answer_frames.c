@@ -122,8 +122,8 @@ step_of(const struct cn_slot *slot)
     return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
 }
 
-void
-cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
+static struct cn_answer
+answer_of(struct cn_worker *worker, struct cn_slot *slot)
 {
     const struct cn_reply *reply = &slot->item.reply;
     struct cn_answer answer = {
@@ -137,14 +137,33 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
         .content_type = cn_buf_str(&reply->content_type),
     };
 
-    headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
+    if (!reply->head_out || reply->error_code != 0)
+        headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
     if (slot->stream)
         answer.flags |= CN_ANSWER_LIVE | (slot->committed ? CN_ANSWER_COMMITTED : 0u);
+    return answer;
+}
+
+void
+cn_slot_put_pieces(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_answer answer = answer_of(worker, slot);
+
+    put_pieces(worker, slot, &answer, !slot->stream->told);
+    slot->stream->told = true;
+}
+
+void
+cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
+{
+    const struct cn_reply *reply = &slot->item.reply;
+    struct cn_answer answer;
+
     if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
-        put_pieces(worker, slot, &answer, !slot->stream->told);
-        slot->stream->told = true;
+        cn_slot_put_pieces(worker, slot);
         return;
     }
+    answer = answer_of(worker, slot);
     if (reply->head_out && reply->error_code == 0) {
         answer.status = 0;
         answer.content_type.len = answer.n_headers = 0;

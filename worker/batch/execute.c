@@ -22,6 +22,7 @@
  * Slots, their replies and the buffers of a batch are kept from batch to batch, so that a step
  * allocates next to nothing.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "config/model/batching.h"
@@ -560,5 +561,10 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     worker->batches++;
     worker->stats_due = true;
     clean_up(worker);
+    if (rc == 0 && worker->rt->worn_out)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                       "the handler does not free its memory (handler.limits.memoryBytes: %" PRIu64
+                       "), so another worker takes its place",
+                       worker->load.memory_max_bytes);
     return rc;
 }

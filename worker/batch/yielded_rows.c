@@ -12,9 +12,10 @@
  *                 sent (load->stream_bytes and one piece at most). A timer, CREDIT, CANCEL or the
  *                 handler's wake puts it back among the pending rows
  *
- * The life of a stream: begin (in cn_batch_note_yields, after the run), then cn_stream_park and
- * cn_stream_join in turn, then cn_stream_end, or give_up when the handler yields although it was
- * told to end. The pending entry keeps the row's memory until the end.
+ * The life of a stream: begin (in cn_batch_note_yields, after the run, or in cn_stream_send, while
+ * the handler runs), then cn_stream_park and cn_stream_join in turn, then cn_stream_end, or give_up
+ * when the handler yields although it was told to end. The pending entry keeps the row's memory
+ * until the end.
  *
  * When the step is committed depends on the model. By default it is committed with the last piece,
  * and the sequence's next step waits; with load->continuous it is committed at the first yield, and
@@ -324,6 +325,32 @@ cn_stream_sent(struct cn_slot *slot, struct cn_str piece)
     slot->stream->untaken += piece.len;
     if (slot->seq && !slot->committed)
         keep_piece(slot->stream, piece);
+}
+
+/* Is the item one of a row of the batch? Padding has no row that could stream. */
+static bool
+is_of_batch(const struct cn_batch *batch, const struct cn_item *item)
+{
+    const uintptr_t at = (uintptr_t)item, first = (uintptr_t)batch->slots;
+
+    return at >= first && at < first + batch->n * sizeof(*batch->slots);
+}
+
+const struct cn_pending *
+cn_stream_send(struct cn_worker *worker, struct cn_item *item)
+{
+    struct cn_slot *slot = cn_container_of(item, struct cn_slot, item);
+
+    /* Pieces of a model with declared state tensors still have the state among their outputs. */
+    if (!is_of_batch(&worker->batch, item) || worker->rt->tensor_state || item->reply.n_chunks == 0)
+        return NULL;
+    if (!slot->stream)
+        begin(worker, slot);
+    if (slot->stream->untaken < worker->load.stream_bytes) {
+        cn_slot_put_pieces(worker, slot);
+        cn_reply_next(&item->reply);
+    }
+    return slot->pending;
 }
 
 /* --- out of the batch --- */

@@ -648,12 +648,70 @@ death_in_mid_stream_changes_nothing(void **state)
     client_stop(c);
 }
 
+/* A handler may have something to say long before it returns. Here it returns only when it is told
+ * that the client is gone, so the piece must have left while it ran. */
+static void
+pieces_leave_while_the_handler_runs(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "speak 0", 0);
+    piece = next_piece(c);
+    assert_string_equal(piece.body, "said");
+    assert_true(piece.flags & CN_ANSWER_LIVE);
+    assert_false(piece.final);
+    cancel(c, 1, CN_STOP_GONE);
+    while (!piece.final)
+        piece = next_piece(c);
+    assert_string_equal(piece.body, "stopped gone");
+    assert_string_equal(client_step(c, 2, "a", "1", 0, 0).body, "2");
+    client_stop(c);
+}
+
+/* What was sent early is a part of the stored answer, like any piece. */
+static void
+a_retry_gets_what_was_sent_early(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->key = "k";
+    assert_int_equal(client_start(c, false), 0);
+    assert_string_equal(client_step(c, 1, "a", "speak 3", 0, 0).body, "said|said|said|sum 1");
+    got = client_step(c, 2, "a", "speak 3", 0, 0);
+    assert_true(got.flags & CN_ANSWER_REPLAYED);
+    assert_string_equal(got.body, "said|said|said|sum 1");
+    c->key = NULL;
+    assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "2");
+    client_stop(c);
+}
+
+/* A client that takes nothing holds the server's memory to stream.bufferBytes and one piece. The
+ * rest waits in the worker, and leaves in order when the call is over. */
+static void
+pieces_wait_for_a_slow_client(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 5;
+    assert_int_equal(client_start(c, false), 0);
+    assert_string_equal(client_step(c, 1, "a", "speak 5", 0, 0).body,
+                        "said|said|said|said|said|sum 1");
+    assert_string_equal(client_step(c, 2, "a", "1", 0, 0).body, "2");
+    client_stop(c);
+}
+
 #define STREAM(test) cmocka_unit_test_setup_teardown(test, client_setup, client_teardown)
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        STREAM(pieces_leave_while_the_handler_runs),
+        STREAM(a_retry_gets_what_was_sent_early),
+        STREAM(pieces_wait_for_a_slow_client),
         STREAM(rows_take_turns),
         STREAM(head_is_in_the_first_piece),
         STREAM(stream_is_committed_once_at_its_end),

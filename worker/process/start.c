@@ -235,7 +235,7 @@ cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
     }
     cn_busy_wait_limit(&worker->channel.busy_wait, (uint32_t)worker->load.busy_wait_us);
     if (rc == 0 && worker->rt->ops->serve)
-        worker->rt->ops->serve(worker->rt);
+        rc = worker->rt->ops->serve(worker->rt, &worker->load, err);
     if (rc == 0)
         rc = states_open(worker, err);
     if (rc != 0)

@@ -112,6 +112,24 @@ become_worker(struct cn_worker *worker, const int fds[2], struct cn_error *err)
     return failed ? cn_fail_sys(err, CN_E_IO, failed, "a forked worker cannot be set up") : 1;
 }
 
+static void
+tell_fork(const struct cn_worker *worker, enum cn_fork_moment moment)
+{
+    if (worker->rt->ops->fork)
+        worker->rt->ops->fork(worker->rt, moment);
+}
+
+static pid_t
+fork_worker(const struct cn_worker *worker)
+{
+    pid_t pid;
+
+    tell_fork(worker, CN_FORK_BEFORE);
+    pid = cn_fork_sibling();
+    tell_fork(worker, pid == 0 ? CN_FORK_IN_CHILD : CN_FORK_IN_PARENT);
+    return pid;
+}
+
 int
 cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err)
 {
@@ -121,7 +139,7 @@ cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err)
 
     while ((rc = read_fork(worker, bytes, &label, fds, err)) > 0) {
         struct cn_forked forked = {0};
-        pid_t pid = cn_fork_sibling();
+        pid_t pid = fork_worker(worker);
 
         if (pid == 0) {
             write_title(title, label);

@@ -101,6 +101,9 @@ class TorchServeProgram(Program):
         self.is_async = (self.model.config.get("asyncCommunication") is True and
                          inspect.iscoroutinefunction(self.entry.handle))
 
+    def forked(self) -> None:  # type: ignore[override]
+        self.token = uuid.uuid4().hex  # each worker remembers other sequences
+
     def run(self, result: Any) -> Any:
         """Waits for a coroutine of a handler that is written with async def."""
         if type(result) is list or not inspect.isawaitable(result):
