@@ -2,10 +2,11 @@
  *
  * Time. Before each call of the handler its end is written down, and a timer is set if none will go
  * off before. The timer sends this thread a signal, for which continuo._runtime has installed a
- * function. Python calls it between two instructions of the handler; it asks overdue() (py_module.c)
- * and raises TimeUp. A signal also ends a sleep and most other waiting. It does not end code in C
- * that does not wait: then the server replaces the worker (responseTimeout). The timer is rarely
- * set anew: if it was set for an older call, it goes off too early and is set for the present one.
+ * function. Python calls it between two instructions of the handler. The function asks overdue()
+ * (py_module.c) and raises TimeUp. A signal also ends a sleep and most other waiting. It does not
+ * end code in C that does not wait: then the server replaces the worker (responseTimeout). The
+ * timer is rarely set anew: if it was set for an older call, it goes off too early and is set for
+ * the present one.
  *
  * Memory. The kernel bounds what the process may reserve (RLIMIT_DATA), so that Python raises
  * MemoryError in the call that wants more. A handler that never frees its memory would fail in each

@@ -357,7 +357,7 @@ def _wait_for(function: Any) -> Any:
 # --- time ---
 
 class TimeUp(BaseException):
-    """Raised in a call whose time is up. It is no Exception, so that `except Exception` in a
+    """Raised in a call whose time is up. It is not an Exception, so that `except Exception` in a
     handler does not catch it."""
 
 

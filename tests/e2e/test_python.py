@@ -430,7 +430,7 @@ def test_a_step_that_sends_hears_that_its_client_left(all_of, folder):
 
 
 def test_an_error_after_a_piece_breaks_the_answer_off(all_of):
-    """As with yield: the client must not take the beginning for the whole, and the state stays."""
+    """The client must not take the beginning for the whole answer, and the state stays as it was."""
     s, client = all_of
     stream = s.stream("all", "s", "send-and-raise")
     assert stream.piece() == b"one "

@@ -110,7 +110,7 @@ def handle(data, context):
 
 
 def test_an_intermediate_answer_leaves_while_the_handler_runs(served, folder):
-    """As in TorchServe: a client sees the first words of a long answer before the handler returns."""
+    """A client sees the first words of a long answer before the handler returns."""
     (folder / "speaks.py").write_text(SPEAKS_EARLY)
     (folder / "speaks.yaml").write_text("minWorkers: 1\n")
     ts = served(("early", folder / "speaks.py", folder / "speaks.yaml"))
