@@ -1,4 +1,5 @@
-/* torchserve/errors/torchserve_error.c - torchserve_errors.def applied. Any thread, no state. */
+/* torchserve/errors/torchserve_error.c - applies the rows of torchserve_errors.def. Any thread; it
+ * keeps no state. */
 #include "torchserve/errors/torchserve_error.h"
 
 #include <stddef.h>
@@ -17,7 +18,8 @@ static const struct {
 #undef CN_TORCHSERVE_ERROR
 };
 
-/* With a version TorchServe's own sentence has one quotation mark too many. */
+/* If the client named a version, TorchServe's own sentence has one quotation mark too many. It is
+ * kept. */
 static const char *
 no_worker(struct cn_str model, struct cn_str version, struct cn_arena *arena)
 {
@@ -41,7 +43,7 @@ cn_torchserve_error(int code, bool refused, struct cn_str model, struct cn_str v
         words->type = "InternalServerException";
         return;
     }
-    /* TorchServe takes SIGKILL for the sign of a machine without memory. */
+    /* TorchServe takes SIGKILL as a sign that the machine has no memory left. */
     if (code == CN_E_WORKER_DIED && strstr(words->message, "by signal 9 ")) {
         *words = (struct cn_error_words){507, "InternalServerException", "Worker died."};
         return;

@@ -1,8 +1,9 @@
-/* torchserve/errors/torchserve_error.h - errors of predictions in TorchServe's words
+/* torchserve/errors/torchserve_error.h - gives the errors of predictions in TorchServe's words
  * (--torchserve-errors).
  *
- * By default our answers say more: 429 for a full queue, why a handler failed, how a sequence
- * ended. Scripts that look for TorchServe's statuses and sentences get them with this. Any thread.
+ * By default, our errors say more than TorchServe's: 429 for a full queue, why a handler failed,
+ * how a sequence ended. This file is for scripts that look for TorchServe's statuses and sentences.
+ * Any thread.
  */
 #ifndef CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H
 #define CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H
@@ -15,12 +16,13 @@ struct cn_error_words {
     const char *type, *message;
 };
 
-/* Rewrites `words`, which hold what we would say. `refused`: the handler refused the request with a
- * status and a message of its own. `model` and `version` as the client named them; may be empty. */
+/* Replaces `words`, which hold our own error, by TorchServe's. `refused` says that the handler
+ * itself refused the request, with a status and a message of its own. `model` and `version` are as
+ * the client named them; they may be empty. */
 void cn_torchserve_error(int code, bool refused, struct cn_str model, struct cn_str version,
                          struct cn_arena *arena, struct cn_error_words *words);
 
-/* TorchServe's gRPC status for an error of a prediction; 0: the same as ours. */
+/* Returns TorchServe's gRPC status for an error of a prediction, or 0 if it is the same as ours. */
 int cn_torchserve_grpc_status(int code);
 
 #endif

@@ -1,8 +1,9 @@
 /* torchserve/program/launcher.c - starts and stops the server as TorchServe's launcher does. Main
  * thread.
  *
- * The server runs in this program: behind, it is a child that tells by a pipe when it is up. What
- * it prints goes where the launcher's output went, so that whoever started it goes on reading.
+ * The server runs in this program. In the background it is a child process, which reports through a
+ * pipe when it is ready. It prints to where the launcher's output went, so whoever started the
+ * launcher can go on reading.
  */
 #include "torchserve/program/launcher.h"
 
@@ -20,13 +21,13 @@
 #include "frontend/server/server.h"
 #include "torchserve/program/pid_file.h"
 
-#define STOP_WAIT_MS 60000 /* TorchServe's; above continuo's drain-timeout */
+#define STOP_WAIT_MS 60000 /* the same as TorchServe's; longer than our default of drain-timeout */
 #define KEY_FILE "key_file.json"
 
 struct running {
     const struct cn_server_config *config;
     char pid_file[4096];
-    int ready_fd; /* -1: nobody waits */
+    int ready_fd; /* -1 if nobody waits */
 };
 
 static void
@@ -45,7 +46,7 @@ on_ready(void *ctx)
     if (running->ready_fd < 0)
         return;
     n = write(running->ready_fd, "", 1);
-    (void)n; /* the launcher is gone: nobody waits */
+    (void)n; /* if the launcher is gone, nobody waits */
     close(running->ready_fd);
     running->ready_fd = -1;
 }
@@ -60,7 +61,7 @@ run(struct running *running)
         fprintf(stderr, "torchserve: %s\n", err.message);
         return 1;
     }
-    if (code != 0) /* a full disk: nothing but --stop needs the file */
+    if (code != 0) /* for example because of a full disk; only --stop needs the file */
         fprintf(stderr,
                 "torchserve: %s; torchserve --stop will not find this server, so stop it with: "
                 "kill %ld\n",
@@ -74,7 +75,8 @@ run(struct running *running)
     return code;
 }
 
-/* 0 when the server behind the pipe is up; else its exit code. */
+/* Waits until the server behind the pipe is ready. Returns 0, or the server's exit code if it ended
+ * before that. */
 static int
 wait_ready(int fd, pid_t pid)
 {
@@ -93,7 +95,7 @@ wait_ready(int fd, pid_t pid)
     return WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
 }
 
-/* In a session of its own, so that the terminal's end is not its end. */
+/* Starts the server in a session of its own, so that it does not end with the terminal. */
 static int
 run_behind(struct running *running)
 {
@@ -155,7 +157,7 @@ cn_torchserve_start(const struct cn_torchserve_command *command, char **environm
 
 /* --- stop */
 
-/* False: still there after STOP_WAIT_MS. */
+/* Waits until the process has ended. Returns false if it still runs after STOP_WAIT_MS. */
 static bool
 wait_gone(pid_t pid)
 {

@@ -1,14 +1,14 @@
-/* torchserve/program/launcher.h - the server in the foreground or behind, and its end. Main
- * thread. */
+/* torchserve/program/launcher.h - starts the server in the foreground or in the background, and
+ * stops it. Main thread. */
 #ifndef CN_TORCHSERVE_PROGRAM_LAUNCHER_H
 #define CN_TORCHSERVE_PROGRAM_LAUNCHER_H
 
 #include "torchserve/settings/torchserve_config.h"
 
-/* Starts the server; the exit code of the program. In the background it returns when the server is
- * up (0) or could not start (1). */
+/* Starts the server and returns the program's exit code. If it runs in the background, this returns
+ * when the server is ready (0) or could not start (1). */
 int cn_torchserve_start(const struct cn_torchserve_command *command, char **environment);
-/* Stops the one that runs and waits until it is gone; the exit code. */
+/* Stops the running server, waits until it is gone, and returns the program's exit code. */
 int cn_torchserve_stop(char **environment);
 
 #endif

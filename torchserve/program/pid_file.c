@@ -63,7 +63,7 @@ cn_pid_file_path(char **environment, char *out, size_t out_bytes)
     snprintf(out, out_bytes, NAME);
 }
 
-/* Reads the start of a small file. Returns -1 if it cannot be opened. */
+/* Reads the first bytes of a small file. Returns -1 if it cannot be opened. */
 static ssize_t
 read_start(const char *path, char *out, size_t out_bytes)
 {
@@ -90,7 +90,8 @@ read_pid(const char *path)
     return end > text && pid > 1 && pid <= INT_MAX ? pid : 0;
 }
 
-/* Is it a process that was started as torchserve? A zombie has no command line. */
+/* Returns whether this process was started as torchserve. A zombie has no command line, so it does
+ * not count. */
 static bool
 is_torchserve(long pid)
 {
@@ -100,7 +101,7 @@ is_torchserve(long pid)
     snprintf(path, sizeof(path), "/proc/%ld/cmdline", pid);
     if (read_start(path, command, sizeof(command)) <= 0)
         return false;
-    name = strrchr(command, '/'); /* up to the NUL behind the first word */
+    name = strrchr(command, '/'); /* the first argument ends with a NUL */
     return strcmp(name ? name + 1 : command, "torchserve") == 0;
 }
 
@@ -116,7 +117,8 @@ cn_pid_file_running(const char *path, bool *is_stale)
 int
 cn_pid_file_write(const char *path, struct cn_error *err)
 {
-    /* Not over a link that somebody else put into a folder that all may write to. */
+    /* Do not write through a link: somebody else may have put it into a folder that all may write
+     * to. */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     char text[32];
     int n = snprintf(text, sizeof(text), "%ld", (long)getpid()), failed;

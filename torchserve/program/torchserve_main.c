@@ -1,5 +1,5 @@
-/* torchserve/program/torchserve_main.c - continuo under TorchServe's name: its flags, its files,
- * its ways. */
+/* torchserve/program/torchserve_main.c - runs the same server as `continuo`, with TorchServe's
+ * flags, files and defaults. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ show(void (*text)(FILE *out))
     return cn_stdout_complete("torchserve") ? 0 : 1;
 }
 
-/* What scripts look for, and then what it is. */
+/* The first line is what scripts look for. The second says which program this really is. */
 static void
 version(FILE *out)
 {
@@ -30,7 +30,7 @@ main(int argc, char **argv)
     struct cn_error err;
     int code;
 
-    if (argc == 2 && strcmp(argv[1], "--print-man") == 0) /* for scripts/manpages.sh */
+    if (argc == 2 && strcmp(argv[1], "--print-man") == 0) /* used by scripts/manpages.sh */
         return show(cn_torchserve_man);
     if (cn_torchserve_command_parse(argc, argv, &command, &err) != 0) {
         fprintf(stderr, "torchserve: error: %s\n", err.message);

@@ -102,7 +102,7 @@ skip_blanks(struct cursor *cursor)
         cursor->at++;
 }
 
-/* At a line end: over it, with "\r\n" as one. */
+/* Skips a line end; a carriage return with a line feed counts as one. */
 static void
 skip_line_end(struct cursor *cursor)
 {
@@ -165,7 +165,7 @@ put_utf8(struct cn_buf *out, uint32_t code)
     cn_buf_append(out, bytes, n);
 }
 
-/* Behind "\u". A surrogate needs its partner. */
+/* Reads what follows "\u". A surrogate must be followed by its partner. */
 static int
 read_unicode(struct cursor *cursor, struct cn_buf *out, struct cn_error *err)
 {
@@ -192,14 +192,14 @@ bad:
                    cursor->name, cursor->line);
 }
 
-/* Behind a backslash. */
+/* Reads what follows a backslash. */
 static int
 read_escape(struct cursor *cursor, struct cn_buf *out, struct cn_error *err)
 {
     char c;
 
     if (cursor->at >= cursor->end)
-        return 0; /* a backslash at the end of the file joins nothing */
+        return 0; /* a backslash at the end of the file has no next line to join */
     if (is_line_end(*cursor->at)) {
         skip_line_end(cursor);
         skip_blanks(cursor);
@@ -228,7 +228,8 @@ read_escape(struct cursor *cursor, struct cn_buf *out, struct cn_error *err)
     return 0;
 }
 
-/* Up to the end of the logical line; a key also ends before a bare separator. */
+/* Reads a key or a value: up to the end of the logical line, or, for a key, up to a separator
+ * without a backslash. */
 static int
 read_part(struct cursor *cursor, bool is_key, struct cn_buf *out, struct cn_error *err)
 {
@@ -250,7 +251,7 @@ read_part(struct cursor *cursor, bool is_key, struct cn_buf *out, struct cn_erro
     return 0;
 }
 
-/* The separator between key and value: blanks, at most one '=' or ':', blanks. */
+/* Skips the separator between key and value: blanks, at most one '=' or ':', and blanks again. */
 static void
 skip_separator(struct cursor *cursor)
 {
@@ -289,7 +290,7 @@ cn_properties_parse(const char *name, struct cn_str text, struct cn_properties *
     struct cn_buf key, value;
     int rc = 0;
 
-    if (text.len > 0) /* without bytes there may be no pointer to count from */
+    if (text.len > 0) /* the pointer of an empty text may be NULL */
         cursor.end += text.len;
     cn_buf_init(&key, 0);
     cn_buf_init(&value, 0);

@@ -1,8 +1,8 @@
-/* torchserve/settings/properties.h - Java's properties files, which TorchServe is configured by.
- * Main thread.
+/* torchserve/settings/properties.h - reads Java's properties files, the format of TorchServe's
+ * configuration. Main thread.
  *
- * Keys and values in file order; the last of two equal keys wins. Bytes over 0x7f pass as they are
- * (Java reads Latin-1; ours are UTF-8).
+ * Keys and values keep the order of the file. If a key occurs twice, the last value counts. Bytes
+ * above 0x7f are kept as they are. (Java reads such a file as Latin-1; here it is UTF-8.)
  */
 #ifndef CN_TORCHSERVE_SETTINGS_PROPERTIES_H
 #define CN_TORCHSERVE_SETTINGS_PROPERTIES_H
@@ -14,7 +14,7 @@
 #include "core/memory/buf.h"
 #include "core/text/str.h"
 
-/* Bounds a hostile file; a snapshot of ten thousand models fits. */
+/* Limits what a hostile file can cost. A snapshot of ten thousand models fits. */
 #define CN_PROPERTIES_MAX_BYTES (16u << 20)
 #define CN_PROPERTIES_MAX 10000
 
@@ -28,22 +28,23 @@ struct cn_properties {
     uint32_t n;
 };
 
-/* Adds the text's pairs to `into`, over those that are there. `name` stands in messages.
- * CN_E_CONFIG with name:line for a broken \u escape, a zero byte, or too many keys; `into` then
- * keeps what came before. */
+/* Adds the text's pairs to `into`; a pair whose key is already there replaces the old value. `name`
+ * is used in error messages. Returns CN_E_CONFIG, and a message with name and line, for a broken \u
+ * escape, a zero byte, or too many keys; `into` then keeps the pairs before that place. */
 int cn_properties_parse(const char *name, struct cn_str text, struct cn_properties *into,
                         struct cn_error *err);
 /* Adds the pairs of a file. CN_E_CONFIG names the file if it cannot be read. */
 int cn_properties_read(const char *path, struct cn_properties *into, struct cn_error *err);
-/* Replaces, or adds at the end. Strings are copied. */
+/* Replaces the value of a key, or adds the key at the end. The strings are copied. */
 int cn_properties_set(struct cn_properties *into, struct cn_str key, struct cn_str value,
                       const char *where, struct cn_error *err);
-/* NULL: there is none. */
+/* Returns NULL if there is no such key. */
 const struct cn_property *cn_properties_find(const struct cn_properties *properties,
                                              const char *key);
-/* One "key=value" line each, escaped so that it reads back the same, by Java too. */
+/* Writes each pair as a line "key=value", with escapes, so that we and Java read the same pairs
+ * again. */
 void cn_properties_print(const struct cn_properties *properties, struct cn_buf *out);
-/* One such line. */
+/* Writes one such line. */
 void cn_property_print(const char *key, const char *value, struct cn_buf *out);
 void cn_properties_fini(struct cn_properties *properties);
 

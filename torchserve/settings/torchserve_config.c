@@ -246,7 +246,7 @@ option_of(const char *flag)
 {
     const struct cn_option *option = cn_option_find(cn_str_from(flag));
 
-    cn_assert(option != NULL); /* a row of properties.def names no option */
+    cn_assert(option != NULL); /* each row of properties.def names an option that exists */
     return option;
 }
 
@@ -297,7 +297,7 @@ set_option(struct loading *loading, const struct row *row, enum cn_config_source
         value = text;
     } else if (row->kind == ADDRESS) {
         value = with_port(row->key, value, text, sizeof(text));
-    } else if (row->kind == INT) { /* blanks behind it are easily typed and hard to see */
+    } else if (row->kind == INT) { /* spaces at the end are easily typed and hard to see */
         snprintf(text, sizeof(text), "%s", value);
         for (len = strlen(text); len > 0 && text[len - 1] == ' '; len--)
             text[len - 1] = '\0';
@@ -554,14 +554,15 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     int rc;
 
     cn_server_config_set_defaults(out);
-    /* continuo.torchserve-errors=false and the like bring ours back. TorchServe logs a model that
-     * it cannot load, goes on without it and calls itself healthy. */
-    out->sequence_on_expired = CN_EXPIRED_RESTART; /* there an expired id is as good as new */
+    /* These are TorchServe's defaults; continuo.torchserve-errors=false and similar keys bring ours
+     * back. TorchServe logs a model that it cannot load, goes on without it, and calls itself
+     * healthy. */
+    out->sequence_on_expired = CN_EXPIRED_RESTART; /* TorchServe begins a new sequence */
     out->dialect = CN_DIALECT_TORCHSERVE;
     out->torchserve_errors = true;
     out->exit_on_model_failure = false;
     out->strict_readiness = false;
-    out->scale_workers = false; /* there maxWorkers only bounds what an operator asks for */
+    out->scale_workers = false; /* TorchServe's maxWorkers only limits what an operator asks for */
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);
     if (rc != 0)

@@ -123,7 +123,7 @@ take(struct cn_torchserve_command *command, int n_args, char **args, int *at, st
     if (equals == NULL && (*at + 1 >= n_args || is_flag(args[*at + 1])))
         return cn_fail(err, CN_E_BAD_REQUEST, "argument %s: expected %s", flags[flag].name,
                        flags[flag].kind == LIST ? "at least one argument" : "one argument");
-    /* A flag given twice: the last one counts, also for a list. */
+    /* If a flag was given twice, the last one counts, also for a list. */
     cn_free(command->values[flag]);
     command->values[flag] = NULL;
     if (equals != NULL) {

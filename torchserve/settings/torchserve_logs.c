@@ -16,7 +16,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-#define METRICS_DIR "logs" /* where METRICS_LOCATION says nothing */
+#define METRICS_DIR "logs" /* the default of METRICS_LOCATION */
 
 static int
 set_default(struct cn_server_config *config, const char *flag, const char *where, const char *dir,
@@ -34,15 +34,15 @@ cn_torchserve_logs_place(struct cn_server_config *config, const char *logs, cons
 {
     int rc = set_default(config, "log-dir", "LOG_LOCATION", logs, err);
 
-    if (metrics == NULL || metrics[0] == '\0') /* metrics stay where LOG_LOCATION leads nothing */
+    if (metrics == NULL || metrics[0] == '\0') /* LOG_LOCATION does not move them */
         metrics = strcmp(logs, METRICS_DIR) != 0 ? METRICS_DIR : NULL;
     if (rc == 0 && metrics != NULL)
         rc = set_default(config, "metrics-log-dir", "METRICS_LOCATION", metrics, err);
     return rc;
 }
 
-/* Is it a folder that can be written, or can it be made? Then the nearest folder above that exists
- * must be writable. */
+/* Returns whether this is a folder that can be written or made. A folder can be made if the nearest
+ * existing folder above it can be written. */
 static bool
 may_write_into(const char *path)
 {

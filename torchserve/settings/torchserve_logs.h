@@ -1,4 +1,4 @@
-/* torchserve/settings/torchserve_logs.h - where the `torchserve` command has its log files. Main
+/* torchserve/settings/torchserve_logs.h - where the `torchserve` command keeps its log files. Main
  * thread, at start. */
 #ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_LOGS_H
 #define CN_TORCHSERVE_SETTINGS_TORCHSERVE_LOGS_H
@@ -8,14 +8,16 @@
 
 #include "config/server/server_config.h"
 
-/* TorchServe's places, as defaults of --log-dir and --metrics-log-dir: what comes later under our
- * own names is stronger. `metrics` may be NULL or empty: as `logs`. */
+/* Makes TorchServe's log folders the defaults of --log-dir and --metrics-log-dir. Values that are
+ * set later under our own names replace them. If `metrics` is NULL or empty, the metrics go to
+ * "logs", wherever the other logs go. */
 int cn_torchserve_logs_place(struct cn_server_config *config, const char *logs, const char *metrics,
                              struct cn_error *err);
 
-/* After all sources were read. True: the default places can't be written, so there are no files,
- * and `text` says so: a read-only container serves, too. Folders that were asked for by our own
- * options stay, and stop the start. */
+/* Checks the folders after all sources were read. Returns true if the default folders cannot be
+ * written. Then there are no log files and `text` says so, since a container whose disk is
+ * read-only should serve, too. Folders that were set by our own options are kept; if they cannot be
+ * written, the server does not start. */
 bool cn_torchserve_logs_check(struct cn_server_config *config, char *text, size_t text_bytes);
 
 #endif

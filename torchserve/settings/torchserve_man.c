@@ -1,5 +1,5 @@
-/* torchserve/settings/torchserve_man.c - torchserve(1) as troff, from the tables of its flags and
- * keys. Main thread. */
+/* torchserve/settings/torchserve_man.c - prints the manual page torchserve(1) as troff, from the
+ * tables of flags and keys. Main thread. */
 #include "config/server/server_options.h"
 #include "torchserve/settings/torchserve_config.h"
 
@@ -17,7 +17,7 @@ put_flag(FILE *out, const char *name, const char *other, const char *arg, const 
     fputs(".\n", out);
 }
 
-/* `option`: ours that the key sets, or "". */
+/* `option` is our option that the key sets, or "". */
 static void
 put_key(FILE *out, const char *key, const char *option, const char *text)
 {

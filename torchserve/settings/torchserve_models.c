@@ -11,7 +11,7 @@
 
 #include "core/memory/mem.h"
 
-#define MODELS_MAX 10000 /* as --models */
+#define MODELS_MAX 10000 /* the same limit as for --models */
 
 static int64_t
 number(const json_t *object, const char *key, int64_t least)
@@ -42,7 +42,7 @@ read_settings(const char *name, const char *version, const json_t *from, int64_t
     };
 }
 
-/* Reads the models of either key. `least_workers`: the smallest number of workers that counts. */
+/* Reads the models of either key. A number of workers below `least_workers` counts as not given. */
 static int
 read_models(const char *where, const json_t *models, int64_t least_workers,
             struct cn_model_settings **out, uint32_t *count, struct cn_error *err)
