@@ -11,7 +11,7 @@
 #define CN_CTL_DEFAULT_MANAGEMENT "http://127.0.0.1:8081"
 #define CN_CTL_DEFAULT_METRICS "http://127.0.0.1:8082"
 
-/* Exit statuses. */
+/* The exit statuses of the program. */
 #define CN_CTL_FINE 0
 #define CN_CTL_WRONG 1
 #define CN_CTL_USAGE 2
@@ -34,27 +34,28 @@ enum cn_ctl_command {
 #define CN_CTL_WORDS_MAX 4
 
 struct cn_ctl_seq_options {
-    const char *prefix, *state; /* NULL: not given */
-    uint32_t idle_s, limit;     /* 0: not given */
+    const char *prefix, *state; /* NULL if not given */
+    uint32_t idle_s, limit;     /* 0 if not given */
     bool replace, any_model;
 };
 
 struct cn_ctl_options {
     enum cn_ctl_command command;
-    const char *management, *metrics; /* of argv or the environment */
+    const char *management, *metrics; /* from the command line or the environment */
     bool json, once;
-    const char *words[CN_CTL_WORDS_MAX]; /* behind seq or store */
+    const char *words[CN_CTL_WORDS_MAX]; /* the words that follow seq or store */
     unsigned n_words;
     struct cn_ctl_seq_options seq;
 };
 
-/* 0, or CN_E_CONFIG with what is wrong. Reads CONTINUO_MANAGEMENT and CONTINUO_METRICS. */
+/* Reads the command line, CONTINUO_MANAGEMENT and CONTINUO_METRICS. Returns 0, or CN_E_CONFIG with
+ * a message that says what is wrong. */
 int cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err);
-/* The program; returns its exit status. */
+/* Runs the whole program and returns its exit status. */
 int cn_ctl_run(int argc, char **argv);
 
 void cn_ctl_help(FILE *out);
-/* The page continuo-ctl(1), as troff. */
+/* Prints the manual page continuo-ctl(1) as troff. */
 void cn_ctl_man(FILE *out);
 
 #endif

@@ -53,7 +53,7 @@ cn_ctl_table_add(struct cn_ctl_table *table, const char *fmt, ...)
     cn_buf_fini(&plain);
 }
 
-/* In characters, not bytes: model names may be UTF-8. */
+/* Returns the width in characters, not in bytes: model names may be UTF-8. */
 static size_t
 width_of(const char *text)
 {

@@ -58,7 +58,7 @@ cn_ctl_help(FILE *out)
         out);
 }
 
-/* troff takes a bare '-' for a hyphen. */
+/* Appends text for troff, which would take a bare '-' for a hyphen. */
 static void
 put_man(FILE *out, const char *text)
 {
@@ -101,7 +101,8 @@ cn_ctl_man(FILE *out)
         out);
 }
 
-/* An empty variable counts as none, as the server has it. */
+/* Returns the value of an environment variable. An empty one counts as not set, as in the server.
+ */
 static const char *
 from_environment(const char *name, const char *otherwise)
 {
@@ -110,7 +111,7 @@ from_environment(const char *name, const char *otherwise)
     return value && *value ? value : otherwise;
 }
 
-/* 1 to max; else 0 and `err` is set. */
+/* Reads a number from 1 to max. If the text is not one, returns 0 and sets `err`. */
 static uint32_t
 number(const char *flag, const char *text, uint32_t max, struct cn_error *err)
 {
@@ -124,7 +125,7 @@ number(const char *flag, const char *text, uint32_t max, struct cn_error *err)
     return 0;
 }
 
-/* Is argv[*i] this flag with a value, in either of its two spellings? */
+/* Returns whether argv[*i] is this flag with a value, in either of its two spellings. */
 static bool
 takes_value(int argc, char **argv, int *i, const char *flag, const char **value)
 {
@@ -142,7 +143,7 @@ takes_value(int argc, char **argv, int *i, const char *flag, const char **value)
     return true;
 }
 
-/* A flag of seq that has a value. */
+/* Reads a flag of seq that has a value. */
 static bool
 takes_seq_value(int argc, char **argv, int *i, struct cn_ctl_seq_options *seq, struct cn_error *err)
 {

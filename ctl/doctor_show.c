@@ -11,7 +11,7 @@
 #include "ctl/doctor.h"
 #include "ctl/json_out.h"
 
-#define BRIEF_MAX 3 /* findings of two lines each; the tables need the rest of a small screen */
+#define BRIEF_MAX 3 /* two lines each; the tables need the rest of a small screen */
 
 static void
 put_line(struct cn_buf *out, const char *head, const char *text)
@@ -31,7 +31,7 @@ cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_
     struct cn_ctl_totals totals;
     unsigned i, pass;
 
-    for (pass = 0; pass < 2; pass++) { /* problems first */
+    for (pass = 0; pass < 2; pass++) { /* problems first, then notes */
         for (i = 0; i < diagnosis->n_findings; i++) {
             finding = &diagnosis->findings[i];
             if (finding->is_note != (pass == 1))

@@ -21,13 +21,13 @@
 #include "core/memory/mem.h"
 
 #define CONNECT_TIMEOUT_MS 3000L
-#define ANSWER_TIMEOUT_MS 15000L          /* describe waits for the turn of a busy loop */
+#define ANSWER_TIMEOUT_MS 15000L          /* `describe` waits for the turn of a busy loop */
 #define STALLED_S 15L                     /* how long a large transfer may stand still */
 #define MAX_BODY_BYTES (64 * 1024 * 1024) /* a thousand models with their workers have 2 MB */
 
 struct cn_ctl_http {
     CURL *curl;
-    struct curl_slist *headers; /* of the request that is under way */
+    struct curl_slist *headers; /* the headers of the present request */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -73,7 +73,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     return cn_buf_append(ctx, bytes, size * count) == 0 ? size * count : 0;
 }
 
-/* Fails with the server's own message, if its answer has one. */
+/* Fails with the server's own message, if the answer has one. */
 static int
 fail_status(long status, const char *base, const struct cn_buf *body, struct cn_error *err)
 {
@@ -87,7 +87,7 @@ fail_status(long status, const char *base, const struct cn_buf *body, struct cn_
     return code;
 }
 
-/* Sets what the environment has for a server with tokens or https. */
+/* Sets token and certificate from the environment, for a server that needs them. */
 static void
 set_credentials(struct cn_ctl_http *http, bool with_token)
 {
@@ -141,11 +141,11 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     body->max_bytes = call->max_bytes;
     http->why[0] = '\0';
 
-    /* The connection survives this, the options of the last request do not. */
+    /* This keeps the connection and drops the options of the last request. */
     curl_easy_reset(http->curl);
     curl_easy_setopt(http->curl, CURLOPT_URL, url.data);
     curl_easy_setopt(http->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* no proxy leads to it */
+    curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* never ask through a proxy */
     curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(http->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
     if (call->max_bytes > MAX_BODY_BYTES) { /* a large one takes its time, as long as it gets on */

@@ -64,7 +64,7 @@ read_model(const struct cn_ctl_server *server, const char *name, struct cn_ctl_v
         json_decref(value);
         rc = cn_ctl_view_add(view, cn_buf_str(&body), default_version, err);
     } else if (rc == CN_E_NOT_FOUND) {
-        rc = 0; /* unregistered since the list was made */
+        rc = 0; /* the model was unregistered after the list was made */
     }
     cn_buf_fini(&other);
     cn_buf_fini(&body);
@@ -94,7 +94,8 @@ read_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, s
         if (rc == 0 && name)
             rc = read_model(server, name, view, err);
     }
-    /* An empty page ends the list whatever it says, so that this ends. */
+    /* An empty page ends the list even if it names a next one. Otherwise a faulty server could keep
+     * this loop running for ever. */
     snprintf(next, next_bytes, "%s", token && json_array_size(models) > 0 ? token : "");
     json_decref(page);
     return rc;

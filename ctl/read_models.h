@@ -1,4 +1,4 @@
-/* ctl/read_models.h - asks a server for all that a view holds. */
+/* ctl/read_models.h - asks a server for all that a view shows. */
 #ifndef CN_CTL_READ_MODELS_H
 #define CN_CTL_READ_MODELS_H
 
@@ -10,10 +10,10 @@ struct cn_ctl_server {
     const char *management, *metrics; /* base addresses */
 };
 
-/* All models with all their versions. The view must be fresh; it is to be ended also after a
- * failure. */
+/* Reads all models with all their versions. `view` must be new. It must be freed with
+ * cn_ctl_view_fini() also after a failure. */
 int cn_ctl_read(const struct cn_ctl_server *server, struct cn_ctl_view *view, struct cn_error *err);
-/* Adds the metrics. */
+/* Adds the metrics to the view. */
 int cn_ctl_read_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
                         struct cn_error *err);
 

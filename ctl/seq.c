@@ -23,15 +23,15 @@
 #include "ctl/json_out.h"
 
 #define LIMIT_DEFAULT 1000
-#define FILE_MAX_BYTES (1ull << 30) /* what --max-envelope-size can be */
-#define KEEP_BYTES (64u << 20)      /* of other answers */
+#define FILE_MAX_BYTES (1ull << 30) /* the largest value that --max-envelope-size can have */
+#define KEEP_BYTES (64u << 20)      /* the limit for all other answers */
 
 struct seq {
     struct cn_ctl_http *http;
     const struct cn_ctl_options *options;
-    const char *model, *id; /* id NULL: a list */
+    const char *model, *id; /* `id` is NULL for a list */
     struct cn_buf path, answer;
-    json_t *value; /* the answer, where it is JSON */
+    json_t *value; /* the answer, if it is JSON */
     struct cn_buf *out, *hint;
     struct cn_error *err;
 };
@@ -133,7 +133,7 @@ list(struct seq *seq)
     int rc;
 
     do {
-        set_path(seq); /* a page as large as the server likes */
+        set_path(seq); /* without a limit, the server chooses the size of the page */
         add_query(seq, "state", wish->state ? wish->state : "live");
         if (wish->prefix)
             add_query(seq, "prefix", wish->prefix);
@@ -180,7 +180,8 @@ show(struct seq *seq)
 
 /* --- export, import */
 
-/* Writes to a pipe, a device or a link, which stay what they are; renaming would replace them. */
+/* Writes into a pipe, a device or the target of a link. These are not replaced, as renaming would
+ * do. */
 static int
 save_into(const char *name, struct cn_str bytes)
 {
@@ -208,7 +209,7 @@ save(const char *name, struct cn_str bytes, struct cn_error *err)
     return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write %s", name) : 0;
 }
 
-/* The id as a file's name. */
+/* Makes a file name from the sequence's id. */
 static char *
 own_name(const char *id)
 {

@@ -1,4 +1,4 @@
-/* ctl/seq.h - continuo-ctl seq: looks into sequences and moves them. One thread. */
+/* ctl/seq.h - looks into sequences and moves them. One thread. */
 #ifndef CN_CTL_SEQ_H
 #define CN_CTL_SEQ_H
 
@@ -18,10 +18,10 @@ int cn_ctl_seq(struct cn_ctl_http *http, const struct cn_ctl_options *options, s
                struct cn_buf *hint, struct cn_error *err);
 
 void cn_ctl_seq_help(FILE *out);
-/* For the manual page: one entry after the other, by `put`. */
+/* Calls `put` for each command, for the manual page. */
 void cn_ctl_seq_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
 
-/* How one sequence, and a list of them, look to people; `value` as the server shows it. */
+/* Prints one sequence or a list of them for people. `value` is the server's JSON. */
 void cn_ctl_seq_show(const json_t *value, struct cn_buf *out);
 void cn_ctl_seq_list(const json_t *list, struct cn_buf *out);
 

@@ -3,12 +3,12 @@
 
 #include "ctl/seq.h"
 
-/* Options that a command has. */
+/* The options that a command of seq can have. */
 enum { FOR_LIST = 1, FOR_IMPORT = 2 };
 
 static const struct {
     const char *name, *words, *help;
-    unsigned min, max, options; /* words behind the name */
+    unsigned min, max, options; /* `min` and `max`: how many words may follow the name */
 } verbs[] = {
     {"ls", "MODEL", "list sequences; --prefix, --idle, --state and --limit select them", 1, 1,
      FOR_LIST},
@@ -76,7 +76,7 @@ check_state(const char *word, struct cn_error *err)
                    word);
 }
 
-/* MODEL or MODEL/VERSION. */
+/* Checks a word of the form MODEL or MODEL/VERSION. */
 static int
 check_model(const char *text, struct cn_error *err)
 {

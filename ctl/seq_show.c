@@ -9,7 +9,8 @@
 #include "ctl/columns.h"
 #include "ctl/seq.h"
 
-/* "850 ms", "12 s", "5 min", "3 h", "2 d": two figures are enough to see what goes on. */
+/* Prints a span of time as "850 ms", "12 s", "5 min", "3 h" or "2 d": two figures are enough to see
+ * what goes on. */
 static void
 put_span(struct cn_buf *out, uint64_t ms)
 {
@@ -49,7 +50,7 @@ number_of(const json_t *from, const char *key, uint64_t *out)
 
 enum kind { TEXT, NUMBER, BYTES, SPAN };
 
-/* The member as a cell; "-" where it isn't there or null. */
+/* Adds a member of the JSON object as a cell: "-" if it is missing or null. */
 static void
 put_value(struct cn_buf *out, const json_t *from, const char *key, enum kind kind)
 {
@@ -110,7 +111,7 @@ cn_ctl_seq_list(const json_t *list, struct cn_buf *out)
     cn_buf_fini(&cell);
 }
 
-/* What a closed sequence's reason means to whoever looks. */
+/* Returns a text that explains the reason for which a sequence was closed. */
 static const char *
 reason_words(const char *reason)
 {
@@ -161,7 +162,7 @@ cn_ctl_seq_show(const json_t *value, struct cn_buf *out)
     const char *reason;
 
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        if (!json_object_get(value, lines[i].key)) /* of the other kind: open, or closed */
+        if (!json_object_get(value, lines[i].key)) /* open and closed ones have other members */
             continue;
         cn_buf_printf(out, "%-12s ", lines[i].label);
         put_value(out, value, lines[i].key, lines[i].kind);

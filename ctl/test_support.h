@@ -1,4 +1,4 @@
-/* ctl/test_support.h - answers of a server, as texts, for this folder's tests. */
+/* ctl/test_support.h - a server's answers as texts, for the tests of this folder. */
 #ifndef CN_CTL_TEST_SUPPORT_H
 #define CN_CTL_TEST_SUPPORT_H
 
@@ -21,7 +21,7 @@
             fail_msg("\"%s\" is not in \"%s\"", part, text);                                       \
     } while (0)
 
-/* A worker and a model as describe shows them; what a test is about comes as text. */
+/* A worker and a model as `describe` shows them. Each test adds as text what it is about. */
 #define WORKER(index, state, status, more)                                                         \
     "{\"id\": \"9000\", \"index\": " index ", \"state\": \"" state "\", \"status\": \"" status     \
     "\", \"pid\": 77, \"memoryUsage\": 12345678, \"startTime\": \"2026-11-21T04:36:32.123Z\"" more \

@@ -25,7 +25,7 @@
 
 #define INTERVAL_MS 1000
 
-/* Another screen without a cursor, where long lines are cut; and back. */
+/* Switches to another screen without a cursor, on which long lines are cut; and back. */
 #define SCREEN_BEGIN "\x1b[?1049h\x1b[?25l\x1b[?7l"
 #define SCREEN_END "\x1b[?7h\x1b[?25h\x1b[?1049l"
 #define SCREEN_HOME "\x1b[H\x1b[J"
@@ -43,7 +43,7 @@ struct top {
     const struct cn_ctl_server *server;
     bool json, screen, keys;
     struct termios before;
-    struct cn_ctl_view *old; /* NULL: the server was silent */
+    struct cn_ctl_view *old; /* NULL if the server did not answer */
 };
 
 static void
@@ -139,7 +139,7 @@ put_frame(const struct top *top, const struct cn_buf *frame)
         fputs("q quits", stdout);
     fflush(stdout);
     if (ferror(stdout))
-        ended = 1; /* nobody reads any more */
+        ended = 1; /* nobody reads the output any more */
 }
 
 static void
@@ -155,8 +155,8 @@ show_frame(const struct cn_ctl_view *old, const struct cn_ctl_view *now, const c
     cn_free(diagnosis);
 }
 
-/* Shows what happened from the last view to `now`. If `now` is NULL, `err` says why there is none.
- */
+/* Shows what happened between the last view and `now`. If `now` is NULL, `err` says why there is no
+ * view. */
 static void
 show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
 {
@@ -198,7 +198,7 @@ cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_e
             break;
         show(&top, now, err);
         view_drop(top.old);
-        top.old = now; /* a silent server may come back */
+        top.old = now; /* NULL if the server did not answer; it may do so next time */
         if (once)
             break;
     }

@@ -1,4 +1,4 @@
-/* ctl/top.h - the live table. */
+/* ctl/top.h - shows a table of the server that changes once a second. */
 #ifndef CN_CTL_TOP_H
 #define CN_CTL_TOP_H
 
@@ -6,8 +6,9 @@
 
 #include "ctl/read_models.h"
 
-/* A frame each second until q or Ctrl-C; with `once` a single one after one interval. Returns 0, or
- * what fetching the first view (with `once`: either) failed with. */
+/* Shows a frame each second until q or Ctrl-C. With `once` it shows a single frame, after one
+ * interval. Returns 0, or the error of reading the first view. With `once`, an error of reading the
+ * second view counts, too. */
 int cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_error *err);
 
 #endif

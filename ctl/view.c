@@ -49,7 +49,7 @@ small(const json_t *object, const char *key)
     return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
-/* A copy in the view's arena; `otherwise` where there is no text. */
+/* Copies a text into the view's arena. Returns `otherwise` if there is no text. */
 static const char *
 text_of(struct cn_ctl_view *view, const json_t *object, const char *key, const char *otherwise)
 {
@@ -184,7 +184,7 @@ cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
     for (; at < end; at = stop + 1) {
         stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop)
-            return; /* a line without its end is not all there */
+            return; /* a line without its end was cut off */
         space = memrchr(at, ' ', (size_t)(stop - at));
         if (*at == '#' || !space || (size_t)(stop - space) > sizeof value)
             continue;

@@ -1,8 +1,8 @@
-/* archiver/archive/archive.c - a model archive becomes a folder, or nothing does.
+/* archiver/archive/archive.c - unpacks a model archive into a folder, completely or not at all.
  *
- * All of an archive is hostile until its manifest is checked. It is unpacked
- * into a new folder beside the destination, verified there, and only then
- * renamed. File thread, or the archiver program.
+ * Nothing in an archive can be trusted until its manifest is checked. So it is unpacked into a new
+ * folder beside the destination, verified there, and only then renamed. Runs on the file thread, or
+ * in the archiver program.
  */
 #include "archiver/archive/archive.h"
 
@@ -32,7 +32,7 @@ remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
     (void)type;
     (void)at;
     remove(path);
-    return 0; /* go on: what can be deleted is */
+    return 0; /* go on and delete what can be deleted */
 }
 
 void
@@ -41,7 +41,8 @@ cn_archive_remove_dir(const char *dest)
     nftw(dest, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-/* The only entry of the folder, to be freed with cn_free; NULL when there are none or several. */
+/* Returns the only entry of the folder, to be freed with cn_free(). Returns NULL if the folder has
+ * no entry or several. */
 static char *
 only_entry(const char *dir)
 {
@@ -75,7 +76,8 @@ exists(const char *dir, const char *relative)
     return yes;
 }
 
-/* Where the model is in what was unpacked: tar.gz archives have one folder around everything. */
+/* Finds the model's folder among what was unpacked: tar.gz archives have one folder around
+ * everything. */
 static char *
 find_model_root(const char *unpacked)
 {
@@ -91,7 +93,7 @@ find_model_root(const char *unpacked)
     return cn_strdup(unpacked);
 }
 
-/* dest itself may be there, but must be empty: rename(2) sees to that without a race. */
+/* `dest` may exist, but must be empty. rename(2) checks that without a race. */
 static int
 move_into_place(const char *name, const char *from, const char *dest, struct cn_error *err)
 {
@@ -140,15 +142,16 @@ unpack_archive(const char *name, int fd, const char *dest, const struct cn_archi
         rc = cn_fail_sys(err, CN_E_IO, errno, "%s: cannot make folder %s", name, temp);
     } else {
         rc = unpack_to(name, fd, dest, temp, limits, manifest, err);
-        /* Also after success: the folder that was around everything is left over. */
+        /* Needed also after success: the folder that was around everything is left over. */
         cn_archive_remove_dir(temp);
     }
     cn_free(temp);
     return rc;
 }
 
-/* A folder without a manifest, as one works in it: handler.lua, handler.py, handler.so, model.pt or
- * model.onnx, and model-config.yaml if it is there. Named for the folder. */
+/* Makes up a manifest for a folder without one, in which somebody develops a model. The folder has
+ * handler.lua, handler.py, handler.so, model.pt or model.onnx, and may have model-config.yaml. The
+ * model gets the folder's name. */
 static int
 assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                 struct cn_error *err)

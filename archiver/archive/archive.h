@@ -1,8 +1,9 @@
-/* archiver/archive/archive.h - model archives: read, verify, unpack (the library half).
+/* archiver/archive/archive.h - reads, verifies and unpacks model archives.
  *
- * .mar and .zip (zip), .tgz and .tar.gz (tar+gzip, one leading folder), or a folder.
- * By libarchive. Refused: absolute paths, "..", links, devices, more files or
- * bytes than the limits, names that differ only by what unpacking would merge.
+ * An archive is a zip file (.mar, .zip), a compressed tar file with one folder around everything
+ * (.tgz, .tar.gz), or a folder. libarchive reads the files. An archive is refused if it has an
+ * absolute path, "..", a link, a device, more files or bytes than the limits allow, or two names
+ * that would become one file.
  */
 #ifndef CN_ARCHIVER_ARCHIVE_ARCHIVE_H
 #define CN_ARCHIVER_ARCHIVE_ARCHIVE_H
@@ -13,25 +14,25 @@
 #include "core/errors/error.h"
 
 struct cn_archive_limits {
-    uint64_t max_bytes;      /* unpacked, all files */
-    uint64_t max_file_bytes; /* unpacked, one file */
+    uint64_t max_bytes;      /* of all files, unpacked */
+    uint64_t max_file_bytes; /* of one file, unpacked */
     uint32_t max_files;
 };
 extern const struct cn_archive_limits cn_archive_default_limits; /* 8 GiB, 4 GiB, 10,000 */
 
-/* Unpacks `path` into `dest` (created; must not exist or be empty) and reads its manifest; a folder
- * is not copied but read in place: *dir is then the folder itself. Verifies each SHA-256 the
- * manifest lists. On failure nothing is left behind. `dir` (absolute, cn_free) is where the model's
- * files are. Blocks: call it on the file thread. */
+/* Unpacks `path` into `dest` and reads the manifest. `dest` is created; if it exists, it must be
+ * empty. Each SHA-256 in the manifest is verified. If `path` is a folder, it is not copied but used
+ * as it is. `dir` gets the absolute path of the folder with the model's files, to be freed with
+ * cn_free(). On failure nothing is left behind. Blocks: call it on the file thread. */
 int cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_limits *limits,
                       struct cn_manifest *manifest, char **dir, struct cn_error *err);
 
-/* Reads a folder made by cn_archive_unpack again. Digests are not looked at: the caller knows that
- * nothing in it has changed since. */
+/* Reads a folder that cn_archive_unpack made earlier. Digests are not verified, because the caller
+ * knows that nothing in the folder has changed since. */
 int cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir,
                       struct cn_error *err);
 
-/* Deletes a folder made by cn_archive_unpack. Never follows links. */
+/* Deletes a folder that cn_archive_unpack made. Does not follow links. */
 void cn_archive_remove_dir(const char *dest);
 
 #endif

@@ -16,7 +16,7 @@ cn_digest_file(const char *path, int follow, char hex[65], uint64_t *bytes, stru
     struct stat st;
     uint64_t total = 0;
     ssize_t got;
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
+    /* With O_NONBLOCK, opening a FIFO does not wait for a writer. */
     int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow ? 0 : O_NOFOLLOW));
 
     if (fd < 0)

@@ -77,7 +77,8 @@ take_model(const char *name, const json_t *model, struct cn_manifest *out, struc
     return 0;
 }
 
-/* "sha256:<64 hex>" -> the digits in lower case, or NULL. */
+/* Takes "sha256:<64 hex>" and returns the digits in lower case, or NULL if the text has another
+ * form. */
 static char *
 take_digest(const json_t *value)
 {
@@ -268,9 +269,9 @@ cn_manifest_fini(struct cn_manifest *manifest)
     memset(manifest, 0, sizeof(*manifest));
 }
 
-/* Which runtime is needed? The manifest's `runtime` is not reliable: torch-model-archiver writes
- * "python" by default. So a handler's suffix counts more, and a model without a handler is
- * ONNX or TorchScript, by the suffix of its serialized file. */
+/* Finds out which runtime is needed. The manifest's `runtime` is not reliable, because
+ * torch-model-archiver writes "python" by default. So a handler's suffix counts more, and a model
+ * without a handler is ONNX or TorchScript, by the suffix of its serialized file. */
 const char *
 cn_manifest_runtime(const struct cn_manifest *manifest)
 {

@@ -1,8 +1,7 @@
-/* archiver/archive/unpack.c - libarchive's reading half: entries become files, or are refused.
+/* archiver/archive/unpack.c - turns the entries of an archive into files, or refuses them.
  *
- * Every name, kind and size is checked twice: by the headers before anything is
- * written, and again as it really comes out, as headers lie. File thread, or
- * the archiver program.
+ * Headers can lie. So each name, kind and size is checked twice: in the headers, before anything is
+ * written, and again as it is unpacked. Runs on the file thread, or in the archiver program.
  */
 #include "archiver/archive/unpack.h"
 
@@ -24,8 +23,8 @@
 
 struct unpacker {
     struct archive *reader;
-    const char *name; /* for messages: the archive's file name */
-    const char *root; /* where to unpack */
+    const char *name; /* the archive's file name, for error messages */
+    const char *root; /* the folder to unpack into */
     const struct cn_archive_limits *limits;
     uint64_t bytes;
     uint32_t n_files;
@@ -70,7 +69,7 @@ make_folders(struct unpacker *u, char *path, bool also_last, const char *shown)
     }
 }
 
-/* What the archive library says, on one line and without our paths. */
+/* Copies libarchive's error on one line and without our paths. */
 static int
 reader_error(struct unpacker *u, const char *doing)
 {
@@ -80,7 +79,7 @@ reader_error(struct unpacker *u, const char *doing)
                    text ? text : "damaged archive");
 }
 
-/* `file_bytes`: of one entry; u->bytes: of all. */
+/* Checks the limits. `file_bytes` belongs to this entry, u->bytes to all entries so far. */
 static int
 check_bytes(struct unpacker *u, uint64_t file_bytes, const char *shown)
 {
@@ -100,7 +99,7 @@ copy_content(struct unpacker *u, int fd, const char *shown)
     uint64_t file_bytes = 0;
 
     for (;;) {
-        /* Holes of a sparse entry come out as zeros here, so they are counted too. */
+        /* Holes of a sparse entry come out as zeros, and are counted, too. */
         la_ssize_t got = archive_read_data(u->reader, u->block, sizeof(u->block));
         int rc;
 
@@ -129,7 +128,7 @@ unpack_file(struct unpacker *u, char *path, const char *shown)
 
     if (rc != 0)
         return rc;
-    /* O_EXCL: two entries with one plain name never merge. */
+    /* Because of O_EXCL, two entries with the same plain name never become one file. */
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0 && errno == EEXIST)
         return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%.200s\" comes twice", u->name,
@@ -137,7 +136,7 @@ unpack_file(struct unpacker *u, char *path, const char *shown)
     if (fd < 0)
         return cn_fail_sys(u->err, CN_E_IO, errno, "%s: cannot make %.200s", u->name, shown);
     rc = copy_content(u, fd, shown);
-    /* A full disk may show only now. */
+    /* A full disk may be reported only now. */
     if (close(fd) < 0 && rc == 0)
         rc = cn_fail_sys(u->err, CN_E_IO, errno, "%s: cannot write %.200s", u->name, shown);
     return rc;
@@ -153,7 +152,7 @@ kind_word(unsigned type)
                                                   : "neither a file nor a folder";
 }
 
-/* For a message: what is outside printable ASCII becomes '?'. */
+/* Replaces all characters outside printable ASCII by '?', for error messages. */
 static void
 show_name(const char *raw, char out[201])
 {
@@ -164,8 +163,8 @@ show_name(const char *raw, char out[201])
     out[n] = '\0';
 }
 
-/* What can be said by an entry's header. Fills its plain name, "" for the root itself, and the one
- * for messages. */
+/* Makes the checks for which an entry's header is enough. Fills in the plain name ("" for the root
+ * itself) and the name for messages. */
 static int
 check_entry(struct unpacker *u, struct archive_entry *entry, char clean[CN_ARCHIVE_PATH_MAX],
             char shown[201])
@@ -198,8 +197,8 @@ check_entry(struct unpacker *u, struct archive_entry *entry, char clean[CN_ARCHI
     return 0;
 }
 
-/* The first pass writes nothing, so that most bad archives cost no disk. Sizes are only claims
- * here, but a claim that is too high is believed. */
+/* The first pass writes nothing, so that most bad archives cost no disk space. Sizes in headers are
+ * only claims, but an entry that claims too much is refused at once. */
 static int
 look_at_entry(struct unpacker *u, struct archive_entry *entry)
 {
@@ -239,8 +238,8 @@ walk_entries(struct unpacker *u, entry_fn fn)
 
         if (rc == ARCHIVE_EOF)
             break;
-        /* A warning is about what we don't use (times, owners) or about a name, which is
-         * checked. */
+        /* libarchive warns about things that we do not use (times, owners), or about a name, which
+         * we check. */
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
             return reader_error(u, "not a readable zip or tar.gz archive");
         rc = fn(u, entry);
@@ -264,7 +263,8 @@ read_archive(struct unpacker *u, int fd, entry_fn fn)
     if (u->reader == NULL)
         return cn_fail(u->err, CN_E_OUT_OF_MEMORY, "%s: out of memory while unpacking", u->name);
     archive_read_support_filter_gzip(u->reader);
-    /* By its directory only: read as a stream, a zip that was cut off would look whole. */
+    /* Zip files are read by their directory only. Read as a stream, a file that was cut off would
+     * look complete. */
     archive_read_support_format_zip_seekable(u->reader);
     archive_read_support_format_tar(u->reader);
     if (lseek(fd, 0, SEEK_SET) < 0 ||
@@ -279,7 +279,7 @@ read_archive(struct unpacker *u, int fd, entry_fn fn)
 static int
 with_utf8_names(struct unpacker *u, int fd, entry_fn fn)
 {
-    /* Names are UTF-8 whatever the process' locale is; this thread only. */
+    /* Names are UTF-8 whatever the process' locale is. This is set for this thread only. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0), old = (locale_t)0;
     int rc;
 

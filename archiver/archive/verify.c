@@ -106,7 +106,7 @@ handler_file(const struct cn_manifest *manifest, char path[CN_ARCHIVE_PATH_MAX])
                                                                                 : manifest->handler;
 }
 
-/* Files that the manifest names must be there. */
+/* Checks that the files that the manifest names are there. */
 static int
 check_named(const char *name, const char *dir, const struct cn_manifest *manifest,
             struct cn_error *err)

@@ -27,7 +27,7 @@ static const struct key {
 };
 
 struct import_walk {
-    const char *name; /* of the file */
+    const char *name; /* the name of the file */
     struct cn_buf *out;
     cn_import_lost_fn lost;
     void *ctx;
@@ -53,7 +53,7 @@ find_key(const char *path)
     return NULL;
 }
 
-/* Double-quoted; YAML reads JSON's escapes. */
+/* Writes the text in double quotes. YAML reads the same escapes as JSON. */
 static void
 put_text(struct cn_buf *out, struct cn_str text)
 {
@@ -71,7 +71,8 @@ put_text(struct cn_buf *out, struct cn_str text)
     cn_buf_puts(out, "\"");
 }
 
-/* A number or word is YAML's, too, but for hexadecimal and octal ones. */
+/* Writes a number or word. YAML writes them as protocol buffers do, except hexadecimal and octal
+ * numbers. */
 static int
 put_plain(const struct import_walk *walk, const struct cn_pbtxt *field)
 {
@@ -128,7 +129,7 @@ put_list(const struct import_walk *walk, const struct cn_pbtxt *field, const cha
     return rc;
 }
 
-/* map<key, value>: a message with both for each entry. */
+/* Writes a map<key, value>. Its text has a message with both for each entry. */
 static int
 put_map(const struct import_walk *walk, const struct cn_pbtxt *field, const char *path)
 {
@@ -155,7 +156,7 @@ put_map(const struct import_walk *walk, const struct cn_pbtxt *field, const char
     return rc;
 }
 
-/* True: the field is to be written. */
+/* Returns whether the field is to be written. */
 static bool
 is_carried(const struct import_walk *walk, const struct cn_pbtxt *field, const char *path,
            const struct key **out)
@@ -180,7 +181,7 @@ put_field(const struct import_walk *walk, const struct cn_pbtxt *field, const st
     return put_value(walk, field, key->path);
 }
 
-/* In a line, in braces; but the document's fields, one a line. */
+/* Writes a message in one line, in braces. The fields of the document itself get one line each. */
 static int
 put_message(const struct import_walk *walk, const struct cn_pbtxt *message, const char *path)
 {
@@ -210,7 +211,7 @@ put_message(const struct import_walk *walk, const struct cn_pbtxt *message, cons
 
 /* --- what has another form here --- */
 
-/* Instances are workers. */
+/* Triton's instances are our workers. */
 static int
 put_instances(const struct import_walk *walk, const struct cn_pbtxt *config)
 {
@@ -244,7 +245,7 @@ put_instances(const struct import_walk *walk, const struct cn_pbtxt *config)
     return 0;
 }
 
-/* parameters { key: "k" value: { string_value: "v" } }: a map for the handler. */
+/* Writes parameters { key: "k" value: { string_value: "v" } } as a map for the handler. */
 static int
 put_parameters(const struct import_walk *walk, const struct cn_pbtxt *config)
 {
@@ -272,7 +273,8 @@ put_parameters(const struct import_walk *walk, const struct cn_pbtxt *config)
     return 0;
 }
 
-/* With a scheduler the handler gets up to max_batch_size rows in a call; without one each alone. */
+/* With a scheduler, the handler gets up to max_batch_size rows in a call. Without one, each row
+ * gets a call of its own. */
 static void
 put_batch_size(const struct import_walk *walk, const struct cn_pbtxt *config)
 {

@@ -1,9 +1,10 @@
-/* archiver/import/pbtxt.h - protocol buffers as text, such as a config.pbtxt, as a tree with
- * positions.
+/* archiver/import/pbtxt.h - reads protocol buffers as text, such as a config.pbtxt, into a tree
+ * with positions.
  *
- * It knows the form, not the messages: whoever asks for a field knows what it must be. Both ways of
- * writing messages ({} and <>), lists, strings with their escapes and one behind the other,
- * comments, separators. Not: extensions and Any ([...] as a name). Any thread.
+ * The reader does not know the schema, so the caller must check that a field is what it should be.
+ * It understands both ways of writing messages ({} and <>), lists, strings with their escapes,
+ * adjacent strings, comments and separators. It does not understand extensions and Any, whose names
+ * stand in brackets. Any thread.
  */
 #ifndef CN_ARCHIVER_IMPORT_PBTXT_H
 #define CN_ARCHIVER_IMPORT_PBTXT_H
@@ -19,24 +20,25 @@
 enum cn_pbtxt_kind {
     CN_PBTXT_MESSAGE,
     CN_PBTXT_STRING,
-    CN_PBTXT_NUMBER, /* as written, checked: 1, -0x1f, 1.5e3 (without its f) */
+    CN_PBTXT_NUMBER, /* as written, and checked: 1, -0x1f, 1.5e3; an f at the end is dropped */
     CN_PBTXT_WORD    /* true, TYPE_FP32, inf */
 };
 
-/* A field; of a list each element is one, under the same name. */
+/* A field. If a field is a list, each element is a field of the same name. */
 struct cn_pbtxt {
     enum cn_pbtxt_kind kind;
-    struct cn_str name; /* empty for the document */
-    struct cn_str text; /* not of a message; a string's has its escapes resolved */
+    struct cn_str name; /* empty for the whole document */
+    struct cn_str text; /* not used for a message; the escapes of a string are resolved */
     unsigned line, column;
-    struct cn_pbtxt *first, *next; /* of a message: its fields; beside it: the next one */
+    struct cn_pbtxt *first, *next; /* the first field of a message; the field after this one */
 };
 
-/* The document, in the arena; names and numbers are borrowed from `bytes`. `name` stands in
- * messages ("config.pbtxt:3:7: ..."). CN_E_INVALID_MODEL. */
+/* Reads the document into the arena. Names and numbers are borrowed from `bytes`. `name` is used in
+ * error messages ("config.pbtxt:3:7: ..."). Returns CN_E_INVALID_MODEL if the text is wrong. */
 int cn_pbtxt_parse(const char *name, struct cn_str bytes, struct cn_arena *arena,
                    struct cn_pbtxt **out, struct cn_error *err);
-/* The last field of that name, as protocol buffers have it; NULL: there is none. */
+/* Returns the last field of that name, which is the one that counts in protocol buffers, or NULL if
+ * there is none. */
 const struct cn_pbtxt *cn_pbtxt_get(const struct cn_pbtxt *message, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* archiver/onnx/onnx_file.c - walks through the protobuf message of an ONNX file. Archiver only. */
+/* archiver/onnx/onnx_file.c - reads the protobuf message of an ONNX file. Archiver only. */
 #include "archiver/onnx/onnx_file.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Numbers of fields in onnx.proto. */
+/* The numbers of fields in onnx.proto. */
 enum { MODEL_GRAPH = 7, MODEL_FUNCTION = 25 };
 enum { GRAPH_NODE = 1, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { GRAPH_SPARSE_INITIALIZER = 15, FUNCTION_NODE = 7 };
@@ -21,12 +21,12 @@ enum { VALUE_NAME = 1, VALUE_TYPE = 2 };
 enum { TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE = 2, SHAPE_DIM = 1 };
 enum { DIM_SIZE = 1, DIM_NAME = 2 };
 
-/* Bodies of If, Loop and Scan may contain further ones; protobuf itself reads no deeper. */
+/* Bodies of If, Loop and Scan may contain further bodies. protobuf itself reads no deeper. */
 #define DEPTH_MAX 100
 
 /* One field of a message. */
 struct field {
-    uint32_t number, kind; /* kind: 0 a number, 2 bytes; others are passed over */
+    uint32_t number, kind; /* kind 0 is a number, kind 2 is bytes; other kinds are skipped */
     uint64_t value;
     struct cn_str bytes;
 };
@@ -58,7 +58,8 @@ take(struct cn_str *in, uint64_t n, struct cn_str *out)
     return true;
 }
 
-/* The next field. 1: there was one; 0: the message is over; -1: it is damaged. */
+/* Reads the next field. Returns 1 if there was one, 0 at the end of the message, or -1 if the
+ * message is damaged. */
 static int
 next(struct cn_str *in, struct field *out)
 {
@@ -204,7 +205,7 @@ read_entry(struct cn_str in, struct cn_onnx_file *out)
     return rc;
 }
 
-/* An input that has an initializer of the same name need not be given. */
+/* Drops inputs for which the file has an initializer of the same name: they need not be given. */
 static void
 drop_input(struct cn_onnx_file *out, struct cn_str name)
 {
@@ -330,7 +331,7 @@ read_graph(struct cn_str graph, struct cn_onnx_file *out)
             read_value(field.bytes, out->outputs, &out->n_outputs) < 0)
             return -1;
     }
-    /* Once more, now that all inputs are known. */
+    /* Read the message once more, now that all inputs are known. */
     return rc < 0 ? -1 : read_body(graph, GRAPH_NODE, 0, out);
 }
 

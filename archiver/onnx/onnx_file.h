@@ -1,8 +1,8 @@
-/* archiver/onnx/onnx_file.h - what an ONNX file declares: its inputs and outputs, and the files
- * that have its weights. Archiver only.
+/* archiver/onnx/onnx_file.h - reads what an ONNX file declares: its inputs and outputs, and the
+ * files that have its weights. Archiver only.
  *
- * The file is a protobuf message whose weights may take gigabytes, so it is read where it is
- * mapped, and only names and shapes are kept. The numbers of fields are those of onnx.proto.
+ * The file is a protobuf message whose weights may take gigabytes. So it is mapped into memory, and
+ * only names and shapes are read. The numbers of fields are those of onnx.proto.
  */
 #ifndef CN_ARCHIVER_ONNX_ONNX_FILE_H
 #define CN_ARCHIVER_ONNX_ONNX_FILE_H
@@ -14,28 +14,28 @@
 #include "core/memory/arena.h"
 #include "core/text/str.h"
 
-#define CN_ONNX_VALUES_MAX 512 /* inputs; and as many outputs */
-#define CN_ONNX_FILES_MAX 8192 /* files of weights */
+#define CN_ONNX_VALUES_MAX 512 /* the limit for inputs, and for outputs */
+#define CN_ONNX_FILES_MAX 8192 /* the limit for files of weights */
 #define CN_ONNX_RANK_MAX 8
 
-/* A dimension: a size, a name that stands for any size, or neither. */
+/* A dimension has a size, or a name that stands for any size, or neither. */
 struct cn_onnx_dim {
-    int64_t size;       /* -1: any */
-    struct cn_str name; /* empty: none */
+    int64_t size;       /* -1 means any size */
+    struct cn_str name; /* empty if it has no name */
 };
 
 struct cn_onnx_value {
     struct cn_str name;
-    const char *type; /* "FP32"; NULL: not a tensor, or its type is unknown to the server */
+    const char *type; /* such as "FP32"; NULL if it is not a tensor of a type that we know */
     uint32_t rank;
     struct cn_onnx_dim dims[CN_ONNX_RANK_MAX];
 };
 
-/* Strings are borrowed from the bytes. */
+/* The strings are borrowed from the file's bytes. */
 struct cn_onnx_file {
-    struct cn_onnx_value *inputs, *outputs; /* without inputs that the file gives a value */
+    struct cn_onnx_value *inputs, *outputs; /* without the inputs for which the file has a value */
     uint32_t n_inputs, n_outputs;
-    struct cn_str *weights; /* paths, relative to the file; of all bodies and functions, too */
+    struct cn_str *weights; /* paths relative to the file's folder, from all graphs and functions */
     uint32_t n_weights;
 };
 

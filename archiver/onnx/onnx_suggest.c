@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define BATCH_SIZE 16 /* what is suggested where the graph leaves the batch open */
+#define BATCH_SIZE 16 /* is suggested if the graph allows any size of batch */
 
 /* How the names of a state begin and end: past.0.key and present.0.key. The first row that fits
  * counts. */
@@ -30,7 +30,8 @@ static const struct {
              {"", "", "", "_out"},
              {"", "in", "", "out"}};
 
-/* What lies between the two; false: the name does not begin and end so. */
+/* Finds what lies between this beginning and this end of the name. Returns false if the name does
+ * not begin and end so. */
 static bool
 middle(struct cn_str name, const char *begin, const char *end, struct cn_str *out)
 {
@@ -61,8 +62,8 @@ belong(const struct cn_onnx_value *input, const struct cn_onnx_value *output)
 struct guess {
     const struct cn_onnx_file *file;
     struct cn_buf *out;
-    int32_t output_of[CN_ONNX_VALUES_MAX]; /* by input: the output of the same state; -1: none */
-    bool taken[CN_ONNX_VALUES_MAX];        /* by output */
+    int32_t output_of[CN_ONNX_VALUES_MAX]; /* for each input, the output of the same state, or -1 */
+    bool taken[CN_ONNX_VALUES_MAX];        /* for each output */
     struct cn_onnx_dim batch;              /* the dimension in which rows are joined */
 };
 
@@ -98,7 +99,8 @@ is_batch(const struct guess *g, const struct cn_onnx_dim *dim)
     return dim->size < 0 && cn_str_eq(dim->name, g->batch.name);
 }
 
-/* The dimension of the batch; without one that is certain, the first that is open. */
+/* Returns which dimension is the batch's. If none is certain, it is the first one that has no fixed
+ * size. */
 static uint32_t
 axis_of(const struct guess *g, const struct cn_onnx_value *value, bool *sure)
 {
@@ -113,7 +115,7 @@ axis_of(const struct guess *g, const struct cn_onnx_value *value, bool *sure)
     return 0;
 }
 
-/* A name as YAML takes it: quoted, so that nothing in it is read as more than a name. */
+/* Writes a name in quotes, so that YAML cannot read it as anything else. */
 static void
 put_name(struct cn_buf *out, struct cn_str name)
 {
@@ -138,7 +140,8 @@ put_name(struct cn_buf *out, struct cn_str name)
     cn_buf_puts(out, "\"");
 }
 
-/* The dimensions but that of the batch; `open`: what stands for any size. */
+/* Writes all dimensions except the batch's. `open` is written for a dimension without a fixed size.
+ */
 static bool
 put_dims(struct cn_buf *out, const struct cn_onnx_value *value, uint32_t axis, int open)
 {
@@ -200,7 +203,7 @@ put_states(const struct guess *g)
         cn_buf_puts(g->out, ", output: ");
         put_name(g->out, g->file->outputs[g->output_of[i]].name);
         cn_buf_printf(g->out, ", dataType: %s, dims: ", value->type);
-        if (put_dims(g->out, value, axis, -1)) { /* it grows, and begins without an entry */
+        if (put_dims(g->out, value, axis, -1)) { /* the state grows, and begins empty */
             cn_buf_puts(g->out, ", init: {dims: ");
             put_dims(g->out, value, axis, 0);
             cn_buf_puts(g->out, "}");
@@ -209,7 +212,7 @@ put_states(const struct guess *g)
     }
 }
 
-/* Numbers, which are the same for all rows. */
+/* Writes the settings that are numbers. They are the same for all rows. */
 static void
 put_settings(const struct guess *g)
 {

@@ -6,8 +6,9 @@
 #include "archiver/onnx/onnx_file.h"
 #include "core/memory/buf.h"
 
-/* Appends the YAML. What could not be guessed is said in comments. States are inputs and outputs
- * with names that belong together, such as h_in and h_out, and with the same type and rank. */
+/* Appends the YAML. Comments in it say what could not be guessed. An input and an output are taken
+ * for a state if their names belong together, such as h_in and h_out, and they have the same type
+ * and rank. */
 void cn_onnx_suggest(const struct cn_onnx_file *file, struct cn_buf *out);
 
 #endif

@@ -21,7 +21,7 @@ enum cn_pack_format {
     CN_PACK_FOLDER     /* folder <name> */
 };
 
-/* The strings are borrowed. NULL means that the value was not given. */
+/* The strings are borrowed. NULL means that a value was not given. */
 struct cn_pack_spec {
     const char *model_name, *version; /* required */
     const char *handler;              /* required, except for TorchScript */

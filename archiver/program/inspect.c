@@ -24,7 +24,7 @@
 #include "config/model/model_config.h"
 #include "core/memory/mem.h"
 
-/* An archive that was unpacked to look at it. */
+/* An archive that was unpacked to be looked at. */
 struct opened {
     char temp[64];
     char *dir;
@@ -82,7 +82,7 @@ show_config(const struct opened *opened)
     if (file != NULL) {
         printf("config:   %s\n", opened->manifest.config_file);
         while (fgets(line, sizeof(line), file) != NULL) {
-            /* Text from outside: no control sequences for the terminal. */
+            /* The text comes from outside, so control characters are replaced. */
             for (char *c = line; *c != '\0'; c++)
                 *c = ((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f ? ' ' : *c;
             printf("%s%s", start ? "  " : "", line);
@@ -112,7 +112,7 @@ show_text(const struct opened *opened, const struct cn_pack_files *files)
     show_config(opened);
 }
 
-/* Depth is bounded by the YAML reader. */
+/* The YAML reader limits the depth. */
 static json_t *
 yaml_to_json(const struct cn_yaml *node)
 {
@@ -126,7 +126,7 @@ yaml_to_json(const struct cn_yaml *node)
     case CN_YAML_INT:
         return json_integer(node->integer);
     case CN_YAML_FLOAT:
-        out = json_real(node->number); /* NULL for what JSON can't say: .inf */
+        out = json_real(node->number); /* NULL if JSON cannot express it: .inf */
         return out ? out : json_stringn(node->text.ptr, node->text.len);
     case CN_YAML_STRING:
         out = json_stringn(node->text.ptr, node->text.len);

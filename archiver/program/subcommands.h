@@ -9,10 +9,10 @@
 #define CN_EXIT_FAILED 1
 #define CN_EXIT_USAGE 2 /* as torch-model-archiver */
 
-/* `program`: name in messages. `quiet`: nothing on success, as torch-model-archiver. argv: flags
- * only. */
+/* Packs an archive. `program` is the name to use in messages. With `quiet` it prints nothing on
+ * success, as torch-model-archiver does. argv has only the flags. */
 int cn_archiver_create(const char *program, int argc, char **argv, bool quiet);
-/* A model's folder of a Triton repository. */
+/* Imports the folder of a model in a Triton repository. */
 int cn_archiver_import(const char *program, int argc, char **argv);
 int cn_archiver_inspect(int argc, char **argv);
 int cn_archiver_verify(int argc, char **argv);
@@ -20,7 +20,7 @@ int cn_archiver_verify(int argc, char **argv);
 int cn_archiver_suggest(int argc, char **argv);
 
 void cn_archiver_help(const char *program, FILE *out);
-/* The page continuo-archiver(1), as troff. */
+/* Prints the manual page continuo-archiver(1) as troff. */
 void cn_archiver_man(FILE *out);
 
 #endif
