@@ -1,6 +1,6 @@
-/* bench/grpc-bench.c - load for the gRPC services, and the ceiling to hold them against.
+/* bench/grpc-bench.c - sends load to the gRPC services, and has an echo server to compare with.
  *
- *   grpc-bench echo                      a bare gRPC C core server that answers with what it got;
+ *   grpc-bench echo                      a server of the bare gRPC C core that sends requests back;
  *                                        prints "port N" and serves until it is killed
  *   grpc-bench unary|bidi TARGET MODEL   --calls N in flight (bidi: streams, one message each),
  *                                        --channels N, --seconds S, --data BYTES; checks each
@@ -509,7 +509,7 @@ main(int argc, char **argv)
     if (!echo && (argc < 4 || kind == N_KINDS))
         die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
             "[--seconds S] [--data BYTES]");
-    if (!echo) /* an answer that wakes the client should not take the server's core */
+    if (!echo) /* so that an answer does not wake the client on the server's core */
         sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     grpc_init();
     queue = grpc_completion_queue_create_for_next(NULL);

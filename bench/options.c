@@ -11,27 +11,29 @@
 static void
 usage(FILE *out)
 {
-    fputs("usage: continuo-bench [options]\n"
-          "Drives a counter model with verified sequences and prints one JSON line.\n\n"
-          "  --url URL           server (http://127.0.0.1:8080)\n"
-          "  --model NAME        model, or NAME/VERSION (counter)\n"
-          "  --connections N     keep-alive connections (16)\n"
-          "  --sequences N       sequences, shared out over the connections (one each)\n"
-          "  --duration S        measured seconds (5)\n"
-          "  --warmup S          seconds before that (1)\n"
-          "  --rate R            steps/s at fixed times; 0: closed loop (0)\n"
-          "  --stall-seconds S   an answer that takes longer counts its connection as stalled (1)\n"
-          "  --prefix TEXT       of sequence ids (from time and pid)\n"
-          "  --echo              the answer must be the request's body, not a running sum\n"
-          "  --any-answer        any answer with status 200 is right: for models that don't count\n"
-          "  --end               afterwards end every sequence (step 0) and check its total\n"
-          "  --open-only N       instead: open N sequences with one step each, then stop\n"
-          "  --random            step the sequences at random, not in turns\n"
-          "  --sums FILE         go on with the sequences of FILE, if it is there, and keep them "
-          "in it;\n"
-          "                      with the same --prefix and --sequences each time\n"
-          "SIGINT ends the measured time early.\n",
-          out);
+    fputs(
+        "usage: continuo-bench [options]\n"
+        "Sends steps to a counter model, checks each sum, and prints one line of JSON.\n"
+        "The defaults are in parentheses.\n\n"
+        "  --url URL           address of the server (http://127.0.0.1:8080)\n"
+        "  --model NAME        the model, or NAME/VERSION (counter)\n"
+        "  --connections N     number of connections, which stay open (16)\n"
+        "  --sequences N       number of sequences, spread over the connections (one for each)\n"
+        "  --duration S        how many seconds are measured (5)\n"
+        "  --warmup S          how many seconds run before that, unmeasured (1)\n"
+        "  --rate R            send R steps/s, at fixed times; 0: send a step when the last is "
+        "answered (0)\n"
+        "  --stall-seconds S   a connection that waits longer for an answer counts as stalled (1)\n"
+        "  --prefix TEXT       beginning of all sequence ids (made of time and pid)\n"
+        "  --echo              the answer must be the request's body, not a running sum\n"
+        "  --any-answer        any answer with status 200 is right: for models that don't count\n"
+        "  --end               at the end, end each sequence with a step 0 and check its total\n"
+        "  --open-only N       only open N sequences with one step each, then stop\n"
+        "  --random            choose the next sequence at random, not in turn\n"
+        "  --sums FILE         keep the sums in FILE, and go on from them if FILE exists; use the\n"
+        "                      same --prefix and --sequences each time\n"
+        "SIGINT ends the measurement early.\n",
+        out);
 }
 
 static uint32_t

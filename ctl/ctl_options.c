@@ -23,7 +23,7 @@ static const struct {
     {"top", CN_CTL_TOP, "show models and workers, updated every second; q or Ctrl-C quits"},
     {"doctor", CN_CTL_DOCTOR, "show what is wrong, why, and what to do about it"},
     {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
-    {"store", CN_CTL_STORE, "list, delete or accept stores on disk (see store --help)"},
+    {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
 };
 static const struct {
     const char *flag, *help;

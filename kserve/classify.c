@@ -1,4 +1,4 @@
-/* kserve/classify.c - the largest values of an output. Any thread.
+/* kserve/classify.c - finds the largest values of an output. Any thread.
  *
  * Usually few classes of many values are wanted, for example 3 of 1000, and this runs on a loop. So
  * the values are not all sorted. The first `classes` values form a heap whose root is the smallest

@@ -24,7 +24,7 @@ enum cn_pack_format {
 /* The strings are borrowed. NULL means that a value was not given. */
 struct cn_pack_spec {
     const char *model_name, *version; /* required */
-    const char *handler;              /* required, except for TorchScript */
+    const char *handler;              /* required, except for TorchScript and ONNX models */
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
     const char *python;      /* versions of Python, ">=3.9,<3.14"; NULL: any */
     const char *runtime;     /* NULL: by the handler's suffix */

@@ -259,6 +259,13 @@ put_man(FILE *out, const char *text)
         fprintf(out, *text == '-' ? "\\%c" : "%c", *text);
 }
 
+/* Returns whether help should say "required". The help of --handler says itself when it is. */
+static bool
+is_plainly_required(size_t option)
+{
+    return options[option].required && strstr(options[option].help, "required") == NULL;
+}
+
 void
 cn_archiver_help(const char *program, FILE *out)
 {
@@ -281,7 +288,7 @@ cn_archiver_help(const char *program, FILE *out)
             snprintf(letter, sizeof(letter), "-%c, ", options[i].letter);
         snprintf(flag, sizeof(flag), "%s--%s %s", letter, options[i].flag, options[i].arg);
         fprintf(out, "  %-30s %s%s\n", flag, options[i].help,
-                options[i].required ? " (required)" : "");
+                is_plainly_required(i) ? " (required)" : "");
     }
     fprintf(out, "  %-30s %s\n", "--archive-format WORD",
             "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
@@ -298,12 +305,14 @@ cn_archiver_man(FILE *out)
           ".B continuo\\-archiver import\n\\fIDIR\\fR [\\fB\\-\\-handler\\fR \\fIFILE\\fR] "
           "[\\fB\\-\\-export\\-path\\fR \\fIDIR\\fR] [\\fB\\-\\-force\\fR]\n.br\n"
           ".B continuo\\-archiver inspect\n[\\fB\\-\\-json\\fR] \\fIARCHIVE\\fR\n.br\n"
-          ".B continuo\\-archiver verify\n\\fIARCHIVE\\fR ...\n"
+          ".B continuo\\-archiver verify\n\\fIARCHIVE\\fR ...\n.br\n"
+          ".B continuo\\-archiver suggest\n\\fIMODEL.onnx\\fR\n"
           ".SH DESCRIPTION\nWithout a command, or called as torch\\-model\\-archiver, it takes the "
           "flags of that program and prints nothing on success. The same input always gives the "
           "same bytes: the times in an archive are 1980, and SOURCE_DATE_EPOCH sets the manifest's "
           "createdOn. import turns the folder of a model in a Triton repository (config.pbtxt and "
-          "numbered versions) into archives, and lists the settings that it could not carry over.\n"
+          "numbered versions) into archives, and lists the settings that it could not carry over. "
+          "suggest guesses the YAML of an ONNX model and prints it.\n"
           ".SH OPTIONS\n",
           out);
     for (size_t i = 0; i < N_OPTIONS; i++) {
@@ -314,7 +323,7 @@ cn_archiver_man(FILE *out)
         put_man(out, options[i].flag);
         fprintf(out, "\\fR \\fI%s\\fR\n", options[i].arg);
         put_man(out, options[i].help);
-        fputs(options[i].required ? ". Required.\n" : ".\n", out);
+        fputs(is_plainly_required(i) ? ". Required.\n" : ".\n", out);
     }
     fputs(".TP\n.B \\-\\-archive\\-format\ndefault (.mar), zip\\-store (.mar, not compressed), tgz "
           "(.tar.gz) or no\\-archive (a folder).\n"

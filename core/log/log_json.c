@@ -128,7 +128,7 @@ end_of_quoted(const char *at)
     return at;
 }
 
-/* One member from key=value at `at`; returns what follows. */
+/* Writes one member for the key=value at `at`, and returns the text after it. */
 static const char *
 put_member(struct out *out, const char *at)
 {
@@ -163,7 +163,7 @@ unsigned long
 cn_log_json_members(const char *text, char *bytes, unsigned long room)
 {
     struct out out = {bytes, bytes + room, false};
-    char *whole = bytes; /* up to the last whole member */
+    char *whole = bytes; /* the end of the last member that fitted */
 
     while (*(text += strspn(text, " "))) {
         if (out.at > bytes)

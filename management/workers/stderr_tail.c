@@ -1,4 +1,5 @@
-/* management/workers/stderr_tail.c - the last lines that a process printed. Its supervisor's loop.
+/* management/workers/stderr_tail.c - keeps the last lines that a process printed. It runs on
+ * the loop of the process's supervisor.
  *
  * Lines are kept in a ring; `next` is the place of the next one. Two bounds hold: the number of
  * lines and the sum of their bytes, for which the oldest ones are dropped. A line that is too long
@@ -97,7 +98,7 @@ cn_stderr_tail_join(const struct cn_stderr_tail *tail, unsigned lines, char *out
     size_t need = 0, used = 0;
     const char *line;
 
-    /* How far back do the lines still fit? */
+    /* Find out how many of the last lines fit. */
     for (back = 1; back <= lines && back <= CN_TAIL_LINES; back++) {
         line = tail->lines[(tail->next + CN_TAIL_LINES - back) % CN_TAIL_LINES];
         if (!line || need + strlen(line) + 3 >= out_bytes)

@@ -1,5 +1,5 @@
 /* cn_fuzz: core proto config kserve */
-/* tests/fuzz/v2_request_fuzz.c - any bytes as v2 inference requests.
+/* tests/fuzz/v2_request_fuzz.c - reads any bytes as v2 inference requests.
  *
  * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. An
  * accepted request is written as a response, whose JSON must be readable again. The fast path must
