@@ -21,7 +21,7 @@ enum { VALUE_NAME = 1, VALUE_TYPE = 2 };
 enum { TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE = 2, SHAPE_DIM = 1 };
 enum { DIM_SIZE = 1, DIM_NAME = 2 };
 
-/* Bodies of If, Loop and Scan may contain further bodies. protobuf itself reads no deeper. */
+/* Bodies of If, Loop and Scan may contain further bodies. Protobuf itself reads no deeper. */
 #define DEPTH_MAX 100
 
 /* One field of a message. */

@@ -2,7 +2,7 @@
  * files that have its weights. Archiver only.
  *
  * The file is a protobuf message whose weights may take gigabytes. So it is mapped into memory, and
- * only names and shapes are read. The numbers of fields are those of onnx.proto.
+ * only names and shapes are kept. The numbers of fields are those of onnx.proto.
  */
 #ifndef CN_ARCHIVER_ONNX_ONNX_FILE_H
 #define CN_ARCHIVER_ONNX_ONNX_FILE_H
