@@ -87,7 +87,7 @@ class Desk:
 
 
 def test_the_example_s_commands_work_as_they_stand_there(folder, transcript):
-    """Whoever comes from TorchServe types these first."""
+    """The commands are the first that people who come from TorchServe type."""
     ts = TorchServe(folder, transcript)
     desk = Desk(ts)
     try:
