@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
 from continuo import _worker  # type: ignore[attr-defined]
-from continuo.types import Model, Program, Refuse, Reply, Request
+from continuo.types import CheckedReply, Model, Program, Refuse, Reply, Request
 
 __all__ = ["Request", "open_model", "open_stream", "render", "report", "turn"]
 
@@ -100,6 +100,9 @@ def render(value: Any) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bo
 
     The content is bytes, or a list of packed tensors.
     """
+    if type(value) is CheckedReply:
+        return (value.body, value.content_type, 0 if value.status == 200 else value.status,
+                list(value.headers.items()), value.end_sequence, False)
     if isinstance(value, Reply):
         return _render_reply(value)
     content, kind = _content(value)

@@ -91,12 +91,12 @@ def test_the_example_s_commands_work_as_they_stand_there(folder, transcript):
     ts = TorchServe(folder, transcript)
     desk = Desk(ts)
     try:
-        start, curls, grpc, stubs, stop = blocks(EXAMPLE / "README.md", "sh")
+        start, curls, grpc, own_client, stop = blocks(EXAMPLE / "README.md", "sh")
         desk.type(start)
         assert ts.ready, ts.text
         assert desk.type(curls) == "37" + countdown_from(5) + "5\n"
         assert desk.type(grpc).split() == ["3", "7", "12", "5", "4", "3", "2", "1"]
-        assert desk.type(stubs).split() == ["3", "7", "12"]
+        assert desk.type(own_client).split() == ["3", "7", "12"]
         assert "TorchServe has stopped." in desk.type(stop)
     finally:
         ts.destroy()

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from continuo.torchserve.context import Context
 from continuo.torchserve.rows import names_in
-from continuo.types import Refuse, Reply
+from continuo.types import CheckedReply, Refuse, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -98,19 +98,19 @@ def reply(context: Context, idx: int, body: bytes, ends: bool = False) -> Union[
 
     An answer has no content type unless the handler sets one.
     """
-    headers = context.get_response_headers(idx)
-    status, _ = context.get_response_status(idx)
-    if not headers and status in (200, None) and not ends:
+    processor = context.processor(idx)
+    headers = processor.get_response_headers()
+    status = processor.get_response_status_code() or 200
+    if not headers and status == 200 and not ends:
         return body
-    kind: Optional[str] = None
+    kind = ""
     kept: Dict[str, str] = {}
     for name, value in headers.items():
         if name.lower() == "content-type":
             kind = str(value)
         else:
-            kept[name] = str(value)
-    return Reply(body, status=status or 200, headers=kept or None, content_type=kind or "",
-                 end_sequence=ends)
+            kept[str(name)] = str(value)
+    return CheckedReply(body, status, kept, kind, ends)
 
 
 def ended_sequences(context: Context, n: int) -> List[str]:

@@ -20,12 +20,16 @@ API_VERSION = "0.12.0"
 class RequestProcessor:
     """The headers of one request, and the status and headers of its answer."""
 
+    # Most handlers set none of these, and one object is made for each request.
+    _headers: Optional[RequestHeaders] = None
+    _status = 200
+    _phrase: Optional[str] = None
+
     def __init__(self, request_header: Optional[Mapping[str, Any]] = None,
                  request: Optional[Request] = None) -> None:
-        self._headers = None if request_header is None else RequestHeaders(request_header)
+        if request_header is not None:
+            self._headers = RequestHeaders(request_header)
         self._request = request
-        self._status = 200
-        self._phrase: Optional[str] = None
         self._response_headers: Dict[str, str] = {}
 
     def get_request_properties(self) -> Dict[str, Any]:
@@ -89,7 +93,7 @@ class Context:
         #: Handlers that write answers themselves write them here (frames.py).
         self.cl_socket: Any = None
 
-    def _processor(self, idx: int) -> RequestProcessor:
+    def processor(self, idx: int) -> RequestProcessor:
         if self.request_processor is None:
             raise LookupError("the context has no request: none is being handled now")
         return self.request_processor[idx]
@@ -98,16 +102,16 @@ class Context:
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
-        return self._processor(idx).get_request_property(key)
+        return self.processor(idx).get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> Dict[str, Any]:
-        return self._processor(idx).get_request_properties()
+        return self.processor(idx).get_request_properties()
 
     def get_sequence_id(self, idx: int) -> Any:
-        return self._processor(idx).get_request_property(self.header_key_sequence_id)
+        return self.processor(idx).get_request_property(self.header_key_sequence_id)
 
     def get_response_status(self, idx: int) -> Tuple[int, Optional[str]]:
-        processor = self._processor(idx)
+        processor = self.processor(idx)
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
@@ -119,10 +123,10 @@ class Context:
             processor.report_status(code, reason_phrase=phrase)
 
     def get_response_headers(self, idx: int) -> Dict[str, str]:
-        return self._processor(idx).get_response_headers()
+        return self.processor(idx).get_response_headers()
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
-        self._processor(idx).add_response_property(key, value)
+        self.processor(idx).add_response_property(key, value)
 
     def get_response_content_type(self, idx: int) -> Optional[str]:
         return self.get_response_headers(idx).get("content-type")

@@ -242,7 +242,7 @@ class TorchServeProgram(Program):
     def final(self, idx: int, result: Any, streamed: bool,
               context: Optional[Context] = None) -> Any:
         context = context or self.context
-        headers = context.get_response_headers(idx)
+        headers = context.processor(idx).get_response_headers()
         if context.stopping_criteria:
             stops = context.stopping_criteria[idx](result)
             if stops is not None:
