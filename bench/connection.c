@@ -13,13 +13,12 @@
 
 int
 request_template_init(struct request_template *t, const char *host, const char *path,
-                      const char *prefix)
+                      const char *header, const char *prefix)
 {
     int head, n;
 
-    head =
-        snprintf(t->bytes, sizeof(t->bytes),
-                 "POST %s HTTP/1.1\r\nHost: %s\r\nts-request-sequence-id: %s-", path, host, prefix);
+    head = snprintf(t->bytes, sizeof(t->bytes), "POST %s HTTP/1.1\r\nHost: %s\r\n%s: %s-", path,
+                    host, header, prefix);
     if (head < 0 || (size_t)head >= sizeof(t->bytes))
         return -1;
     n = snprintf(t->bytes + head, sizeof(t->bytes) - (size_t)head,

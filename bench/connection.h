@@ -45,7 +45,7 @@ struct answer {
 
 /* Returns -1 if the request does not fit. */
 int request_template_init(struct request_template *t, const char *host, const char *path,
-                          const char *prefix);
+                          const char *header, const char *prefix);
 
 /* Connects, and then makes the socket non-blocking. Returns 0, or -1 with errno set. */
 int connection_open(struct connection *c, const struct sockaddr_in *address);

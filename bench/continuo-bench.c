@@ -474,8 +474,8 @@ connect_all(struct bench *b)
 
     snprintf(host, sizeof(host), "%s:%s", b->opt.host, b->opt.port);
     snprintf(path, sizeof(path), "/predictions/%s", b->opt.model);
-    if (request_template_init(&b->request, host, path, b->opt.prefix) < 0) {
-        fputs("continuo-bench: host, model and prefix are too long\n", stderr);
+    if (request_template_init(&b->request, host, path, b->opt.header, b->opt.prefix) < 0) {
+        fputs("continuo-bench: host, model, header and prefix are too long\n", stderr);
         exit(2);
     }
     for (uint32_t i = 0; i < b->opt.connections; i++) {

@@ -170,7 +170,8 @@ def compare(script, rounds, seconds):
             rows = min(connections, 32)
             samples = []
             for _ in range(rounds):
-                runs = bench(ours.inference, "gru", *load), bench(theirs.inference, "gru", *load)
+                runs = (bench(ours.inference, "gru", *load),
+                        bench(theirs.inference, "gru", *load, "--header", torchserved.SEQUENCE_HEADER))
                 samples.append((*(run["steps_per_s"] for run in runs), *(run["p99_ms"] for run in runs),
                                 handler_loop(script, rows, seconds / 2), bare_loop(script, 1, seconds / 2),
                                 bare_loop(script, rows, seconds / 2)))

@@ -24,6 +24,8 @@ usage(FILE *out)
         "  --rate R            send R steps/s, at fixed times; 0: send a step when the last is "
         "answered (0)\n"
         "  --stall-seconds S   a connection that waits longer for an answer counts as stalled (1)\n"
+        "  --header NAME       the header with the sequence id (ts-request-sequence-id);\n"
+        "                      TorchServe itself takes ts_request_sequence_id only\n"
         "  --prefix TEXT       beginning of all sequence ids (made of time and pid)\n"
         "  --echo              the answer must be the request's body, not a running sum\n"
         "  --any-answer        any answer with status 200 is right: for models that don't count\n"
@@ -84,28 +86,22 @@ parse_url(const char *url, struct options *opt)
 void
 options_parse(struct options *opt, int argc, char **argv)
 {
-    static const struct option flags[] = {{"url", 1, NULL, 'u'},
-                                          {"model", 1, NULL, 'm'},
-                                          {"connections", 1, NULL, 'c'},
-                                          {"sequences", 1, NULL, 's'},
-                                          {"duration", 1, NULL, 'd'},
-                                          {"warmup", 1, NULL, 'w'},
-                                          {"rate", 1, NULL, 'r'},
-                                          {"prefix", 1, NULL, 'p'},
-                                          {"echo", 0, NULL, 'e'},
-                                          {"end", 0, NULL, 'z'},
-                                          {"any-answer", 0, NULL, 'y'},
-                                          {"open-only", 1, NULL, 'o'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"stall-seconds", 1, NULL, 'S'},
-                                          {"random", 0, NULL, 'R'},
-                                          {"sums", 1, NULL, 'f'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {
+        {"url", 1, NULL, 'u'},       {"model", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
+        {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'}, {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},   {"header", 1, NULL, 'H'},
+        {"echo", 0, NULL, 'e'},      {"end", 0, NULL, 'z'},      {"any-answer", 0, NULL, 'y'},
+        {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},     {"stall-seconds", 1, NULL, 'S'},
+        {"random", 0, NULL, 'R'},    {"sums", 1, NULL, 'f'},     {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
-    *opt = (struct options){
-        .model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1, .stall_s = 1};
+    *opt = (struct options){.model = "counter",
+                            .header = "ts-request-sequence-id",
+                            .connections = 16,
+                            .duration_s = 5,
+                            .warmup_s = 1,
+                            .stall_s = 1};
     /* Two runs on one server must not use the same sequences. */
     snprintf(opt->prefix, sizeof(opt->prefix), "b%lx%x", (unsigned long)time(NULL),
              (unsigned)getpid());
@@ -138,6 +134,9 @@ options_parse(struct options *opt, int argc, char **argv)
                 exit(2);
             }
             strcpy(opt->prefix, optarg);
+            break;
+        case 'H':
+            opt->header = optarg;
             break;
         case 'e':
             opt->echo = true;

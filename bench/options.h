@@ -8,7 +8,8 @@
 struct options {
     char *url; /* host and port point into this copy */
     const char *host, *port, *model;
-    char prefix[64]; /* prefix of sequence ids */
+    const char *header; /* the request header with the sequence id */
+    char prefix[64];    /* prefix of sequence ids */
     uint32_t connections, sequences, open_only;
     double duration_s, warmup_s, rate, stall_s;
     bool echo, any_answer, end, random;

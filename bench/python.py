@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Compares a step of a Python handler with the same step in Lua: the counter of examples/, with one worker.
+"""A step of a Python handler against the same step in Lua: the counter of examples/, one worker.
 
-Rounds alternate between the two, each with a server of its own. The table has medians: steps per second, CPU time of
-the worker for a step, and the worker's share of memory (PSS).
+Rounds alternate between the two, each with a server of its own. The table has the medians: steps
+per second, CPU time of the worker for a step (without the time in which it polls for work), and the
+worker's memory without what it shares (PSS). The ratio of the steps is the median of the rounds'
+ratios.
 
-bench/python.py --rounds 5 --python /usr/bin/python3"""
+    bench/python.py --rounds 5 --python /usr/bin/python3
+"""
 
 import argparse
+import re
 import statistics
+import time
+import urllib.request
 
 from served import ROOT, Served, machine
 
@@ -17,11 +23,13 @@ batchSize: 64
 sequenceBatching: true
 """
 HANDLERS = {"Lua": "examples/counter/handler.lua", "Python": "examples/python/counter/handler.py"}
+BUSY = re.compile(r"^continuo_worker_busy_seconds_total\{[^}]*\} (\S+)$", re.M)
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
-        return int(file.read().split()[0]) / 1e9
+def busy_seconds(server):
+    time.sleep(1.2)  # workers tell it once a second
+    page = urllib.request.urlopen(f"{server.metrics}/metrics", timeout=30).read().decode()
+    return sum(map(float, BUSY.findall(page)))
 
 
 def pss_bytes(pid):
@@ -32,14 +40,14 @@ def pss_bytes(pid):
 def measure(kind, args, connections):
     flags = ["--python", args.python] if args.python else []
     with Served({"counter": (ROOT / HANDLERS[kind], CONFIG)}, flags) as server:
-        pid = server.worker_pid("counter")
         server.bench("counter", "--connections", connections, "--duration", 1, "--warmup", 0)
-        before = cpu_seconds(pid)
+        before = busy_seconds(server)
         result = server.bench("counter", "--connections", connections, "--duration", args.seconds,
                               "--warmup", 0)
         assert result["errors"] == 0, result
-        spent = cpu_seconds(pid) - before
-        return result["steps_per_s"], spent / result["steps"] * 1e6, pss_bytes(pid) / 1e6
+        spent = busy_seconds(server) - before
+        return (result["steps_per_s"], spent / result["steps"] * 1e6,
+                pss_bytes(server.worker_pid("counter")) / 1e6)
 
 
 def main():
@@ -50,16 +58,15 @@ def main():
     parser.add_argument("--python", help="interpreter; default: python3 in PATH")
     args = parser.parse_args()
     print(machine())
-    print("| connections | handler | steps/s | worker's CPU, us a step | worker's PSS, MB |\n"
-          "|---|---|---|---|---|")
+    print("| connections | Lua, steps/s | Python, steps/s | Python / Lua | worker's CPU Lua / Python, us a step "
+          "| worker's PSS Lua / Python, MB |\n|---|---|---|---|---|---|")
     for connections in args.connections:
-        rounds = {kind: [] for kind in HANDLERS}
-        for _ in range(args.rounds):
-            for kind, found in rounds.items():
-                found.append(measure(kind, args, connections))
-        for kind, found in rounds.items():
-            steps, cpu, pss = (statistics.median(column) for column in zip(*found))
-            print(f"| {connections} | {kind} | {steps:.0f} | {cpu:.1f} | {pss:.1f} |", flush=True)
+        rounds = [[measure(kind, args, connections) for kind in HANDLERS] for _ in range(args.rounds)]
+        lua, python = ([statistics.median(column) for column in zip(*side)] for side in zip(*rounds))
+        ratio = statistics.median(python[0] / lua[0] for lua, python in rounds)
+        print(f"| {connections} | {lua[0]:,.0f} | {python[0]:,.0f} | {ratio:.2f} | {lua[1]:.1f} / {python[1]:.1f} "
+              f"| {lua[2]:.1f} / {python[2]:.1f} |", flush=True)
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""TorchServe itself, for comparisons: one model, one worker, all its logs off.
+"""TorchServe itself, for side by side measurements: one model, all its logs off.
 
-Needs a Python with torch, torchserve and torch-model-archiver, and Java 17. One thread."""
+Needs a Python with torchserve and torch, and a Java 17. One thread."""
 
 import http.client
 import os
@@ -12,6 +12,10 @@ import subprocess
 import tempfile
 import time
 
+import served
+
+#: TorchServe knows its headers by these very letters; a name with hyphens means nothing to it.
+SEQUENCE_HEADER = "ts_request_sequence_id"
 SILENT = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="error"><Loggers><Root level="off"/></Loggers></Configuration>
 """
@@ -34,7 +38,10 @@ def free_ports(n):
 
 
 class TorchServed:
-    """Runs TorchServe in a `with` block. `bin` is the folder with torchserve, torch-model-archiver and python."""
+    """`bin_folder`: where torchserve and python are. Use it in a `with`.
+
+    `handler` is the handler's text, `script` a TorchScript file for it or None.
+    """
 
     def __init__(self, bin_folder, name, handler, script, config):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-torchserve-"))
@@ -45,8 +52,11 @@ class TorchServed:
             (self.folder / file).write_text(text, encoding="utf-8")
         environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "LOG_LOCATION": str(self.folder),
                                     "METRICS_LOCATION": str(self.folder), "TEMP": str(self.folder)}
-        subprocess.run([bin_folder / "torch-model-archiver", "--model-name", name, "--version", "1.0",
-                        "--serialized-file", script, "--handler", self.folder / "handler.py",
+        archiver = bin_folder / "torch-model-archiver"
+        if not archiver.exists():  # ours makes the same archives
+            archiver = served.BIN / "torch-model-archiver"
+        subprocess.run([archiver, "--model-name", name, "--version", "1.0",
+                        *(["--serialized-file", script] if script else []), "--handler", self.folder / "handler.py",
                         "--config-file", self.folder / "model-config.yaml", "--export-path", self.folder],
                        check=True, stdout=subprocess.DEVNULL, env=environment)
         command = [bin_folder / "torchserve", "--foreground", "--ncs", "--disable-token-auth", "--enable-model-api",
@@ -59,7 +69,7 @@ class TorchServed:
         self._wait(ports[0], f"/predictions/{name}")
 
     def _wait(self, port, path, seconds=90):
-        """Waits for a first answer, which shows that the worker has loaded the model."""
+        """A first answer: its worker is loaded."""
         end = time.monotonic() + seconds
         while not self._answers(port, path):
             if time.monotonic() > end or self.process.poll() is not None:
@@ -72,7 +82,7 @@ class TorchServed:
     def _answers(port, path):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         try:
-            connection.request("POST", path, b"5", {"ts_request_sequence_id": "first"})
+            connection.request("POST", path, b"5", {SEQUENCE_HEADER: "first"})
             return connection.getresponse().status == 200
         except OSError:
             return False
@@ -87,7 +97,7 @@ class TorchServed:
 
     def close(self):
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # Java and the worker that it has started
+            os.killpg(self.process.pid, signal.SIGKILL)  # Java, and the worker that it started
         except ProcessLookupError:
             pass
         self.process.wait()

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""One handler of TorchServe on both servers: the running sum of examples/torchserve-stateful.
+
+TorchServe 0.12 keeps the sums in its worker's memory, Continuo commits each of them before the
+answer leaves. Runs of the two alternate, continuo-bench checks every sum on both, and the tables
+have the medians of the rounds: steps per second, the 99th percentile of the latency, and the CPU
+time that all processes of a server took for a step.
+
+    bench/torchserve_handler.py --peer FOLDER    with torchserve and python in it; default:
+                                                 where tests/differential/run.sh installed them
+    bench/torchserve_handler.py --tune           first: which settings suit TorchServe best
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import statistics
+import subprocess
+import time
+
+import torchserved
+from served import BIN, ROOT, Served, machine
+
+EXAMPLE = ROOT / "examples/torchserve-stateful/running_sum.py"
+#: A silent sequence keeps its place in TorchServe, and one of its threads, for this long.
+THEIR_IDLE_MS = 500
+CONFIG = """minWorkers: {workers}
+maxWorkers: {workers}
+batchSize: {batch}
+maxBatchDelay: 1
+sequenceBatching: true
+sequenceMaxIdleMSec: {idle}
+maxNumSequence: 4096
+maxSequenceJobQueueSize: 10
+"""
+MODES = {"sequence batching": "", "sequence-continuous batching": "continuousBatching: true\n"}
+#: Workers and batch size with which TorchServe was fastest (--tune).
+THEIR_WORKERS, THEIR_BATCH = 2, 16
+TRIED = list(itertools.product((1, 2), (1, 4, 16, 64)))
+
+
+def tree(pid):
+    """The process and its descendants."""
+    children = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+        except OSError:  # it has ended
+            continue
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def cpu_seconds(pid):
+    """The CPU time of all threads of a process and its descendants."""
+    spent = 0
+    for process in tree(pid):
+        for path in pathlib.Path(f"/proc/{process}/task").glob("*/schedstat"):
+            try:
+                spent += int(path.read_text().split()[0])
+            except OSError:
+                continue
+    return spent / 1e9
+
+
+def load(server, connections, seconds, *flags):
+    """steps/s, p99 in ms, CPU us a step, errors."""
+    def run(duration):
+        command = [BIN / "continuo-bench", "--url", server.inference, "--model", "sum", "--connections", connections,
+                   "--duration", duration, "--warmup", 0.5, *flags]
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True, check=False)
+        return json.loads(done.stdout)
+
+    before = cpu_seconds(server.process.pid)
+    began = time.monotonic()
+    result = run(seconds)
+    spent, took = cpu_seconds(server.process.pid) - before, time.monotonic() - began
+    steps = result["steps"] * took / result["seconds"]  # those of the warm-up, too
+    return (result["steps_per_s"], result["p99_ms"], spent / max(steps, 1) * 1e6,
+            result["errors"] + result["mismatches"])
+
+
+def theirs(peer, mode, workers, batch):
+    config = CONFIG.format(workers=workers, batch=batch, idle=THEIR_IDLE_MS) + MODES[mode]
+    return torchserved.TorchServed(peer, "sum", EXAMPLE.read_text(), None, config)
+
+
+def load_theirs(server, connections, seconds):
+    found = load(server, connections, seconds, "--header", torchserved.SEQUENCE_HEADER)
+    time.sleep(2 * THEIR_IDLE_MS / 1000)  # these sequences give their places back
+    return found
+
+
+def tune(args, mode):
+    """Tries each setting once; the best of all rounds counts."""
+    print(f"\n{mode}\n\n| workers | batch size | " + " | ".join(f"steps/s at {n}" for n in args.connections) +
+          " |\n" + "|---" * (2 + len(args.connections)) + "|")
+    for workers, batch in TRIED:
+        with theirs(args.peer, mode, workers, batch) as server:
+            load_theirs(server, 16, 2)  # Java compiles what it runs
+            row = []
+            for connections in args.connections:
+                steps, _, _, errors = load_theirs(server, connections, args.seconds)
+                row.append(f"{steps:,.0f}" + (f" ({errors} errors)" if errors else ""))
+        print(f"| {workers} | {batch} | " + " | ".join(row) + " |", flush=True)
+
+
+def compare(args, mode):
+    print(f"\n{mode}\n\n| connections | ours, steps/s | TorchServe, steps/s | ours / TorchServe | p99 ours / "
+          "TorchServe, ms | ratio of p99 | CPU ours / TorchServe, us a step | ratio of the CPU |\n" +
+          "|---" * 8 + "|")
+    config = CONFIG.format(workers=1, batch=64, idle=600000) + MODES[mode]
+    for connections in args.connections:
+        rounds = []
+        with (Served({"sum": (EXAMPLE, config)}, ["--python", args.peer / "python"]) as our_server,
+              theirs(args.peer, mode, THEIR_WORKERS, THEIR_BATCH) as their_server):
+            load_theirs(their_server, connections, 3)  # Java compiles what it runs
+            for _ in range(args.rounds):
+                rounds.append((load(our_server, connections, args.seconds),
+                               load_theirs(their_server, connections, args.seconds)))
+        ours, there = ([statistics.median(column) for column in zip(*side)] for side in zip(*rounds))
+        faster = statistics.median(ours[0] / there[0] for ours, there in rounds)
+        later = statistics.median(ours[1] / there[1] for ours, there in rounds)
+        cheaper = statistics.median(there[2] / ours[2] for ours, there in rounds)
+        errors = [sum(each[side][3] for each in rounds) for side in (0, 1)]
+        print(f"| {connections} | {ours[0]:,.0f} | {there[0]:,.0f} | {faster:.1f} | {ours[1]:.2f} / {there[1]:.2f} | "
+              f"{later:.2f} | {ours[2]:.0f} / {there[2]:.0f} | {cheaper:.1f} |" +
+              (f" errors: {errors[0]} / {errors[1]}" if any(errors) else ""), flush=True)
+
+
+def installed_peer():
+    folder = pathlib.Path("~/.cache/continuo/peers").expanduser()
+    return next((path.parent for path in sorted(folder.glob("torchserve-*/bin/torchserve"))), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--connections", type=int, nargs="*", default=[1, 16, 64, 256])
+    parser.add_argument("--mode", choices=list(MODES), action="append")
+    parser.add_argument("--peer", type=pathlib.Path, default=installed_peer())
+    parser.add_argument("--tune", action="store_true")
+    args = parser.parse_args()
+    if not args.peer:
+        raise SystemExit("TorchServe is not installed: run tests/differential/run.sh, or name its folder with --peer")
+    print(machine())
+    for mode in args.mode or MODES:
+        (tune if args.tune else compare)(args, mode)
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()
