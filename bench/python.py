@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""A step of a Python handler against the same step in Lua: the counter of examples/, one worker.
+"""Compares a step of a Python handler with the same step in Lua: the counter of examples/, one worker.
 
 Rounds alternate between the two, each with a server of its own. The table has the medians: steps
 per second, CPU time of the worker for a step (without the time in which it polls for work), and the
-worker's memory without what it shares (PSS). The ratio of the steps is the median of the rounds'
-ratios.
+worker's share of memory (PSS). The ratio of the steps is the median of the rounds' ratios.
 
     bench/python.py --rounds 5 --python /usr/bin/python3
 """

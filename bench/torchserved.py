@@ -1,6 +1,6 @@
-"""TorchServe itself, for side by side measurements: one model, all its logs off.
+"""TorchServe itself, for comparisons: one model, all its logs off.
 
-Needs a Python with torchserve and torch, and a Java 17. One thread."""
+Needs a Python with torch and torchserve, and Java 17. One thread."""
 
 import http.client
 import os
@@ -38,9 +38,9 @@ def free_ports(n):
 
 
 class TorchServed:
-    """`bin_folder`: where torchserve and python are. Use it in a `with`.
+    """Runs TorchServe in a `with` block. `bin_folder` is the folder with torchserve and python.
 
-    `handler` is the handler's text, `script` a TorchScript file for it or None.
+    `handler` is the handler's text, and `script` a TorchScript file for it, or None.
     """
 
     def __init__(self, bin_folder, name, handler, script, config):
@@ -69,7 +69,7 @@ class TorchServed:
         self._wait(ports[0], f"/predictions/{name}")
 
     def _wait(self, port, path, seconds=90):
-        """A first answer: its worker is loaded."""
+        """Waits for a first answer, which shows that the worker has loaded the model."""
         end = time.monotonic() + seconds
         while not self._answers(port, path):
             if time.monotonic() > end or self.process.poll() is not None:
@@ -97,7 +97,7 @@ class TorchServed:
 
     def close(self):
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # Java, and the worker that it started
+            os.killpg(self.process.pid, signal.SIGKILL)  # Java and the worker that it has started
         except ProcessLookupError:
             pass
         self.process.wait()
