@@ -32,7 +32,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = ROOT / os.environ.get("CONTINUO_BUILD", "build/release") / "bin"
-# A folder that outlives the checkout: a fresh clone on the same machine finds the peers there.
+# This folder outlives the checkout, so that a fresh clone on the same machine finds the peers there.
 HOME_CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 CACHE = pathlib.Path(os.environ.get("CONTINUO_PEERS") or HOME_CACHE / "continuo" / "peers")
 FACTOR = float(os.environ.get("CONTINUO_TEST_FACTOR", "1"))
@@ -40,7 +40,7 @@ TEXT_SHOWN = 600  # characters of a value in the report
 
 
 class Unavailable(Exception):
-    """The peer can't be had on this machine; the text says why."""
+    """The peer cannot be installed on this machine. The text says why."""
 
 
 # --- installing peers
@@ -51,9 +51,9 @@ def say(text):
 
 
 def python_peer(name, requirements, probe):
-    """The interpreter of a virtual environment that has these requirements; it is made when it is
-    not there. A requirement is a list of pip's arguments. The environment's name carries their
-    hash, so changed requirements make a new one. `probe` is Python code that must run in it."""
+    """Returns the interpreter of a virtual environment that has these requirements, and makes the environment if
+    needed. A requirement is a list of pip's arguments. The environment's name has their hash, so changed requirements
+    make a new one. `probe` is Python code that must run in it."""
     folder = CACHE / f"{name}-{_digest(requirements)}"
     python = folder / "bin" / "python"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,8 @@ def _runs(command, seconds=120, output=subprocess.DEVNULL):
 
 
 def torch_requirement():
-    """The CPU build that scripts/setup.sh --torch installs; others bring gigabytes of CUDA packages."""
+    """Returns the requirement for the CPU build that scripts/setup.sh --torch installs; other builds bring gigabytes of
+    CUDA packages."""
     named = os.environ.get("CONTINUO_TORCH")
     if named:
         return named
@@ -107,7 +108,7 @@ def torch_requirement():
 
 
 class Process:
-    """A command in a process group of its own, so that stop() ends whatever it has started."""
+    """Runs a command in a process group of its own, so that stop() ends all processes that it has started."""
 
     def __init__(self, command, log, env=None, cwd=None):
         self.log = pathlib.Path(log)
@@ -128,7 +129,7 @@ class Process:
             os.killpg(self.popen.pid, number)
 
     def stop(self, seconds=20):
-        """SIGTERM to all, SIGKILL to what is left; returns the command's status."""
+        """Sends SIGTERM to all processes, and SIGKILL to those that are left. Returns the command's status."""
         self.signal(signal.SIGTERM)
         try:
             self.popen.wait(seconds * FACTOR)
@@ -139,7 +140,7 @@ class Process:
 
 
 def libraries_of(program, env):
-    """The lines of ldd: the libraries that a program asks for, and where each was found."""
+    """Returns the lines of ldd: the libraries that a program needs, and where each was found."""
     return subprocess.run(["ldd", str(program)], env=env, capture_output=True, text=True, timeout=60,
                           check=False).stdout.splitlines()
 
@@ -177,7 +178,7 @@ class Row:
 
 
 def _matches(text, pattern):
-    """`*` stands for any text; all else, brackets and question marks too, for itself."""
+    """Matches with `*` for any text. All other characters, brackets and question marks too, stand for themselves."""
     return re.fullmatch(".*".join(re.escape(each) for each in pattern.split("*")), text, re.S) is not None
 
 
@@ -188,7 +189,7 @@ class Comparison:
         self.title = title
         self.peer = peer
         self.table = pathlib.Path(table)
-        # (expression, replacement), and where it isn't for all parts a pattern of parts
+        # tuples of expression and replacement, and a pattern of parts if the rule does not count for all parts
         self.rules = [(re.compile(rule[0], re.S | re.M), rule[1], rule[2] if len(rule) > 2 else "*")
                       for rule in rules]
         entries = tomllib.loads(self.table.read_text()) if self.table.exists() else {}
@@ -214,7 +215,7 @@ class Comparison:
         return made
 
     def compare(self, case, theirs, ours):
-        """True when both answer alike, or differ only as the table says."""
+        """Returns whether both answer alike, or differ only as the table says."""
         theirs, ours = self.normalise(theirs), self.normalise(ours)
         with self._lock:
             if case in self._names:
@@ -270,7 +271,7 @@ def _shown(value):
 
 
 def skip(title, reason):
-    """The closing lines of a test whose peer is not to be had; a failure where peers are required."""
+    """Prints the closing lines of a test whose peer cannot be installed. This is a failure where peers are required."""
     if os.environ.get("CONTINUO_REQUIRE_PEERS") == "1":
         say(f"{title}: failed: {reason} (CONTINUO_REQUIRE_PEERS=1 makes this a failure)")
         say("0 passed, 1 failed")

@@ -33,7 +33,7 @@ RULES = [
 
 
 def first_pair(pair):
-    """Model API on, tokens off, no snapshots, everything else by default."""
+    """The cases of servers with the model API, without tokens and snapshots, and with defaults otherwise."""
     pair.http("register idle", "management", "POST",
               "/models?url=echo.mar&model_name=idle&initial_workers=0")
     rest.list_cases(pair)
@@ -56,7 +56,7 @@ def first_pair(pair):
 
 
 def envelope_cases(pair):
-    """service_envelope=kserve: an instance is a row, and answers come back as predictions."""
+    """The cases of servers with service_envelope=kserve: an instance is a row, and answers come back as predictions."""
     kind = {"Content-Type": "application/json"}
     for case, body in {"two rows": '{"instances":["row a","row b"]}',
                        "one row": '{"instances":["row a"]}', "no rows": '{"instances":[]}',
@@ -65,7 +65,7 @@ def envelope_cases(pair):
             pair.http(f"kserve {case} {path}", "inference", "POST", path, body, kind)
 
 
-# Each combination of the two variables, each metrics mode, keys on and off, snapshots on and off.
+# Each combination of the two variables, each metrics mode, with and without keys, with and without snapshots.
 NO_KEYS = "disable_token_authorization=true\n"
 SERVED = {"models": ["served=served.mar"]}
 PAIRS = {

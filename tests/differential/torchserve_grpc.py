@@ -1,4 +1,4 @@
-"""The gRPC half of the matrix: codes, details and messages of both services."""
+"""The gRPC half of the matrix compares codes, details and messages of both services."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ REGISTER = {"batch_size": 4, "max_batch_delay": 250, "response_timeout": 77, "st
 
 
 def answered(side, port, ask):
-    """The parts of what `ask(clients)` is answered: a message, a list of them, or an error."""
+    """Returns the parts of the answer to `ask(clients)`: a message, a list of messages, or an error."""
     with rpc.Rpc(f"127.0.0.1:{side.ports[port]}") as clients:
         try:
             return side.plain(shown(ask(clients)))
@@ -68,7 +68,7 @@ class Calls:
             lambda clients: clients.inference.Predictions(message, timeout=60)))
 
     def stream(self, case, *messages):
-        """Waits for each answer before it sends on, as TorchServe's clients have to."""
+        """Waits for each answer before it sends the next request, as TorchServe's clients must."""
         def ask(clients):
             answers = []
 

@@ -1,8 +1,7 @@
-"""What handlers of TorchServe get and give: the same archives, made by TorchServe's own archiver.
+"""Compares what TorchServe's handlers get and return, with the same archives, made by TorchServe's own archiver.
 
-A handler tells in its answers what it sees, so a case compares the facts with the answer's body, and
-what it does with the answer's status and headers.
-"""
+A handler writes into its answers what it sees. So a case compares these facts with the answer's body, and the effects
+of the handler's calls with the answer's status and headers."""
 
 import json
 import os
@@ -12,8 +11,8 @@ import sys
 
 PLAIN = {"Content-Type": "text/plain"}
 
-# The body is a JSON list: a command and its arguments. Each row answers for itself, but for what
-# concerns the whole batch.
+# The body is a JSON list of a command and its arguments. Each row answers for itself, except what concerns the whole
+# batch.
 FACTS = '''
 import json
 
@@ -184,7 +183,7 @@ class Handler(BaseHandler):
     def describe_handle(self):
         return {"doubles": True}
 '''
-# Answers n, n-1, ... 0 with one piece a round.
+# Answers n, n-1, ... 0, one piece in each round.
 CONTINUOUS = '''
 class Handler:
     def initialize(self, context):
@@ -246,8 +245,8 @@ SETTINGS = {
 
 
 def pack(folder, torch_python):
-    """The archives, made by the pip package torch-model-archiver. The model `base` needs torch, so
-    its YAML names an interpreter that has it; TorchServe ignores that key."""
+    """Makes the archives with the pip package torch-model-archiver. The model `base` needs torch, so its YAML names an
+    interpreter that has it; TorchServe ignores that key."""
     tool = pathlib.Path(sys.executable).parent / "torch-model-archiver"
     archives = []
     for name, (handler, text, yaml, files, flags) in MODELS.items():
@@ -308,7 +307,7 @@ def header_cases(ask):
 
 
 def row_cases(pair):
-    """Bodies that hold no command: the handler tells the parameters and their types."""
+    """Asks with bodies that hold no command. The handler answers with the parameters and their types."""
     bodies = {
         "nothing": ("", {}), "form": ("a=1&b=2&a=3", {"Content-Type": "application/x-www-form-urlencoded"}),
     }

@@ -1,4 +1,4 @@
-"""TorchServe and our `torchserve`, started on the same configuration and asked the same things."""
+"""Starts TorchServe and our `torchserve` with the same configuration, and asks both the same things."""
 
 import concurrent.futures
 import contextlib
@@ -21,7 +21,7 @@ TORCHSERVE = "0.12.0"
 READY = "Model server started."
 PORTS = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
 
-# Both answer with one line a parameter: its name, its content type and its text. A body that begins
+# Both handlers answer with one line for each parameter: its name, its content type and its text. A body that begins
 # with "!" asks for something else.
 HANDLER = '''
 import json
@@ -85,7 +85,7 @@ def text(value):
         return value.decode()
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 '''
-# The running sum of a sequence; 0 ends nothing.
+# This model keeps the running sum of a sequence. A 0 does not end the sequence.
 COUNTER = '''
 class Handler:
     def __init__(self):
@@ -145,7 +145,7 @@ _taken = set()
 
 
 def free_ports(count):
-    """Below the range from which the system takes the ports of outgoing connections."""
+    """Returns a free port below the range from which the system takes the ports of outgoing connections."""
     found = []
     while len(found) < count:
         port = random.randrange(15000, 32000)
@@ -161,7 +161,7 @@ def free_ports(count):
 
 
 def by_member(parts):
-    """Each member of a JSON body is a part of its own, and so is how the text is laid out."""
+    """Makes a part of each member of a JSON body, and one of the layout of its text."""
     text = parts["body"]
     try:
         value = json.loads(text)
@@ -177,7 +177,7 @@ def by_member(parts):
 
 
 def no_floats(text):
-    """A float may be printed with more digits than it needs."""
+    """Replaces all floats by one, because a float may be printed with more digits than it needs."""
     return re.sub(r"-?\d+\.\d+(e[-+]?\d+)?", "0.0", text)
 
 
@@ -193,7 +193,7 @@ def add_members(parts, name, value):
 
 
 class Side:
-    """One of the two servers, in a folder of its own."""
+    """One of the two servers, which runs in a folder of its own."""
 
     def __init__(self, side, command, folder, settings="", flags=(), variables=None, models=(),
                  archives=()):
@@ -216,7 +216,7 @@ class Side:
         text += "".join(f"{each}_port={self.ports[each]}\n" for each in PORTS[3:])
         text += f"model_store={self.folder / 'store'}\n"
         text += "vmargs=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m\n"
-        if side == "ours":  # its workers need no package of TorchServe
+        if side == "ours":  # our workers need no package of TorchServe
             text += f"continuo.python={sys.executable}\n"
         text += settings.replace("{folder}", str(self.folder))
         (self.folder / "config.properties").write_text(text)
@@ -246,7 +246,7 @@ class Side:
                 self.server_gone()
 
     def server_gone(self):
-        """TorchServe's workers are in sessions of Java's: whatever runs in our folder goes."""
+        """Kills all processes that run in our folder, because TorchServe's workers are in sessions that Java made."""
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != os.getpid():
                 with contextlib.suppress(OSError):
@@ -255,7 +255,7 @@ class Side:
                         os.kill(int(entry), 9)
 
     def http(self, port, method, path, body=None, headers=None, seconds=60):
-        """The answer's parts; a connection that ends without one is a part, too."""
+        """Returns the answer's parts. A connection that ends without an answer is a part, too."""
         text = path.replace("{handler}", self.handler).replace("{store}", str(self.folder / "store"))
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[port],
                                                 timeout=seconds * common.FACTOR)
@@ -279,11 +279,11 @@ class Side:
         for name, value in response.getheaders():
             key = f"header {name.lower()}"
             parts[key] = f"{parts[key]}, {value}" if key in parts else value
-        parts.pop("header content-length", None)  # follows from the body
+        parts.pop("header content-length", None)  # it follows from the body
         return by_member(self.plain(parts))
 
     def plain(self, parts):
-        """What stands for the side itself: its folder, its ports, its handler's name."""
+        """Replaces the texts that differ between the two sides by nature: folder, ports and handler's name."""
         for part, text in parts.items():
             if isinstance(text, str):
                 text = text.replace(str(self.folder), "FOLDER").replace(self.handler, "HANDLER")
@@ -315,7 +315,7 @@ class Pair:
         self.both(Side.stop)
 
     def compare(self, case, ask):
-        """`ask(side)` gives an answer's parts; skipped when only other cases are wanted."""
+        """Compares the parts that `ask(side)` returns. Does nothing if only other cases are wanted."""
         if self.comparison.wants(case):
             took = {}
 
@@ -334,7 +334,7 @@ class Pair:
 
 
 def install():
-    """The commands of both servers."""
+    """Returns the commands of both servers."""
     if not shutil.which("java"):
         raise common.Unavailable("there is no Java: install Debian's openjdk-17-jre-headless")
     python = common.python_peer(

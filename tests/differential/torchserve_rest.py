@@ -1,15 +1,15 @@
-"""The REST half of the matrix: every management and inference call with every kind of value."""
+"""The REST half of the matrix makes every management and inference call with every kind of value."""
 
 import itertools
 import json
 import re
 
 
-# What a parameter may be, besides one that is right.
+# The wrong values that a parameter is tried with.
 WRONG = {"empty": "", "zero": "0", "negative": "-1", "below": "-7", "word": "seven", "fraction": "1.5",
          "huge": "99999999999"}
-# A parameter's right value; initial_workers and synchronous have cases of their own, since a worker
-# takes seconds to start.
+# The right value of each parameter. initial_workers and synchronous have cases of their own, since a worker takes
+# seconds to start.
 REGISTER = {"batch_size": "4", "max_batch_delay": "250", "response_timeout": "77",
             "startup_timeout": "88", "runtime": "python", "handler": "{handler}",
             "s3_sse_kms": "true", "synchronous": "false", "model_name": "renamed",
@@ -22,7 +22,7 @@ def query(parameters):
 
 
 def registered(pair, case, parameters, name, body=None, headers=None):
-    """Registers, describes and unregisters; the answers are one case each."""
+    """Registers, describes and unregisters a model. Each of the three answers is a case."""
     path = "/models" + (f"?{query(parameters)}" if parameters else "")
     pair.http(f"register {case}", "management", "POST", path, body, headers)
     pair.http(f"register {case}: describe", "management", "GET", f"/models/{name}")
@@ -88,13 +88,13 @@ def register_bodies(pair):
 
 
 def name_cases(pair):
-    """These come last: TorchServe can't unregister a model whose name has a slash."""
+    """Compares models that TorchServe cannot unregister, because their names have a slash. These cases run last."""
     for kind, name in {"a slash": "a%2Fb", "a blank": "a%20b", "a quote": "a%22b"}.items():
         registered(pair, f"?model_name={kind}", {"url": "echo.mar", "model_name": name}, name)
 
 
 def list_cases(pair):
-    """Three models are there: counter, idle and served."""
+    """Lists models while three are registered: counter, idle and served."""
     for parameter in ("limit", "next_page_token"):
         for kind, value in {"absent": None, "valid": "2", "one": "1", "all": "3", **WRONG}.items():
             path = "/models" if value is None else f"/models?{parameter}={value}"
@@ -125,13 +125,13 @@ def method_cases(pair):
                  "/workflows/none", "/models/", "/api-description"):
         for method in METHODS:
             if "idle" in path and method in ("PUT", "DELETE"):
-                continue  # TorchServe's DELETE takes the model away, whatever follows the version
+                continue  # TorchServe's DELETE unregisters the model, whatever follows the version
             pair.compare(f"management {method} {path}", lambda side, method=method, path=path:
                          described(side.http("management", method, path)))
 
 
 def scale_cases(pair):
-    """Cases of a model without workers. life_cases() has those that start one."""
+    """Compares cases of a model without workers. life_cases() has those that start one."""
     for parameter in ("number_gpu", "timeout", "model_version", "synchronous"):
         right = {"model_version": "1.0", "synchronous": "true"}.get(parameter, "3")
         for kind, value in {"valid": right, **WRONG}.items():
@@ -160,7 +160,7 @@ def unregister_cases(pair):
 
 
 def version_cases(pair):
-    """Two versions of one model come and go."""
+    """Registers and unregisters two versions of one model."""
     def one(case, method, path):
         pair.http(f"versions {case}", "management", method, path)
 
@@ -182,7 +182,7 @@ def version_cases(pair):
 
 
 def life_cases(pair):
-    """Workers come, fail to come, and go."""
+    """Starts workers, lets some fail to start, and stops them."""
     def one(case, method, path, **more):
         pair.http(f"life {case}", "management", method, path, **more)
 
@@ -242,7 +242,7 @@ def inference_paths(pair, model):
 
 
 def multipart(fields, files):
-    """A body of multipart/form-data: (name, text) and (name, file name, type, text)."""
+    """Makes a body of multipart/form-data of tuples: (name, text) or (name, file name, type, text)."""
     parts = [f'--bound\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'
              for name, text in fields]
     parts += [f'--bound\r\nContent-Disposition: form-data; name="{name}"; filename="{file_name}"\r\n'
@@ -306,7 +306,7 @@ def sequence_cases(pair):
 
 
 def full_cases(pair):
-    """When as many sequences live as may: four of sequence_cases(), two of gRPC's."""
+    """Compares steps when the maximum number of sequences is open: four of sequence_cases() and two of gRPC's."""
     def step(case, body, **headers):
         pair.http(f"sequence {case}", "inference", "POST", "/predictions/counter", body,
                   {"Content-Type": "text/plain", **headers})
@@ -316,7 +316,7 @@ def full_cases(pair):
 
 
 def options_cases(pair, model):
-    """Status and headers; of the document, each of their paths and methods is a part."""
+    """Makes parts of the status, the headers, and each path and method of the document."""
     for port, paths in {"inference": ("/", "/api-description", f"/predictions/{model}",
                                       "/predictions/none", "/ping"),
                         "management": ("/", "/api-description", f"/models/{model}", "/models/none",

@@ -1,4 +1,4 @@
-"""What surrounds the calls: files, snapshots, keys, metrics, a worker's life and the launcher."""
+"""Compares what surrounds the calls: files, snapshots, keys, metrics, a worker's life and the launcher."""
 
 import http.client
 import json
@@ -23,13 +23,13 @@ model_metrics:
   gauge:
     - {name: HandlerTime, unit: ms, dimensions: [ModelName, Level]}
 """
-# What scripts look for in ts_log.log when a worker dies and comes back.
+# Scripts look for these texts in ts_log.log when a worker dies and comes back.
 LIFE = ("Worker disconnected.", "Auto recovery start timestamp: ", "Retry worker: ",
         "Auto recovery succeeded, reset recoveryStartTS")
 
 
 def files(side):
-    """Log files and snapshots, by their places; what stands behind a name's time is the same."""
+    """Returns the paths of log files, snapshots and the key file. Times in names are made equal."""
     found = {}
     for pattern in ("**/*.log", "**/*.cfg", "key_file.json"):
         for path in side.folder.glob(pattern):
@@ -40,7 +40,7 @@ def files(side):
 
 
 def file_cases(pair, name):
-    """One request first, so that every log has had something to say."""
+    """Makes one request first, so that every log has a line."""
     for side in pair.sides:
         side.http("inference", "POST", "/predictions/served", "hello", {"Content-Type": "text/plain"})
     pair.compare(f"files {name}", files)
@@ -50,7 +50,7 @@ def file_cases(pair, name):
 
 
 def closed_cases(pair):
-    """Without enable_model_api, and with keys, which is the default."""
+    """Compares a server without enable_model_api and with keys, which is TorchServe's default."""
     keys = {side.side: json.loads((side.folder / "key_file.json").read_text()) for side in pair.sides}
 
     def ask(case, port, kind, method, path, body=None):
@@ -87,7 +87,7 @@ def closed_grpc_cases(pair):
 
 
 def off_cases(pair):
-    """The model API is off, and there are no keys."""
+    """Compares a server whose model API is off and that has no keys."""
     for method, path in (("POST", "/models?url=echo.mar"), ("POST", "/models"), ("DELETE", "/models/none"),
                          ("DELETE", "/models/served"), ("PUT", "/models/served/1.0/set-default"),
                          ("GET", "/models"), ("PUT", "/models/none?min_worker=1")):
@@ -102,7 +102,7 @@ def off_cases(pair):
 
 
 def page(side):
-    """The families of the metrics page that are TorchServe's: type, help and labels."""
+    """Returns TorchServe's families of the metrics page: type, help and labels."""
     connection = http.client.HTTPConnection("127.0.0.1", side.ports["metrics"], timeout=20)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
@@ -164,7 +164,8 @@ def snapshot_content(side):
 
 
 def snapshot_cases(pair):
-    """Written before the ready line, and before the answer to what changed the models."""
+    """Compares snapshots. They are written before the ready line, and before the answer to a call that changes the
+    models."""
     pair.compare("snapshot before the ready line", snapshot_kinds)
     pair.compare("snapshot content at start", snapshot_content)
 
@@ -196,7 +197,7 @@ def log_of(side):
 
 
 def life_cases(pair):
-    """A worker is killed; its server says what becomes of it and has another one soon."""
+    """Kills a worker. The server says what becomes of it, and soon has another one."""
     def killed(side):
         _, pid = worker_of(side)
         os.kill(pid, signal.SIGKILL)
@@ -205,7 +206,7 @@ def life_cases(pair):
         try:
             common.wait_for(lambda: LIFE[3] in log_of(side), LIFE[3], 5)
         except TimeoutError:
-            pass  # then the comparison says so
+            pass  # the comparison will report it
         log = log_of(side)
         return {f"log says {word}": "yes" if word in log else "no" for word in LIFE}
 
@@ -213,7 +214,7 @@ def life_cases(pair):
 
 
 def launched(side):
-    """What a parent sees that waits for the launcher, and then for its line in the file."""
+    """Compares what a parent process sees that waits for the launcher, and then for its line in the file."""
     command = [*side.command, "--start", "--ts-config", side.folder / "config.properties", *side.flags]
     process = common.Process(command, side.folder / "launched", side.env, side.folder)
     try:
@@ -227,7 +228,7 @@ def launched(side):
 
 
 def refused(side):
-    """A start that fails: the parent sees the launcher's end, and no line."""
+    """Compares a start that fails: the parent sees the launcher end, and no line."""
     command = [*side.command, "--start", "--model-store", side.folder / "nowhere"]
     process = common.Process(command, side.folder / "refused", side.env, side.folder)
     status = process.popen.wait(60 * common.FACTOR)

@@ -25,9 +25,10 @@ import triton_peer
 
 HERE = pathlib.Path(__file__).resolve().parent
 TITLE = "v2 (Triton)"
-# What rightly differs: a JSON parser's own words.
+# These texts differ by nature: they are a JSON parser's own words.
 RULES = [(r"(failed to parse the request JSON buffer: )[^\n]*", r"\1...")]
-# At cases that begin so Triton's process ends (an uncaught bad_alloc, a fault): only ours is asked, and must answer.
+# In cases whose names begin like this, Triton's process ends (an uncaught bad_alloc, a fault). So only our server is
+# asked, and must answer.
 FATAL = ("json shape [1099511627776]", "json batch shape [1099511627776]", "json shape [2147483648, 2147483648, 4]",
          "json batch shape [2147483648, 2147483648, 4]", "json shape [4611686018427387904]",
          "json batch shape [4611686018427387904]", "classification of BYTES", "grpc classification of BYTES",
@@ -40,7 +41,7 @@ def ask_theirs(side, case, ask):
 
 
 def shared_object(size):
-    """An object in /dev/shm that both servers may open; its key."""
+    """Makes an object in /dev/shm that both servers may open, and returns its key."""
     handle = tempfile.NamedTemporaryFile(prefix="continuo-diff-", dir="/dev/shm")
     handle.write(bytes(range(256)))
     handle.truncate(size)
@@ -49,7 +50,7 @@ def shared_object(size):
 
 
 def more_words(theirs, ours):
-    """Where ours says theirs and more, theirs: clients look for words in a message, not for all of it."""
+    """Returns the peer's text if ours contains it: clients look for words in a message, not for all of it."""
     made = dict(ours)
     for part, text in theirs.items():
         said = str(text).strip().strip('"').strip()

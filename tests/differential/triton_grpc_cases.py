@@ -1,4 +1,4 @@
-"""What is asked of both servers over gRPC: pairs of a case's name and a function that asks one side."""
+"""The calls that both servers get over gRPC: pairs of a case's name and a function that asks one side."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What is asked of both servers over HTTP: pairs of a case's name and a function that asks one side."""
+"""The calls that both servers get over HTTP: pairs of a case's name and a function that asks one side."""
 
 import gzip
 import itertools
@@ -10,7 +10,7 @@ import zlib
 import triton_wire as wire
 from triton_models import DTYPES
 
-COUNTED_S = 0.5  # how long a request that a server has answered may stay uncounted
+COUNTED_S = 0.5  # how long an answered request may stay uncounted, in s
 FOUR = [1, 2, 3, 4]
 NOWHERE = ("nothing", "add.", ".add", "ADD", "add%20", "%61dd", "many.versions.1")
 
@@ -78,7 +78,7 @@ def routes():
 
 
 def without_values(answer):
-    """Where only the route is of interest: what a success says is looked at elsewhere."""
+    """For cases that are about the route only: the content of a successful answer is compared elsewhere."""
     if answer["status"] == 200:
         return {"status": 200, "type": answer.get("header content-type", "")}
     return answer
@@ -107,7 +107,7 @@ def statistics():
 
 
 def counts(answer):
-    """Names and counts; how often a model ran depends on who came together."""
+    """Returns names and counts, but not how often a model ran: that depends on which requests were batched."""
     stats = json.loads(answer.pop("body.model_stats", "[]"))
     for n, one in enumerate(stats):
         for key in ("name", "version", "memory_usage"):
@@ -120,8 +120,8 @@ def counts(answer):
 
 
 def counted():
-    """What a request adds to a model's statistics. Triton counts a request after it has answered it,
-    so the counts are read until two readings agree and, after the request, until they have moved."""
+    """Returns what a request adds to a model's statistics. Triton counts a request after it has answered it. So the
+    counts are read until two readings agree and, after the request, until they have changed."""
     def now(side, model):
         text = wire.call(side, "GET", f"/v2/models/{model}/stats")["body.model_stats"]
         one = json.loads(text)[0]
@@ -362,7 +362,7 @@ def step(side, model, value, shape=(1,), **given):
 
 
 def story(model, shape, *steps):
-    """A sequence's steps one by one, each answer's parts with the step's number before them."""
+    """Sends a sequence's steps one by one. The parts of each answer have the step's number before their names."""
     def ask(side):
         made = {}
         for number, (value, given) in enumerate(steps, 1):

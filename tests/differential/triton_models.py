@@ -1,5 +1,5 @@
-"""The models of the comparison with Triton: one configuration each, and the same behaviour twice, as a model.py
-for Triton's Python backend and as a Lua handler for Continuo."""
+"""The models of the comparison with Triton. Each has one configuration, and the same behaviour twice: as a model.py for
+Triton's Python backend, and as a Lua handler for Continuo."""
 
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ class Model:
 
 
 def write(folder, backend):
-    """A model repository below folder, for Triton ("python") or for Continuo ("lua")."""
+    """Writes a model repository below `folder`, for Triton ("python") or for Continuo ("lua")."""
     for model in MODELS:
         home = pathlib.Path(folder) / model.name
         for version in model.versions:

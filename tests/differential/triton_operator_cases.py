@@ -1,4 +1,4 @@
-"""What operators ask of both servers over HTTP: the repository, settings, shared memory."""
+"""The calls of operators that both servers get over HTTP, about the repository, settings and shared memory."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ def repository():
         yield f"repository unload spare {body!r}", post("/v2/repository/models/spare/unload", body)
 
     def life(side):
-        """Absent, loaded, used, loaded again, unloaded, absent."""
+        """Looks at a model while it is absent, loaded, used, loaded again, unloaded, and absent again."""
         made = {}
 
         def keep(name, answer):
@@ -59,7 +59,7 @@ def repository():
 
 
 def of_index(answer):
-    """In one order: a repository has none."""
+    """Sorts the index, because a repository has no order."""
     if answer["status"] == 200:
         answer["body"] = wire.canonical(sorted(json.loads(answer["body"]), key=lambda one: (one["name"],
                                                                                             one.get("version", ""))))
@@ -74,7 +74,7 @@ BACK = {"/v2/logging": {"log_info": True, "log_warning": True, "log_error": True
 
 
 def and_back(path, body):
-    """Settings stay: each case begins with the same."""
+    """Makes the call and then restores the settings, so that each case begins with the same ones."""
     def ask(side):
         answer = wire.call(side, "POST", path, body)
         wire.call(side, "POST", path, BACK[path])
@@ -102,8 +102,9 @@ def settings():
 
 
 def shared_memory(key):
-    """key: an object of shared memory, of 8192 bytes, that both servers may open. Triton maps it at
-    the region's offset, so that is a multiple of 4096, and adds it once more, so no tensor lies in such a region."""
+    """`key` is an object of shared memory of 8192 bytes that both servers may open. Triton maps it at the region's
+    offset, so this must be a multiple of 4096. Triton then adds the offset once more, so no tensor lies in such a
+    region."""
     system = "/v2/systemsharedmemory"
     region = f"{system}/region"
     bodies = ({"key": key, "byte_size": 64}, {"key": key}, {"byte_size": 64}, {}, {"key": 1, "byte_size": 64},

@@ -1,9 +1,8 @@
-"""The two servers of the comparison: Triton's, out of pip's nvidia-pytriton, and Continuo.
+"""Runs the two servers of the comparison: Triton's, from pip's nvidia-pytriton, and Continuo.
 
-The wheel holds Triton's binary, its libraries, the Python backend, and for each version of Python the program that
-runs a model. That program takes its packages from the python3 on PATH and wants numpy below 2: with a later one every
-output is empty.
-"""
+The wheel has Triton's binary, its libraries, the Python backend and, for each version of Python, the program that runs
+a model. That program takes its packages from the python3 on PATH and needs numpy below 2: with a later one, every
+output is empty."""
 
 import contextlib
 import os
@@ -20,7 +19,7 @@ import common
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 REQUIREMENTS = [["--no-deps", "nvidia-pytriton==0.7.0"], ["numpy>=1.26,<2"]]
-SHARED_PREFIX = f"continuo-diff-{os.getpid()}-"  # of the shared memory between Triton and its models
+SHARED_PREFIX = f"continuo-diff-{os.getpid()}-"  # names of the shared memory between Triton and its models
 READY = re.compile(r"^Model server started\. inference=\S+?//(\S+) .* grpc=(\S+) ", re.M)
 
 
@@ -32,7 +31,7 @@ class Side:
         self.channel = None
 
     def stop(self):
-        """The server first, so that it ends its own processes and removes what it shares with them."""
+        """Stops the server first, so that it ends its own processes and removes what it shares with them."""
         if self.process.running():
             self.process.popen.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -43,7 +42,7 @@ class Side:
 
 
 def free_ports(count):
-    """Ports that nobody listens on now: Triton takes no port 0."""
+    """Returns ports on which nobody listens now, because Triton does not accept port 0."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

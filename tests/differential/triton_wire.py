@@ -1,4 +1,5 @@
-"""Calls of the comparison with Triton, by hand where a client would tidy up: each gives a dictionary of parts."""
+"""Makes the calls of the comparison with Triton by hand, where a client library would correct them. Each call returns a
+dictionary of parts."""
 
 import http.client
 import json
@@ -21,8 +22,8 @@ TIMEOUT_S = 20
 
 
 def when_free(unregister, limit_s=TIMEOUT_S):
-    """The answer to unregistering a shared memory region. Triton holds a region until it has released the request,
-    which may be a moment after the answer has left; then the question is asked again."""
+    """Returns the answer to unregistering a shared memory region. Triton holds a region until it has released the
+    request, which may be a moment after the answer. So the call is repeated while the region is in use."""
     until = time.monotonic() + limit_s
     while True:
         answer = unregister()
@@ -36,7 +37,7 @@ def canonical(value):
 
 
 def parts_of_json(text, prefix="body"):
-    """A document's members stand as parts of their own, so that a difference in one leaves the others compared."""
+    """Makes a part of each member of a document, so that a difference in one member leaves the others compared."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -54,7 +55,7 @@ def decoded(data):
 
 
 def events(text):
-    """Each event of a stream as its members in one order."""
+    """Returns each event of a stream with its members in one order."""
     lines = []
     for line in text.split("\n"):
         try:
@@ -65,7 +66,7 @@ def events(text):
 
 
 def answer_of(response, data):
-    """The parts of an HTTP answer."""
+    """Returns the parts of an HTTP answer."""
     made = {"status": response.status}
     for name in HEADERS:
         if response.getheader(name) is not None:
@@ -82,7 +83,7 @@ def answer_of(response, data):
 
 
 def call(side, method, path, body=None, **headers):
-    """One request over a connection of its own. A dictionary or list as body is sent as JSON."""
+    """Makes one request over a connection of its own. A body that is a dictionary or list is sent as JSON."""
     if isinstance(body, (dict, list)):
         body = json.dumps(body)
     connection = http.client.HTTPConnection(side.http, timeout=TIMEOUT_S)
@@ -98,7 +99,7 @@ def call(side, method, path, body=None, **headers):
 
 
 def raw(side, data):
-    """Bytes as they are; the answer's parts."""
+    """Sends bytes as they are, and returns the answer's parts."""
     host, port = side.http.split(":")
     with socket.create_connection((host, int(port)), TIMEOUT_S) as wire:
         wire.sendall(data)
@@ -138,7 +139,7 @@ def rpc(side, name, message, metadata=()):
 
 
 def stream(side, messages, metadata=()):
-    """Sends all requests, half-closes, and reads to the end."""
+    """Sends all requests, half-closes the stream, and reads to the end."""
     made, n = {}, 0
     try:
         for answer in stub_of(side).ModelStreamInfer(iter(messages), timeout=TIMEOUT_S, metadata=metadata):
@@ -152,5 +153,5 @@ def stream(side, messages, metadata=()):
 
 
 def slug(text):
-    """A case's name: no blanks at its ends, one line."""
+    """Returns a case's name in one line and without blanks at its ends."""
     return re.sub(r"\s+", " ", str(text)).strip()[:120]
