@@ -54,6 +54,7 @@ enum cn_row_flags {
                                 * nobody waits for its answer */
     CN_ROW_NUMBERED = 1u << 11, /* `step` is set */
     CN_ROW_INSTANCE = 1u << 12, /* its body is an instance of a service envelope, in JSON */
+    CN_ROW_NAMED = 1u << 13,    /* the client gave request_id, in a v2 request */
 
     /* Swapping a model under live sequences. */
     CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */

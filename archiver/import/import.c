@@ -4,8 +4,12 @@
  *
  * Each version that the configuration's version_policy chooses is packed: its files, initial_state,
  * and the configuration as YAML. So one folder may become several archives, named after model and
- * version. The model itself is not converted, and Triton's backends are not available. So a handler
- * for Lua or C must be in the folder or be given with --handler, unless the model needs none.
+ * version. The model itself is not converted:
+ *
+ *   backend python       1/model.py runs in the user's interpreter (python/continuo/triton). The
+ *                        archive has the model's folder as it is, without other versions
+ *   backend onnxruntime  1/model.onnx runs without a handler (handlers/onnx)
+ *   others               need a handler of ours in the folder, or given with --handler
  *
  * Settings that could not be carried over are reported one by one; the caller prints them. */
 #include "archiver/import/import.h"
@@ -98,12 +102,12 @@ on_lost(void *ctx, const char *path, unsigned line, const char *note)
 
 /* Makes the YAML, and checks that the server would accept it, with its tensors. */
 static int
-make_yaml(struct import *import)
+make_yaml(struct import *import, enum cn_import_kind kind)
 {
     struct cn_yaml_doc *doc;
     struct cn_model_io *io;
-    int rc =
-        cn_import_yaml(import->pbtxt, import->config, &import->yaml, on_lost, import, import->err);
+    int rc = cn_import_yaml(import->pbtxt, import->config, kind, import->spec->dir, &import->yaml,
+                            on_lost, import, import->err);
 
     if (rc == 0)
         rc = cn_yaml_parse(YAML_NAME, cn_buf_str(&import->yaml), &doc, import->err);
@@ -206,51 +210,137 @@ file_in(const char *folder, const char *name)
     return NULL;
 }
 
-/* Returns the path of the handler, which the caller frees. It is the one given with --handler. If
- * there is none and the backend is one of our runtimes, it is the file that the configuration
- * names. Otherwise it is handler.lua or handler.so in the version's folder. */
-static char *
-find_handler(const struct import *import, const char *folder)
+/* The model of one version. */
+struct found {
+    enum cn_import_kind kind;
+    char *path; /* of the handler, the model.py or the ONNX file; cn_free */
+};
+
+static const char *
+backend_of(const struct import *import)
 {
     const char *backend = text_of(import->config, "backend");
     const char *platform = text_of(import->config, "platform");
-    const char *named = text_of(import->config, "default_model_filename");
-    const bool is_c = backend && strcmp(backend, "c") == 0;
-    const bool is_ours = is_c || (backend && strcmp(backend, "lua") == 0);
-    const char *missing = named ? named : is_c ? "handler.so" : "handler.lua";
-    char *path;
 
-    if (import->spec->handler)
-        return cn_strdup(import->spec->handler);
-    if (is_ours) {
-        path = file_in(folder, missing);
-        if (!path)
-            cn_fail(import->err, CN_E_NOT_FOUND,
-                    "%s/%s does not exist; name the handler in default_model_filename, or give it "
-                    "with --handler",
-                    folder, missing);
-        return path;
-    }
-    path = file_in(folder, "handler.lua");
-    if (!path)
-        path = file_in(folder, "handler.so");
-    if (!path)
-        cn_fail(
-            import->err, CN_E_INVALID_MODEL,
-            "%s: the backend %s is not supported; write a handler in Lua or C (docs/handlers.md) "
-            "and put it into %s as handler.lua or handler.so, or give it with --handler",
-            import->pbtxt,
-            backend    ? backend
-            : platform ? platform
-                       : "\"\"",
-            folder);
-    return path;
+    if (!backend && platform && strcmp(platform, "onnxruntime_onnx") == 0)
+        return "onnxruntime";
+    return backend ? backend : platform ? platform : "";
 }
 
-/* Makes links to the files that go into the archive beside the handler and the YAML. The packer
- * follows them. */
+/* Finds the file that the configuration names, or `otherwise`, in the version's folder. A file of
+ * ONNX may lie in a folder of the same name, beside its weights. */
 static int
-stage(const struct import *import, const char *folder, const char *handler, const char *staging)
+find_named(const struct import *import, const char *folder, const char *otherwise,
+           struct found *out)
+{
+    const char *named = text_of(import->config, "default_model_filename");
+    const char *name = named ? named : otherwise;
+    struct stat st;
+    char *inner;
+
+    out->path = file_in(folder, name);
+    if (!out->path)
+        return cn_fail(import->err, CN_E_NOT_FOUND,
+                       "%s/%s does not exist; name the file in default_model_filename, or give a "
+                       "handler with --handler",
+                       folder, name);
+    if (out->kind == CN_IMPORT_ONNX && stat(out->path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        inner = file_in(out->path, name);
+        if (!inner)
+            return cn_fail(import->err, CN_E_NOT_FOUND, "%s is a folder and has no file %s",
+                           out->path, name);
+        cn_free(out->path);
+        out->path = inner;
+    }
+    return 0;
+}
+
+/* Finds the model: the handler that is given with --handler; for a backend that is one of our
+ * runtimes, the file that the configuration names; a handler of ours in the version's folder, which
+ * stands in for any backend; or the file of a backend whose models run here as they are. */
+static int
+find_model(const struct import *import, const char *folder, struct found *out)
+{
+    static const char *const ours[] = {"handler.lua", "handler.py", "handler.so"};
+    const char *backend = backend_of(import);
+
+    *out = (struct found){.kind = CN_IMPORT_HANDLER};
+    if (import->spec->handler) {
+        out->path = cn_strdup(import->spec->handler);
+        return 0;
+    }
+    if (strcmp(backend, "lua") == 0 || strcmp(backend, "c") == 0)
+        return find_named(import, folder, backend[0] == 'c' ? ours[2] : ours[0], out);
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        if ((out->path = file_in(folder, ours[i])) != NULL)
+            return 0;
+    if (strcmp(backend, "python") == 0) {
+        out->kind = CN_IMPORT_PYTHON;
+        return find_named(import, folder, "model.py", out);
+    }
+    if (strcmp(backend, "onnxruntime") == 0) {
+        out->kind = CN_IMPORT_ONNX;
+        return find_named(import, folder, "model.onnx", out);
+    }
+    return cn_fail(import->err, CN_E_INVALID_MODEL,
+                   "%s: the backend %s is not supported; models of the backends python and "
+                   "onnxruntime run as they are, and for others write a handler in Python, Lua or "
+                   "C (docs/handlers.md) and put it into %s as handler.py, handler.lua or "
+                   "handler.so, or give it with --handler",
+                   import->pbtxt, *backend ? backend : "\"\"", folder);
+}
+
+/* Makes a link in the folder `staging` to an entry of `folder`. The packer follows it. */
+static int
+stage_entry(const struct import *import, const char *folder, const char *name, const char *staging)
+{
+    char *from = cn_path_join(folder, name), *to = cn_path_join(staging, name);
+    char *real = realpath(from, NULL);
+    int rc = 0;
+
+    if (!real || symlink(real, to) < 0)
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
+    free(real); /* realpath's */
+    cn_free(from);
+    cn_free(to);
+    return rc;
+}
+
+/* Is this entry of the model's folder left out of an archive of one version? */
+static bool
+is_left_out(const char *name, const char *version, const char *environment)
+{
+    uint64_t number;
+
+    return name[0] == '.' || (read_version(name, &number) && strcmp(name, version) != 0) ||
+           (environment && strcmp(cn_basename(environment), name) == 0);
+}
+
+/* Lays out the model's folder as it is, without other versions: a model.py finds its files by paths
+ * that begin at this folder. The packed environment that it may have is left out. */
+static int
+stage_all(const struct import *import, const char *version, const char *staging)
+{
+    char *environment = cn_import_environment(import->config, import->spec->dir);
+    DIR *list = opendir(import->spec->dir);
+    struct dirent *entry;
+    int rc =
+        list ? 0
+             : cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", import->spec->dir);
+
+    while (rc == 0 && (entry = readdir(list)) != NULL)
+        if (!is_left_out(entry->d_name, version, environment))
+            rc = stage_entry(import, import->spec->dir, entry->d_name, staging);
+    if (list)
+        closedir(list);
+    cn_free(environment);
+    return rc;
+}
+
+/* Makes links to the files of the version's folder that go into the archive beside the model and
+ * the YAML. */
+static int
+stage(const struct import *import, const char *folder, const char *model, const char *staging)
 {
     DIR *list = opendir(folder);
     struct dirent *entry;
@@ -258,20 +348,9 @@ stage(const struct import *import, const char *folder, const char *handler, cons
 
     if (!list)
         return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", folder);
-    while (rc == 0 && (entry = readdir(list)) != NULL) {
-        char *from, *to, *real;
-
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, cn_basename(handler)) == 0)
-            continue;
-        from = cn_path_join(folder, entry->d_name);
-        to = cn_path_join(staging, entry->d_name);
-        real = realpath(from, NULL);
-        if (!real || symlink(real, to) < 0)
-            rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
-        free(real); /* realpath's */
-        cn_free(from);
-        cn_free(to);
-    }
+    while (rc == 0 && (entry = readdir(list)) != NULL)
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, cn_basename(model)) != 0)
+            rc = stage_entry(import, folder, entry->d_name, staging);
     closedir(list);
     return rc;
 }
@@ -319,17 +398,34 @@ file_name(const struct import *import, const char *version, bool is_last)
     return cn_buf_take(&name, NULL);
 }
 
+/* Fills the staging folder with links to what goes into the archive, besides the YAML. */
+static int
+stage_version(const struct import *import, const char *version, const struct found *found,
+              const char *staging)
+{
+    char *folder;
+    int rc;
+
+    if (mkdir(staging, 0700) < 0)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", staging);
+    if (found->kind == CN_IMPORT_PYTHON)
+        return stage_all(import, version, staging);
+    folder = cn_path_join(import->spec->dir, version);
+    rc = stage(import, folder, found->path, staging);
+    cn_free(folder);
+    return rc ? rc : stage_initial_state(import, staging);
+}
+
 /* Packs a version. `home` is a folder of our own in which the YAML and the links are made. */
 static int
-pack_staged(struct import *import, const char *version, bool is_last, const char *handler,
+pack_staged(struct import *import, const char *version, bool is_last, const struct found *found,
             const char *home)
 {
     char *staging = cn_path_join(home, "files"), *yaml = cn_path_join(home, YAML_NAME);
-    char *folder = cn_path_join(import->spec->dir, version);
     char *name = file_name(import, version, is_last);
+    char *place = cn_path_join(version, cn_basename(found->path));
     struct cn_pack_spec spec = {.model_name = import->model,
                                 .version = version,
-                                .handler = handler,
                                 .config_file = yaml,
                                 .extra_files = staging,
                                 .export_path = import->spec->export_path,
@@ -337,14 +433,19 @@ pack_staged(struct import *import, const char *version, bool is_last, const char
                                 .format = import->spec->format,
                                 .force = import->spec->force};
     struct cn_pack_result result = {0};
-    int rc = 0;
+    int rc;
 
-    if (mkdir(staging, 0700) < 0)
-        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", staging);
-    if (rc == 0)
-        rc = stage(import, folder, handler, staging);
-    if (rc == 0)
-        rc = stage_initial_state(import, staging);
+    if (found->kind == CN_IMPORT_ONNX) {
+        spec.serialized_file = found->path;
+        spec.runtime = "onnx";
+    } else {
+        spec.handler = found->path;
+    }
+    if (found->kind == CN_IMPORT_PYTHON) {
+        spec.handler_name = place;
+        spec.runtime = "python";
+    }
+    rc = stage_version(import, version, found, staging);
     if (rc == 0)
         rc = write_yaml(import, yaml);
     if (rc == 0)
@@ -352,9 +453,23 @@ pack_staged(struct import *import, const char *version, bool is_last, const char
     if (rc == 0)
         import->events->on_archive(import->events->ctx, import->model, version, result.path);
     cn_free(result.path);
+    cn_free(place);
     cn_free(name);
     cn_free(staging);
     cn_free(yaml);
+    return rc;
+}
+
+/* Finds the model of a version. The caller frees found->path. */
+static int
+find_version(const struct import *import, uint64_t number, char version[24], struct found *found)
+{
+    char *folder;
+    int rc;
+
+    snprintf(version, 24, "%" PRIu64, number);
+    folder = cn_path_join(import->spec->dir, version);
+    rc = find_model(import, folder, found);
     cn_free(folder);
     return rc;
 }
@@ -363,24 +478,23 @@ static int
 pack_version(struct import *import, uint64_t number, bool is_last)
 {
     const char *tmp = getenv("TMPDIR");
-    char version[24], *folder, *handler, *home;
-    int rc;
+    struct found found;
+    char version[24], *home;
+    int rc = find_version(import, number, version, &found);
 
-    snprintf(version, sizeof(version), "%" PRIu64, number);
-    folder = cn_path_join(import->spec->dir, version);
-    handler = find_handler(import, folder);
-    cn_free(folder);
-    if (!handler)
-        return import->err->code;
+    if (rc != 0) {
+        cn_free(found.path);
+        return rc;
+    }
     home = cn_path_join(tmp && *tmp ? tmp : "/tmp", "continuo-import-XXXXXX");
     if (!mkdtemp(home)) {
         rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", home);
     } else {
-        rc = pack_staged(import, version, is_last, handler, home);
+        rc = pack_staged(import, version, is_last, &found, home);
         cn_archive_remove_dir(home); /* the links, not what they lead to */
     }
     cn_free(home);
-    cn_free(handler);
+    cn_free(found.path);
     return rc;
 }
 
@@ -388,11 +502,10 @@ static int
 run(struct import *import)
 {
     const char *name;
-    char *real;
+    struct found found;
+    char version[24], *real;
     int rc = read_config(import);
 
-    if (rc == 0)
-        rc = make_yaml(import);
     if (rc == 0)
         rc = list_versions(import);
     if (rc != 0)
@@ -401,6 +514,13 @@ run(struct import *import)
     if (import->n_versions == 0)
         return cn_fail(import->err, CN_E_NOT_FOUND,
                        "%s: version_policy selects none of the existing versions", import->pbtxt);
+    /* One YAML for all versions: they have the same configuration, and usually the same backend. */
+    rc = find_version(import, import->versions[import->n_versions - 1], version, &found);
+    cn_free(found.path);
+    if (rc == 0)
+        rc = make_yaml(import, found.kind);
+    if (rc != 0)
+        return rc;
     real = realpath(import->spec->dir, NULL);
     name = text_of(import->config, "name");
     import->model = cn_strdup(name ? name : cn_basename(real ? real : import->spec->dir));

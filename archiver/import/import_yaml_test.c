@@ -18,7 +18,8 @@ on_lost(void *ctx, const char *path, unsigned line, const char *note)
 
 /* Returns the YAML without its first line, and "line path" for each field that it leaves out. */
 static void
-gives(const char *text, const char *expected, const char *lost_expected)
+gives_for(enum cn_import_kind kind, const char *text, const char *expected,
+          const char *lost_expected)
 {
     struct cn_error err = {0};
     struct cn_pbtxt *document;
@@ -29,7 +30,7 @@ gives(const char *text, const char *expected, const char *lost_expected)
     cn_buf_init(&out, 0);
     cn_buf_init(&lost, 0);
     if (cn_pbtxt_parse("c", cn_str_from(text), &arena, &document, &err) != 0 ||
-        cn_import_yaml("c", document, &out, on_lost, &lost, &err) != 0)
+        cn_import_yaml("c", document, kind, ".", &out, on_lost, &lost, &err) != 0)
         fail_msg("%s", err.message);
     cn_buf_append(&out, "", 1);
     cn_buf_append(&lost, "", 1);
@@ -38,6 +39,12 @@ gives(const char *text, const char *expected, const char *lost_expected)
     cn_buf_fini(&out);
     cn_buf_fini(&lost);
     cn_arena_fini(&arena);
+}
+
+static void
+gives(const char *text, const char *expected, const char *lost_expected)
+{
+    gives_for(CN_IMPORT_HANDLER, text, expected, lost_expected);
 }
 
 static void
@@ -89,6 +96,26 @@ what_is_lost_is_told(void **state)
           "1 instance_group.kind\n");
 }
 
+/* GPUs, thread counts and the level of optimization have an effect if the model runs as it is. */
+static void
+backends_that_run_here_keep_their_settings(void **state)
+{
+    (void)state;
+    gives_for(CN_IMPORT_PYTHON, "instance_group { kind: KIND_GPU count: 2 gpus: [ 0, 3 ] }",
+              "minWorkers: 4\nmaxWorkers: 4\ndeviceType: gpu\ndeviceIds: [0, 3]\n", "");
+    gives_for(CN_IMPORT_ONNX,
+              "optimization { graph { level: 1 } execution_accelerators {} priority: 1 }\n"
+              "parameters { key: 'intra_op_thread_count' value { string_value: '4' } }",
+              "onnx: {threads: 4, graphOptimization: extended}\n"
+              "parameters: {\"intra_op_thread_count\": \"4\"}\n",
+              "1 optimization.execution_accelerators\n1 optimization\n");
+    gives_for(CN_IMPORT_PYTHON,
+              "\nparameters { key: 'EXECUTION_ENV_PATH' value { string_value: "
+              "'$$TRITON_MODEL_DIRECTORY/none.tar.gz' } }",
+              "parameters: {\"EXECUTION_ENV_PATH\": \"$$TRITON_MODEL_DIRECTORY/none.tar.gz\"}\n",
+              "2 parameters.EXECUTION_ENV_PATH\n");
+}
+
 int
 main(void)
 {
@@ -96,6 +123,7 @@ main(void)
         cmocka_unit_test(fields_keep_their_names),
         cmocka_unit_test(state_and_controls_are_lists),
         cmocka_unit_test(what_is_lost_is_told),
+        cmocka_unit_test(backends_that_run_here_keep_their_settings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

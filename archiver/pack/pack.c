@@ -172,7 +172,8 @@ make_manifest(const struct cn_pack_spec *spec, const struct cn_pack_files *files
     manifest.archiver_version = cn_strdup(CN_VERSION);
     manifest.model_name = cn_strdup(spec->model_name);
     manifest.model_version = cn_strdup(spec->version);
-    manifest.handler = base_copy(spec->handler);
+    manifest.handler =
+        spec->handler_name ? cn_strdup(spec->handler_name) : base_copy(spec->handler);
     manifest.serialized_file = base_copy(spec->serialized_file);
     manifest.model_file = base_copy(spec->model_file);
     manifest.python = spec->python ? cn_strdup(spec->python) : NULL;

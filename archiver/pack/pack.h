@@ -25,6 +25,7 @@ enum cn_pack_format {
 struct cn_pack_spec {
     const char *model_name, *version; /* required */
     const char *handler;              /* required, except for TorchScript and ONNX models */
+    const char *handler_name;         /* its path in the archive; NULL: at the root */
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
     const char *python;      /* versions of Python, ">=3.9,<3.14"; NULL: any */
     const char *runtime;     /* NULL: by the handler's suffix */

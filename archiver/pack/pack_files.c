@@ -210,6 +210,8 @@ add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *ru
 
     if (handler == NULL || is_built_in(handler, runtime))
         return 0;
+    if (spec->handler_name != NULL)
+        return add_file(c, spec->handler_name, handler);
     path = cn_alloc(cap);
     if (strncmp(runtime, "python", 6) == 0)
         cn_python_handler_file(handler, path, cap);

@@ -175,8 +175,10 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_intake *from, struct cn_
         rc = set_sequence(v2, config, &intake.sequence, err);
     intake.headers = row->headers;
     intake.n_headers = row->n_headers;
-    if (request->id.len)
+    if (request->id.len) {
         intake.request_id = request->id;
+        row->flags |= CN_ROW_NAMED;
+    }
     if (!rc)
         rc = cn_intake_fill(&v2->job, &intake, err);
     if (rc)
@@ -269,6 +271,8 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
     *code = answer->error_code;
     if (*code == CN_E_HANDLER_FAILED && answer->status == 503) /* the handler has chosen it */
         *code = CN_E_UNAVAILABLE;
+    else if (*code == CN_E_HANDLER_FAILED && answer->status == 501)
+        *code = CN_E_UNIMPLEMENTED;
     if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&
         *code != CN_E_SEQUENCE_ENDED)
         return message;

@@ -171,6 +171,26 @@ row_headers(PyObject *self, PyObject *args)
     return list;
 }
 
+/* The parameters of a v2 request, with their types: parts that are no tensors. */
+static PyObject *
+row_parameters(PyObject *self, PyObject *args)
+{
+    static const char kind[] = "parameter/";
+    const struct cn_row *row = live_row(self);
+    PyObject *list = row ? PyList_New(0) : NULL;
+
+    (void)args;
+    for (uint32_t i = 0; list && i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+
+        if (part->content_type.len > sizeof(kind) - 1 &&
+            memcmp(part->content_type.ptr, kind, sizeof(kind) - 1) == 0)
+            push(&list, Py_BuildValue("(NNN)", text_of(part->name), bytes_of(part->data),
+                                      text_of(part->content_type)));
+    }
+    return list;
+}
+
 static PyObject *
 list_of_bytes(struct cn_str data)
 {
@@ -306,6 +326,7 @@ static PyGetSetDef fields[] = {
     {"end", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_END},
     {"explain", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_EXPLAIN},
     {"generated_id", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_GENERATED_ID},
+    {"named_request", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_NAMED},
     {"instance", row_flag, NULL, NULL, (void *)(uintptr_t)CN_ROW_INSTANCE},
     {"step", row_step, NULL, NULL, NULL},
     {"deadline_ms", row_deadline, NULL, NULL, NULL},
@@ -314,9 +335,13 @@ static PyGetSetDef fields[] = {
 };
 
 static PyMethodDef methods[] = {
-    {"parts", row_parts, METH_NOARGS, NULL},   {"headers", row_headers, METH_NOARGS, NULL},
-    {"inputs", row_inputs, METH_NOARGS, NULL}, {"send", row_send, METH_O, NULL},
-    {"wake", row_wake, METH_NOARGS, NULL},     {NULL, NULL, 0, NULL},
+    {"parts", row_parts, METH_NOARGS, NULL},
+    {"headers", row_headers, METH_NOARGS, NULL},
+    {"parameters", row_parameters, METH_NOARGS, NULL},
+    {"inputs", row_inputs, METH_NOARGS, NULL},
+    {"send", row_send, METH_O, NULL},
+    {"wake", row_wake, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };
 
 int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from continuo.types import Headers, Model, Part, Program, Refuse, Reply, Request, Tensor
 
 if TYPE_CHECKING:
-    from continuo.torchserve import SequenceState as SequenceState
+    from continuo.sequence_state import SequenceState as SequenceState
 
 __all__ = ["Headers", "Model", "Part", "Program", "Refuse", "Reply", "Request", "SequenceState",
            "Tensor", "metrics"]
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     # These are imported when they are used: most handlers need neither.
     if name == "SequenceState":
-        from continuo.torchserve import SequenceState
+        from continuo.sequence_state import SequenceState
 
         return SequenceState
     if name == "metrics":

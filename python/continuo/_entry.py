@@ -1,7 +1,8 @@
 """Opens a model: imports its handler and makes a program of it. Called by the worker.
 
-A handler.py is native if it has step, batch or handle, or names a class that has one of them. Else
-it is TorchServe's kind, which continuo.torchserve makes a program of.
+A module with the class TritonPythonModel is a model of Triton's, which continuo.triton makes a
+program of. A handler.py is native if it has step, batch or handle, or names a class that has one of
+them. Else it is TorchServe's kind, which continuo.torchserve makes a program of.
 """
 
 from __future__ import annotations
@@ -30,23 +31,28 @@ def open(model: Model) -> Program:  # noqa: A001 (the worker's name for it)
     if problem:
         raise HandlerError(problem)
     file, _, entry = model.file.partition(":")
-    offer_torchserve()
+    offer("torchserve")
+    offer("triton")
     module = import_handler(model, file)
-    program = native_program(module, model, file, entry)
+    program = triton_program(module, model)
+    if program is None:
+        program = native_program(module, model, file, entry)
     if program is None:
         program = torchserve_program(module, model, entry)
     if program is None:
         raise HandlerError(f"{file}: the handler has neither step(state, req) nor "
                            f"batch(states, reqs) nor handle(req), and none of the entry points of "
                            f"TorchServe: a function handle(data, context), or a class with "
-                           f"initialize and handle")
+                           f"initialize and handle. A model of Triton has the class "
+                           f"TritonPythonModel")
     return program
 
 
-def offer_torchserve() -> None:
-    """Lets handlers import our stand-in for the package `ts`, unless this interpreter has that
-    package itself: what comes first on sys.path counts."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchserve", "stand_in")
+def offer(server: str) -> None:
+    """Lets handlers import our stand-in for what this server has: the package `ts` of TorchServe,
+    or Triton's module triton_python_backend_utils. If this interpreter has that package itself, it
+    comes first on sys.path and counts."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), server, "stand_in")
     if folder not in sys.path:
         sys.path.append(folder)
 
@@ -72,8 +78,9 @@ def import_file(model: Model, file: str) -> ModuleType:
     path = os.path.join(model.dir, file)
     if not os.path.isfile(path):
         raise HandlerError(f"{file}: the model's folder has no such file")
-    if model.dir not in sys.path:
-        sys.path.insert(0, model.dir)
+    for folder in (model.dir, os.path.dirname(path)):  # the folder of the file itself comes first
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     name = os.path.splitext(os.path.basename(file))[0]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -81,6 +88,12 @@ def import_file(model: Model, file: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def triton_program(module: ModuleType, model: Model) -> Optional[Program]:
+    from continuo import triton
+
+    return triton.program(module, model) if triton.is_model(module) else None
 
 
 def torchserve_program(module: ModuleType, model: Model, entry: str) -> Optional[Program]:

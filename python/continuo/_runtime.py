@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
 from continuo import _worker  # type: ignore[attr-defined]
-from continuo.types import CheckedReply, Model, Program, Refuse, Reply, Request
+from continuo.types import CheckedReply, Model, Program, Refuse, Reply, Request, Stream
 
 __all__ = ["Request", "open_model", "open_stream", "render", "report", "turn"]
 
@@ -170,9 +170,11 @@ def _render_reply(reply: Reply) -> Tuple[Any, Optional[str], int, Optional[List[
 
 # --- streams ---
 
-def open_stream(result: Any) -> Optional["Stream"]:
+def open_stream(result: Any) -> Optional[Stream]:
     """Returns what a step returned as a stream, or None if it is a reply."""
     kind = type(result)
+    if isinstance(result, Stream):
+        return result
     if kind is types.GeneratorType:
         return Generator(result)
     if kind is types.AsyncGeneratorType:
@@ -185,20 +187,6 @@ def open_stream(result: Any) -> Optional["Stream"]:
 def is_coroutine_function(function: Any) -> bool:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and bool(code.co_flags & CO_COROUTINE)
-
-
-class Stream:
-    """A step that is not done. resume(row, stop) goes on with it.
-
-    It returns None if it must wait for the loop, or (more, value, rest in ms): a piece if `more`,
-    else the answer, with -1 if that must not be None. `stop` is why it must end now, or None.
-    """
-
-    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
 
 
 def _piece(value: Any) -> Tuple[bool, Any, int]:

@@ -41,6 +41,14 @@ def to_array(datatype: str, shape: Tuple[int, ...], data: Any) -> Any:
     return numpy.frombuffer(data, NUMPY[datatype]).reshape(shape)
 
 
+def datatype_of(array: Any) -> Optional[str]:
+    """The v2 datatype of a NumPy array; None if there is none."""
+    if array.dtype.kind in "OSU":
+        return "BYTES"
+    return OF_NUMPY.get(array.dtype.newbyteorder("<").str if array.dtype.itemsize > 1
+                        else array.dtype.str)
+
+
 def pack(outputs: Mapping[str, Any], declared: Mapping[str, str]) -> List[Packed]:
     """`declared` has the datatypes of the model's outputs, for values that do not have their own."""
     return [_pack_one(name, value, declared.get(name)) for name, value in outputs.items()]
@@ -51,7 +59,7 @@ def _pack_one(name: str, value: Any, declared: Optional[str]) -> Packed:
         raise TypeError(f"outputs: the name of an output must be a str, got {name!r}")
     if isinstance(value, Tensor):
         return (name, value.datatype, tuple(value.shape),
-                _join(value.data) if value.datatype == "BYTES" else bytes(value.data))
+                join_bytes(value.data) if value.datatype == "BYTES" else bytes(value.data))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _pack_torch(name, value, declared)
@@ -79,10 +87,9 @@ def _pack_array(numpy: Any, name: str, value: Any, declared: Optional[str]) -> P
     given = isinstance(value, numpy.ndarray)
     array = value if given else numpy.asarray(
         value, dtype=NUMPY.get(declared or "") if declared != "BYTES" else object)
-    if array.dtype.kind in "OSU":
-        return (name, "BYTES", array.shape, _join(array.reshape(-1).tolist()))
-    word = OF_NUMPY.get(array.dtype.newbyteorder("<").str if array.dtype.itemsize > 1
-                        else array.dtype.str)
+    word = datatype_of(array)
+    if word == "BYTES":
+        return (name, word, array.shape, join_bytes(array.reshape(-1).tolist()))
     if word is None:
         raise TypeError(f"output '{name}': an array of type {array.dtype} has no datatype of v2")
     if declared not in (None, word):
@@ -93,7 +100,8 @@ def _pack_array(numpy: Any, name: str, value: Any, declared: Optional[str]) -> P
             (array.__array_interface__["data"][0], array.nbytes, array))
 
 
-def _join(elements: Any) -> bytes:
+def join_bytes(elements: Any) -> bytes:
+    """The elements of a BYTES tensor as the protocol has them: each behind its length (u32)."""
     parts = []
     for element in elements:
         if isinstance(element, str):
@@ -120,7 +128,7 @@ def _pack_list(name: str, value: Any, declared: Optional[str]) -> Packed:
                     "BOOL" if flat and isinstance(flat[0], bool) else
                     "INT64" if all(isinstance(element, int) for element in flat) else "FP64")
     if declared == "BYTES":
-        return name, declared, tuple(shape), _join(flat)
+        return name, declared, tuple(shape), join_bytes(flat)
     if declared not in STRUCT:
         raise TypeError(f"output '{name}': {declared} needs NumPy, a Tensor or a PyTorch tensor")
     try:

@@ -19,6 +19,9 @@ class Row:
     def parts(self) -> List[Part]:
         return self._parts
 
+    def parameters(self) -> List[Part]:
+        return [part for part in self._parts if part.content_type.startswith("parameter/")]
+
     def headers(self) -> List[Tuple[str, str]]:
         return self._headers
 

@@ -175,8 +175,8 @@ class Program:
     step(state, req)        returns a reply, a generator, a coroutine or an async generator; the
                             state may be changed in place or replaced by `req.state = value`
     batch(states, reqs)     instead of step: returns a list with one reply for each request. A reply
-                            may be an exception, which then is that request's answer alone, or a
-                            generator. States may be changed in place or by `req.state = value`
+                            may be an exception, which then is that request's answer alone, a
+                            generator, or a Stream. States may be changed in place or by `req.state = value`
     close(sequence_id, state, reason)
     migrate(state, from_schema, version)    returns the state in today's shape
     describe()              returns a dict, which is shown as customizedMetadata
@@ -198,6 +198,21 @@ class Program:
     #: False: workers must not be forked from a process that has called load(), also with
     #: `preload: true` in the model's YAML.
     preload: bool = True
+
+
+class Stream:
+    """A step that is not done. resume(row, stop) goes on with it.
+
+    It returns None if it must wait until row.wake() is called, or (more, value, rest in ms): a piece
+    if `more`, else the answer, with -1 if that must not be None. `stop` is why it must end now, or
+    None. close() gives it up.
+    """
+
+    def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 class Request:
@@ -261,7 +276,7 @@ class Request:
     @property
     def parameters(self) -> Dict[str, Any]:
         """The parameters of a v2 request, without those that the protocol itself knows."""
-        return self._cached("_parameters", lambda: dict(_parameters(self._row.parts())))
+        return self._cached("_parameters", lambda: dict(_parameters(self._row.parameters())))
 
     @property
     def sequence_id(self) -> Optional[str]:
@@ -337,8 +352,6 @@ def _parse_json(body: bytes) -> Any:
 
 def _parameters(parts: List[Tuple[str, bytes, str]]) -> Iterator[Tuple[str, Any]]:
     for name, data, kind in parts:
-        if not kind.startswith("parameter/"):
-            continue
         text = str(data, "utf-8", "replace")
         kind = kind[len("parameter/"):]
         if kind == "bool":

@@ -185,15 +185,18 @@ def _matches(text, pattern):
 class Comparison:
     """Counts cases that are equal, deliberately different, and different without an explanation."""
 
-    def __init__(self, title, peer, table, rules, only="*"):
+    def __init__(self, title, peer, table, rules, only="*", more=None):
         self.title = title
         self.peer = peer
         self.table = pathlib.Path(table)
         # tuples of expression and replacement, and a pattern of parts if the rule does not count for all parts
         self.rules = [(re.compile(rule[0], re.S | re.M), rule[1], rule[2] if len(rule) > 2 else "*")
                       for rule in rules]
-        entries = tomllib.loads(self.table.read_text()) if self.table.exists() else {}
-        self.rows = [Row(entry) for entry in entries.get("difference", [])]
+        self.rows = _rows_of(self.table)
+        self.own_rows = self.rows  # those that must meet a difference
+        if more:  # another table, which comes on top of one that another comparison checks
+            self.table, self.own_rows = pathlib.Path(more), _rows_of(pathlib.Path(more))
+            self.rows = self.rows + self.own_rows
         self.only = only
         self.groups = {}  # the case's first word -> [cases, equal, deliberate, unexplained]
         self._names = set()
@@ -245,7 +248,7 @@ class Comparison:
 
     def close(self):
         """Prints the table and the closing line; returns the exit status."""
-        stale = [row for row in self.rows if not row.met] if self.only == "*" else []
+        stale = [row for row in self.own_rows if not row.met] if self.only == "*" else []
         for row in stale:
             say(f"\nNO LONGER DIFFERENT: remove this row of {self.table.name}, or mend its "
                 f"patterns: cases {row.cases}, parts {row.parts}: {row.reason}")
@@ -261,6 +264,11 @@ class Comparison:
         failed = total[3] + len(stale)
         say(f"{total[0] - total[3]} passed, {failed} failed")
         return 1 if failed or not total[0] else 0
+
+
+def _rows_of(table):
+    entries = tomllib.loads(table.read_text()) if table.exists() else {}
+    return [Row(entry) for entry in entries.get("difference", [])]
 
 
 def _shown(value):

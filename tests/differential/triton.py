@@ -3,12 +3,13 @@
 
     tests/differential/triton.py [CASES]    a pattern of cases' names; all of them without it
 
-Both get equivalent model repositories (triton_models.py: one configuration, a model.py there, a Lua
-handler here) and the same calls (triton_*_cases.py). The rule: status or code, the headers of
+They get the same calls (triton_*_cases.py). Continuo runs twice: with the very repository that Triton
+has, whose models are model.py files, and with an equivalent one whose handlers are in Lua
+(triton_models.py: one configuration, a model.py, a Lua handler). The rule: status or code, the headers of
 triton_wire.HEADERS, bodies and messages must be the same, letter by letter, once RULES below has
 made equal what rightly differs; but a message of ours may say more than theirs, if it has theirs in
 it, since clients look for words in a message. The order of an object's members and of the index's
-entries is of no account. Whatever else differs must stand in triton_differences.toml with a reason.
+entries is of no account. Whatever else differs must stand in triton_differences.toml with a reason, or in triton_python_differences.toml if only models in Python differ so.
 No text of the peer is kept here: both are asked each time.
 """
 
@@ -22,9 +23,12 @@ import triton_http_cases
 import triton_models
 import triton_operator_cases
 import triton_peer
+import triton_python_cases
+import triton_python_models
 
 HERE = pathlib.Path(__file__).resolve().parent
 TITLE = "v2 (Triton)"
+PYTHON_TITLE = "v2, the same model.py"
 # These texts differ by nature: they are a JSON parser's own words.
 RULES = [(r"(failed to parse the request JSON buffer: )[^\n]*", r"\1...")]
 # In cases whose names begin like this, Triton's process ends (an uncaught bad_alloc, a fault). So only our server is
@@ -33,6 +37,9 @@ FATAL = ("json shape [1099511627776]", "json batch shape [1099511627776]", "json
          "json batch shape [2147483648, 2147483648, 4]", "json shape [4611686018427387904]",
          "json batch shape [4611686018427387904]", "classification of BYTES", "grpc classification of BYTES",
          "classification of nothing", "grpc strict stream failing ", "grpc strict stream many error ")
+# To these requests Triton gives no answer at all, because the model has not given one.
+SILENT = tuple(f"python {way}gives {what}none" for way in ("", "grpc ") for what in ("", "OUT of ", "MORE of "))
+UNANSWERED = {"status": "no answer"}
 ENDED = {"status": "its process ends"}
 
 
@@ -59,37 +66,56 @@ def more_words(theirs, ours):
     return made
 
 
-def compare(comparison, folder):
-    names = [model.name for model in triton_models.MODELS if model.loads]
-    for side, backend in (("theirs", "python"), ("ours", "lua")):
+def compare(comparison, same_files, folder):
+    both, python = triton_models.MODELS, triton_models.MODELS + triton_python_models.MODELS
+    names = [model.name for model in both if model.loads]
+    python_names = [model.name for model in python if model.loads]
+    for side in ("theirs", "ours", "same"):
         (folder / side).mkdir()
-        triton_models.write(folder / f"{side}-models", backend)
-    theirs = triton_peer.start_triton(folder / "theirs", folder / "theirs-models", names)
+    triton_models.write(folder / "theirs-models", "python", python)
+    triton_models.write(folder / "ours-models", "lua", both)
+    theirs = triton_peer.start_triton(folder / "theirs", folder / "theirs-models", python_names)
     try:
         ours = triton_peer.start_ours(folder / "ours", folder / "ours-models", names)
         try:
-            handle, key = shared_object(8192)
-            with handle:
-                for module in (triton_http_cases, triton_operator_cases, triton_grpc_cases):
-                    for case, ask in module.all_cases(key):
-                        if comparison.wants(case):
-                            wanted = ask_theirs(theirs, case, ask)
-                            comparison.compare(case, wanted, more_words(wanted, ask(ours)))
+            same = triton_peer.start_ours(folder / "same", folder / "theirs-models", python_names)
+            try:
+                ask_all(comparison, same_files, theirs, ours, same)
+            finally:
+                same.stop()
         finally:
             ours.stop()
     finally:
         theirs.stop()
 
 
+def ask_all(comparison, same_files, theirs, ours, same):
+    handle, key = shared_object(8192)
+    with handle:
+        for module in (triton_http_cases, triton_operator_cases, triton_grpc_cases):
+            for case, ask in module.all_cases(key):
+                if comparison.wants(case):
+                    wanted = ask_theirs(theirs, case, ask)
+                    comparison.compare(case, wanted, more_words(wanted, ask(ours)))
+                    same_files.compare(case, wanted, more_words(wanted, ask(same)))
+    for case, ask in triton_python_cases.all_cases(key):
+        if same_files.wants(case):
+            wanted = UNANSWERED if case.startswith(SILENT) else ask(theirs)
+            same_files.compare(case, wanted, more_words(wanted, ask(same)))
+
+
 def main():
     only = sys.argv[1] if len(sys.argv) > 1 else "*"
     comparison = common.Comparison(TITLE, "Triton", HERE / "triton_differences.toml", RULES, only)
+    same_files = common.Comparison(PYTHON_TITLE, "Triton", HERE / "triton_differences.toml", RULES, only,
+                                   HERE / "triton_python_differences.toml")
     with tempfile.TemporaryDirectory(prefix="continuo-triton-") as folder:
         try:
-            compare(comparison, pathlib.Path(folder))
+            compare(comparison, same_files, pathlib.Path(folder))
         except common.Unavailable as why:
             return common.skip(TITLE, str(why))
-    return comparison.close()
+    failed = comparison.close()
+    return same_files.close() or failed
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ class Model:
     loads: bool = True
 
 
-def write(folder, backend):
-    """Writes a model repository below `folder`, for Triton ("python") or for Continuo ("lua")."""
-    for model in MODELS:
+def write(folder, backend, models):
+    """Writes a model repository below `folder`, for the Python backend ("python") or for Lua handlers ("lua")."""
+    for model in models:
         home = pathlib.Path(folder) / model.name
         for version in model.versions:
             (home / version).mkdir(parents=True)

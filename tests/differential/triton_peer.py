@@ -104,7 +104,8 @@ def start_ours(folder, repository, names):
     folder = pathlib.Path(folder)
     address = "http://127.0.0.1:0"
     command = [common.BIN / "continuo", "--model-repository", repository, "--state-dir", folder / "state",
-               "--model-control-mode", "explicit", "--models", *names, "--allow-client-shm"]
+               "--model-control-mode", "explicit", "--models", *names, "--allow-client-shm",
+               "--python", sys.executable]
     for which in ("inference", "management", "metrics", "grpc-inference"):
         command += [f"--{which}-address", address]
     process = common.Process([*command, "--grpc-management-address", "none"], folder / "continuo.log", cwd=folder)

@@ -97,11 +97,11 @@ def test_versions_by_the_policy(repository, folder, policy, made):
 
 def test_other_backends_need_a_handler(repository, folder):
     """The message says what to do. With --handler the import works, and the archive contains the version's files."""
-    model = repository(CONFIG % ("onnxruntime", ""), {1: LUA % 1}, **{"1__model.onnx": b"weights"})
+    model = repository(CONFIG % ("tensorrt", ""), {1: LUA % 1}, **{"1__model.onnx": b"weights"})
     (model / "1" / "handler.lua").unlink()
     run = archiver("import", model, "--export-path", folder, check=False)
     assert run.returncode == 1
-    assert "the backend onnxruntime is not supported; write a handler in Lua or C" in run.stderr
+    assert "the backend tensorrt is not supported; models of the backends python and" in run.stderr
     other = folder / "other.lua"
     other.write_text(LUA % 7)
     archiver("import", model, "--export-path", folder, "--handler", other)

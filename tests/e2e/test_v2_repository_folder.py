@@ -84,24 +84,24 @@ def test_a_repository_is_served_as_it_lies_there(serve, repository):
 def test_what_cannot_be_served_is_told_and_the_rest_runs(serve, repository):
     """The log has a line with a hint, the index has the reason, and the server is ready."""
     put(repository, "adder", {1: ADD_LUA % 1}, more="optimization { graph { level: 1 } }")
-    put(repository, "network", {1: "x"}, backend="onnxruntime", file="model.onnx")
+    put(repository, "network", {1: "x"}, backend="tensorrt", file="model.plan")
     put(repository, "typo", {1: ADD_LUA % 1}, more="max_batch_size: {}")
     s = serve()
     assert add(s, "adder", 1) == 2
     assert requests.get(s.inference + "/v2/health/ready", timeout=limit(20)).status_code == 200
     line = s.expect_log("event=model_not_imported", "model=network")
-    assert "the backend onnxruntime is not supported" in line and "continuo-archiver import" in line
+    assert "the backend tensorrt is not supported" in line and "continuo-archiver import" in line
     s.expect_log("event=model_not_imported", "model=typo")
     s.expect_log("event=model_field_ignored", "optimization is not carried over")
     state, reason = index(s)["network", None]
-    assert state == "UNAVAILABLE" and "the backend onnxruntime is not supported" in reason
+    assert state == "UNAVAILABLE" and "the backend tensorrt is not supported" in reason
 
 
 def test_explicit_loads_read_the_folder_again(serve, repository):
     """If the folder has changed, the model is loaded again. If not, it stays up with its workers."""
     put(repository, "adder", {1: ADD_LUA % 1})
     put(repository, "other.one", {1: ADD_LUA % 5})
-    put(repository, "network", {1: "x"}, backend="onnxruntime", file="model.onnx")
+    put(repository, "network", {1: "x"}, backend="tensorrt", file="model.plan")
     s = serve("--model-control-mode", "explicit", "--models", "adder")
     client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
     assert add(s, "adder", 1) == 2 and "unknown model" in add(s, "other.one", 1)
@@ -116,7 +116,7 @@ def test_explicit_loads_read_the_folder_again(serve, repository):
     put(repository, "late", {1: ADD_LUA % 4})
     client.load_model("late")
     assert add(s, "late", 1) == 5
-    with pytest.raises(InferenceServerException, match="the backend onnxruntime is not supported"):
+    with pytest.raises(InferenceServerException, match="the backend tensorrt is not supported"):
         client.load_model("network")
     for name in ("nothing", "..", ".hidden"):
         with pytest.raises(InferenceServerException):

@@ -41,7 +41,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (cn_pbtxt_parse("fuzz", bytes, &arena, &document, &err) == 0) {
         check(document, 0);
         cn_buf_init(&yaml, 1u << 20);
-        if (cn_import_yaml("fuzz", document, &yaml, on_lost, NULL, &err) == 0)
+        if (cn_import_yaml("fuzz", document, CN_IMPORT_ONNX, ".", &yaml, on_lost, NULL, &err) == 0)
             cn_assert(yaml.len > 0);
         cn_buf_fini(&yaml);
     } else {

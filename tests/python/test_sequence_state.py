@@ -2,8 +2,8 @@
 
 import pytest
 from continuo import SequenceState
-from continuo.torchserve import sequence_state
-from continuo.torchserve.sequence_state import SequenceNotInBatch
+from continuo import sequence_state
+from continuo.sequence_state import SequenceNotInBatch
 
 
 @pytest.fixture(autouse=True)

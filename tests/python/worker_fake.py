@@ -7,7 +7,7 @@ import textwrap
 
 from continuo import _entry, testing
 from continuo.torchserve import metrics as torchserve_metrics
-from continuo.torchserve import sequence_state
+from continuo import sequence_state
 from continuo.types import Model, Reply
 
 

@@ -10,7 +10,6 @@ continuous.py      calls it again and again, for rows whose streams go on (conti
 envelopes.py       service envelopes
 metrics.py         context.metrics
 frames.py          answers that a handler sends in the middle of a batch
-sequence_state.py  SequenceState: a sequence's values that Continuo keeps
 stand_in/          a package `ts` for environments without the pip package torchserve
 """
 
@@ -19,7 +18,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from continuo.torchserve.sequence_state import SequenceState
+from continuo.sequence_state import SequenceState
 
 if TYPE_CHECKING:
     from continuo.torchserve.runner import TorchServeProgram

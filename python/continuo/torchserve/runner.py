@@ -14,35 +14,18 @@ import uuid
 from types import ModuleType
 from typing import Any, Dict, Iterator, List, Optional
 
-from continuo.torchserve import answers, entry_points, sequence_state
+from continuo import sequence_state
+from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
+from continuo.torchserve import answers, entry_points
 from continuo.torchserve.context import Context, RequestProcessor
 from continuo.torchserve.continuous import Streams
 from continuo.torchserve.envelopes import Envelope, find_envelope
 from continuo.torchserve.frames import AnswerSocket, Piece
 from continuo.torchserve.metrics import MetricsCache
 from continuo.torchserve.rows import data_of, is_instance
-from continuo.types import Model, Program, Refuse, Reply, Request
+from continuo.types import Model, Program, Reply, Request
 
 logger = logging.getLogger(__name__)
-
-#: The state of a sequence whose handler keeps what it remembers in this process names the process.
-#: No SequenceState may have this name.
-WORKER_KEY = "@worker"
-
-
-class WorkerLost(Refuse):
-    """The sequence's state was in the memory of a worker that is gone.
-
-    The worker closes the sequence with this reason.
-    """
-
-    close_reason = "worker_lost"
-
-    def __init__(self, sequence_id: Optional[str]) -> None:
-        super().__init__(
-            f"the sequence \"{sequence_id}\" is closed (worker_lost): its handler keeps the state "
-            f"in the memory of a worker, and that worker is gone. SequenceState of the package "
-            f"continuo keeps it", 410)
 
 
 def read_manifest(folder: str) -> Optional[Dict[str, Any]]:
@@ -73,7 +56,7 @@ class TorchServeProgram(Program):
         self.envelope: Optional[Envelope] = find_envelope(
             envelope or model.envelope)
         self.decodes = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
-        self.token = uuid.uuid4().hex
+        self.memory = WorkerMemory()
         #: The handler has no SequenceState: what it remembers dies with this process.
         self.volatile = False
         self.streams: Optional[Streams] = None
@@ -115,10 +98,10 @@ class TorchServeProgram(Program):
     # --- sequences
 
     def init(self, req: Request) -> Dict[str, Any]:  # type: ignore[override]
-        return {WORKER_KEY: self.token} if self.volatile else {}
+        return self.memory.new_state() if self.volatile else {}
 
     def is_lost(self, state: Any) -> bool:
-        return self.volatile and isinstance(state, dict) and state.get(WORKER_KEY) != self.token
+        return self.volatile and self.memory.has_lost(state)
 
     # --- batches
 

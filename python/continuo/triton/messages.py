@@ -1,0 +1,216 @@
+"""What a Triton model gets and gives: InferenceRequest and InferenceResponse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Union
+
+from continuo.triton.errors import TritonError, TritonModelException
+from continuo.triton.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
+from continuo.triton.tensor import Tensor
+from continuo.types import Request
+
+__all__ = ["InferenceRequest", "InferenceResponse", "InferenceTrace", "PreferredMemory",
+           "TRITONSERVER_MEMORY_CPU", "TRITONSERVER_MEMORY_GPU",
+           "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END", "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+           "TRITONSERVER_REQUEST_RELEASE_ALL", "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
+           "TRITONSERVER_RESPONSE_COMPLETE_FINAL", "TritonError", "TritonModelException",
+           "get_input_tensor_by_name", "get_output_tensor_by_name", "is_model_ready",
+           "load_model", "unload_model"]
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+TRITONSERVER_MEMORY_CPU = 0
+TRITONSERVER_MEMORY_GPU = 1
+
+#: The first character of a sequence id that the client gave as an integer.
+_NUMBER = "\x01"
+
+
+def _refuse_bls(what: str) -> NoReturn:
+    raise TritonModelException(
+        f"{what}: a model cannot call other models of this server from within (Triton's business "
+        f"logic scripting, BLS). Call the other model over the network, for example by "
+        f"tritonclient, or put both into one model")
+
+
+class PreferredMemory:
+    """Where a response of another model should lie. It has no effect without BLS."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
+
+
+class InferenceTrace:
+    """A request's trace. Traces are lines of the server's log, so this one is empty."""
+
+    def get_context(self) -> None:
+        return None
+
+
+def correlation_of(sequence_id: Optional[str]) -> Union[int, str]:
+    """A sequence's id as Triton has it: an int or a str; 0 without a sequence."""
+    if not sequence_id:
+        return 0
+    return int(sequence_id[1:]) if sequence_id.startswith(_NUMBER) else sequence_id
+
+
+class InferenceRequest:
+    """One request of a batch. Models make one themselves for BLS only, which is not available."""
+
+    def __init__(self, request_id: str = "", correlation_id: Union[int, str] = 0,
+                 inputs: Optional[List[Tensor]] = None,
+                 requested_output_names: Optional[List[str]] = None, model_name: str = "",
+                 model_version: int = -1, flags: int = 0, timeout: int = 0,
+                 preferred_memory: Optional[PreferredMemory] = None,
+                 trace: Optional[InferenceTrace] = None, parameters: Any = None) -> None:
+        del preferred_memory, model_version
+        self._request_id = request_id
+        self._correlation_id = correlation_id
+        self._inputs = list(inputs or ())
+        self._outputs = list(requested_output_names or ())
+        self._model_name = model_name
+        self._flags = flags
+        self._timeout = timeout
+        self._trace = trace or InferenceTrace()
+        self._parameters: Dict[str, Any] = dict(parameters or {})
+        self._make_sender: Optional[Callable[[], InferenceResponseSender]] = None
+        #: What answers the request by itself; None: execute() returns the response.
+        self._sender: Optional[InferenceResponseSender] = None
+
+    @classmethod
+    def _received(cls, req: Request, outputs: List[str],
+                 make_sender: Callable[[], InferenceResponseSender]) -> InferenceRequest:
+        """What a client has sent. Everything is read now, because a model may keep the request."""
+        row = req._row
+        self = cls(req.request_id if getattr(row, "named_request", True) else "",
+                   correlation_of(req.sequence_id),
+                   [Tensor._received(*each) for each in row.inputs()], outputs,
+                   flags=(TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+                          if req.sequence_id and req.start else 0) |
+                         (TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if req.end else 0),
+                   parameters=req.parameters)
+        self._make_sender = make_sender
+        return self
+
+    def inputs(self) -> List[Tensor]:
+        return list(self._inputs)
+
+    def request_id(self) -> str:
+        """The id that the client gave; otherwise empty."""
+        return self._request_id
+
+    def correlation_id(self) -> Union[int, str]:
+        """The id of the sequence, an int or a str; 0 without one."""
+        return self._correlation_id
+
+    def requested_output_names(self) -> Set[str]:
+        """The names of the model's outputs, also when the client wants some of them only."""
+        return set(self._outputs)
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """0: the server itself watches over the time."""
+        return self._timeout
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
+
+    def parameters(self) -> str:
+        """The request's own parameters as a JSON object."""
+        return json.dumps(self._parameters)
+
+    def is_cancelled(self) -> bool:
+        """Has the client left?"""
+        return self._sender is not None and self._sender.is_cancelled()
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """Sends responses for this request from now on, instead of what execute() returns."""
+        if self._make_sender is None:
+            raise TritonModelException("get_response_sender(): only a request that a client has "
+                                       "sent has a sender")
+        if self._sender is None:
+            self._sender = self._make_sender()
+        return self._sender
+
+    def set_release_flags(self, flags: int) -> None:
+        """Only RELEASE_ALL can be set, which is the default."""
+        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
+            raise TritonModelException("set_release_flags(RESCHEDULE): a request is not run again "
+                                       "(iterative_sequence is not supported). Send responses by "
+                                       "get_response_sender() of a decoupled model instead")
+
+    def exec(self, decoupled: bool = False) -> Any:  # noqa: A003 (Triton's name)
+        del decoupled
+        _refuse_bls(f"InferenceRequest(model_name=\"{self._model_name}\").exec()")
+
+    async def async_exec(self, decoupled: bool = False) -> Any:
+        del decoupled
+        _refuse_bls(f"InferenceRequest(model_name=\"{self._model_name}\").async_exec()")
+
+
+class InferenceResponse:
+    """One response: outputs, or an error."""
+
+    def __init__(self, output_tensors: Optional[List[Tensor]] = None,
+                 error: Optional[TritonError] = None, parameters: Any = None) -> None:
+        tensors = list(output_tensors or ())
+        for each in tensors:
+            if not isinstance(each, Tensor):
+                raise TypeError(f"InferenceResponse(output_tensors=...): a list of Tensor is "
+                                f"needed, and an element is a {type(each).__name__}")
+        if error is not None and not isinstance(error, TritonError):
+            if not isinstance(error, str):
+                raise TypeError(f"InferenceResponse(error=...): a TritonError is needed, got a "
+                                f"{type(error).__name__}")
+            error = TritonError(error)
+        self._tensors = tensors
+        self._error = error
+        self._parameters = parameters
+
+    def output_tensors(self) -> List[Tensor]:
+        return list(self._tensors)
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> Optional[TritonError]:
+        return self._error
+
+    def parameters(self) -> str:
+        return json.dumps(self._parameters or {})
+
+
+def _tensor_by_name(tensors: List[Tensor], name: str) -> Optional[Tensor]:
+    return next((each for each in tensors if each.name() == name), None)
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
+    """The request's input of this name; None if it has none."""
+    return _tensor_by_name(inference_request._inputs, name)
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse,
+                              name: str) -> Optional[Tensor]:
+    """The response's output of this name; None if it has none."""
+    return _tensor_by_name(inference_response._tensors, name)
+
+
+def load_model(model_name: str, *_: Any, **__: Any) -> None:
+    _refuse_bls(f"load_model(\"{model_name}\")")
+
+
+def unload_model(model_name: str, *_: Any, **__: Any) -> None:
+    _refuse_bls(f"unload_model(\"{model_name}\")")
+
+
+def is_model_ready(model_name: str, *_: Any, **__: Any) -> bool:
+    _refuse_bls(f"is_model_ready(\"{model_name}\")")
