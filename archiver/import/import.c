@@ -104,11 +104,20 @@ on_lost(void *ctx, const char *path, unsigned line, const char *note)
 static int
 make_yaml(struct import *import, enum cn_import_kind kind)
 {
+    const bool has_input = cn_pbtxt_get(import->config, "input") != NULL;
     struct cn_yaml_doc *doc;
     struct cn_model_io *io;
-    int rc = cn_import_yaml(import->pbtxt, import->config, kind, import->spec->dir, &import->yaml,
-                            on_lost, import, import->err);
+    int rc;
 
+    if (kind != CN_IMPORT_HANDLER && (!has_input || !cn_pbtxt_get(import->config, "output")))
+        return cn_fail(import->err, CN_E_INVALID_MODEL,
+                       "%s lists no %s: add the model's inputs and outputs, because Continuo does "
+                       "not complete a configuration by itself (%s)",
+                       import->pbtxt, has_input ? "output" : "input",
+                       kind == CN_IMPORT_ONNX ? "continuo-archiver suggest MODEL.onnx shows them"
+                                              : "auto_complete_config is not called");
+    rc = cn_import_yaml(import->pbtxt, import->config, kind, import->spec->dir, &import->yaml,
+                        on_lost, import, import->err);
     if (rc == 0)
         rc = cn_yaml_parse(YAML_NAME, cn_buf_str(&import->yaml), &doc, import->err);
     if (rc != 0)

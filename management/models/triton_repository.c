@@ -141,13 +141,21 @@ pack(const char *dir, const char *store, struct cn_imported *out, struct cn_erro
 
 /* --- the repository */
 
+/* Has the folder a configuration, or a model that runs here as it is? Triton can complete the
+ * configuration of some models without a file. Here such a model is refused with a message. */
 static bool
 is_model(const char *repository, const char *name)
 {
-    char *dir = cn_path_join(repository, name), *pbtxt = cn_path_join(dir, "config.pbtxt");
-    bool is = access(pbtxt, F_OK) == 0;
+    static const char *const signs[] = {"config.pbtxt", "1/model.py", "1/model.onnx"};
+    char *dir = cn_path_join(repository, name);
+    bool is = false;
 
-    cn_free(pbtxt);
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]) && !is; i++) {
+        char *path = cn_path_join(dir, signs[i]);
+
+        is = access(path, F_OK) == 0;
+        cn_free(path);
+    }
     cn_free(dir);
     return is;
 }

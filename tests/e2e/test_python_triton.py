@@ -540,6 +540,9 @@ def test_a_model_that_cannot_be_loaded_says_why(serve, repository):
     for name, (source, _) in WRONG.items():
         put(repository, name, source, X_TO_Y + (DECOUPLED if name == "decoupled" else ""))
     put(repository, "no-file", None)
+    put(repository, "no-outputs", WRONG["no-class"][0], 'backend: "python" input { name: "X" data_type: TYPE_INT32 dims: 1 }')
+    put(repository, "no-config", WRONG["no-class"][0])
+    (repository / "no-config" / "config.pbtxt").unlink()
     put(repository, "no-numpy", "pass\n", files={"1/numpy.py": "raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')"})
     put(repository, "good", execute("answers.append(total(1))"))
     s = serve("--exit-on-model-failure=false")
@@ -547,6 +550,8 @@ def test_a_model_that_cannot_be_loaded_says_why(serve, repository):
     for name, (_, words) in WRONG.items():
         s.expect_log(words, name, timeout=60)
     s.expect_log("event=model_not_imported", "no-file", "1/model.py does not exist")
+    s.expect_log("event=model_not_imported", "no-outputs", "lists no output", "auto_complete_config is not called")
+    s.expect_log("event=model_not_imported", "no-config", "config.pbtxt")
     s.expect_log("no-numpy", "No module named 'numpy'", "install the package that has it for")
 
 

@@ -11,7 +11,7 @@ from continuo import testing
 from continuo.types import Refuse, Tensor
 from worker_fake import Worker
 
-numpy = pytest.importorskip("numpy")
+numpy = pytest.importorskip("numpy", reason="models of Triton need NumPy")
 
 CONFIG = {"input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],
           "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}]}
