@@ -171,7 +171,7 @@ row_headers(PyObject *self, PyObject *args)
     return list;
 }
 
-/* The parameters of a v2 request, with their types: parts that are no tensors. */
+/* Returns a list of the parameters of a v2 request: (name, value as text, type). */
 static PyObject *
 row_parameters(PyObject *self, PyObject *args)
 {

@@ -422,6 +422,7 @@ STATE = SEQUENCES.replace("oldest", """state { input_name: "SUM_IN" output_name:
 
 
 def test_a_sequence_in_the_models_memory_is_closed_with_its_worker(serve, repository):
+    """The client is told, and may begin the sequence anew."""
     put(repository, "own", SUMS, X_TO_Y + SEQUENCES)
     s = serve()
     assert ask(s, "own", 3, sequence_id=42, sequence_start=True) == 3

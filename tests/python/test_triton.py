@@ -64,6 +64,7 @@ def answered(reply):
 
 
 def test_a_sequence_belongs_to_the_process_that_remembers_it(serve):
+    """In another process its next step is refused as lost, and other sequences go on."""
     worker = serve(SUMS, stateful=True)
     replies = worker.batch(ask(3, sequence_id="\x0142"), ask(4, sequence_id="text"))
     assert [answered(each) for each in replies] == [3, 4]
@@ -74,6 +75,7 @@ def test_a_sequence_belongs_to_the_process_that_remembers_it(serve):
 
 
 def test_one_line_keeps_it(serve):
+    """SequenceState keeps the sums in the states, and 42 and "42" are two sequences."""
     worker = serve("from continuo import SequenceState\n" + SUMS.replace("{}", "SequenceState()"), stateful=True)
     assert answered(worker.batch(ask(3, sequence_id="\x0142"))[0]) == 3
     worker.restart()
@@ -83,6 +85,7 @@ def test_one_line_keeps_it(serve):
 
 
 def test_a_model_without_sequences_is_never_lost(serve):
+    """A new process answers its requests."""
     worker = serve(SUMS)
     assert [answered(each) for each in worker.batch(ask(3), ask(4))] == [3, 7]
     worker.restart()
@@ -125,6 +128,7 @@ def response(value=None, error=None):
 
 
 def test_a_stream_waits_until_its_sender_has_something(sender):
+    """Each response wakes the worker, and after the end nothing can be sent."""
     row = Row()
     assert sender.stream.resume(row, None) is None
     sender.send(response(1))
@@ -138,6 +142,7 @@ def test_a_stream_waits_until_its_sender_has_something(sender):
 
 
 def test_an_end_on_the_last_response_is_its_answer(sender):
+    """The response with the end is the answer itself, so that no empty one follows."""
     row = Row()
     sender.send(response(1))
     sender.send(response(2), 1)
@@ -146,6 +151,7 @@ def test_an_end_on_the_last_response_is_its_answer(sender):
 
 
 def test_what_was_sent_before_an_error_leaves_first(sender):
+    """The error comes in the stream's next turn."""
     from continuo.triton.messages import TritonError
 
     row = Row()
@@ -158,6 +164,7 @@ def test_what_was_sent_before_an_error_leaves_first(sender):
 
 
 def test_an_exception_ends_a_request_once(sender):
+    """The first exception is the one that the client is told."""
     row = Row()
     sender.send(response(1))
     sender.fail(KeyError("x"))
@@ -168,6 +175,7 @@ def test_an_exception_ends_a_request_once(sender):
 
 
 def test_a_stream_that_must_end_tells_its_model(sender):
+    """The model sees that the request is cancelled, and may go on sending."""
     sender.send(response(1))
     assert sender.stream.resume(Row(), "gone") == (False, None, 0)
     assert sender.is_cancelled()
@@ -198,11 +206,13 @@ def test_a_slow_client_holds_the_models_thread(sender):
     (lambda sender: sender.send("text"), "an InferenceResponse is needed, got a str"),
 ])
 def test_a_wrong_call_of_send_says_so(sender, give, says):
+    """The exception names what was given."""
     with pytest.raises(Exception, match=says):
         give(sender)
 
 
 def test_tensors_share_memory_by_dlpack():
+    """Nothing is copied; what DLPack or NumPy does not have is refused by name."""
     from continuo.triton.tensor import Tensor as Made
 
     array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
@@ -222,6 +232,7 @@ def test_tensors_share_memory_by_dlpack():
 
 
 def test_a_configuration_is_completed_in_one_way_only():
+    """What it has already stays, and a contradiction is an error."""
     from continuo.triton.model_config import ModelConfig
 
     config = ModelConfig({"name": "m", "max_batch_size": 4, "input": [], "output": [{"name": "Y", "dims": [1]}]})
@@ -242,6 +253,7 @@ def test_a_configuration_is_completed_in_one_way_only():
 
 
 def test_the_configuration_has_tritons_names(serve, tmp_path):
+    """Also if the model's YAML was written by hand, in Continuo's spelling."""
     worker = serve(HEAD + """
 import json
 

@@ -14,7 +14,7 @@ from typing import Any, Deque, Dict, List, Mapping, Optional, Set, Tuple
 from continuo import metrics
 from continuo.triton.errors import TritonModelException
 
-#: At most so many samples wait; of more, the oldest are dropped.
+#: How many samples may wait. If there are more, the oldest ones are dropped.
 WAITING_MAX = 10000
 
 _waiting: Deque[Tuple[Any, str, float, Dict[str, str]]] = collections.deque(maxlen=WAITING_MAX)

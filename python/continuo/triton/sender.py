@@ -20,7 +20,7 @@ from continuo.types import Refuse, Stream
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
-#: Responses of one request that the worker has not taken.
+#: How many responses of one request may wait until the worker takes them.
 WAITING_MAX = 1024
 
 
