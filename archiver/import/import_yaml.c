@@ -59,7 +59,7 @@ find_key(const char *path)
     return NULL;
 }
 
-/* Double-quoted; YAML reads JSON's escapes. */
+/* Writes the text in double quotes. YAML reads the same escapes as JSON. */
 static void
 put_text(struct cn_buf *out, struct cn_str text)
 {
@@ -77,7 +77,8 @@ put_text(struct cn_buf *out, struct cn_str text)
     cn_buf_puts(out, "\"");
 }
 
-/* A number or word is YAML's, too, but for hexadecimal and octal ones. */
+/* Writes a number or word. YAML writes them as protocol buffers do, except hexadecimal and octal
+ * numbers. */
 static int
 put_plain(const struct import_walk *walk, const struct cn_pbtxt *field)
 {
@@ -134,7 +135,7 @@ put_list(const struct import_walk *walk, const struct cn_pbtxt *field, const cha
     return rc;
 }
 
-/* map<key, value>: a message with both for each entry. */
+/* Writes a map<key, value>. Its text has a message with both for each entry. */
 static int
 put_map(const struct import_walk *walk, const struct cn_pbtxt *field, const char *path)
 {
@@ -207,7 +208,8 @@ put_parameters(const struct import_walk *walk, const struct cn_pbtxt *config)
     return 0;
 }
 
-/* With a scheduler the handler gets up to max_batch_size rows in a call; without one each alone. */
+/* With a scheduler, the handler gets up to max_batch_size rows in a call. Without one, each row
+ * gets a call of its own. */
 static void
 put_batch_size(const struct import_walk *walk, const struct cn_pbtxt *config)
 {
