@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 import common
+import torchserve_builtin_cases as builtin
 import torchserve_grpc as grpc_cases
 import torchserve_rest as rest
 import torchserve_handlers as handlers
@@ -101,16 +102,24 @@ def other_cases(pairs):
 
 
 def compared(commands, scratch, comparison):
-    archives = handlers.pack(pathlib.Path(scratch) / "packed", commands["theirs"][0])
+    python = commands["theirs"][0]
+    archives = handlers.pack(pathlib.Path(scratch) / "packed", python)
     pairs = {name: Pair(name, commands, scratch, comparison, **how) for name, how in PAIRS.items()}
     pairs["handlers"] = Pair("handlers", commands, scratch, comparison, archives=archives,
                              **handlers.SETTINGS)
+    own_handlers = pathlib.Path(scratch) / "packed-builtin"
+    if builtin.available(python):
+        how = {**builtin.SETTINGS, "settings": builtin.SETTINGS["settings"] + f"continuo.python={python}\n"}
+        pairs["builtin"] = Pair("builtin", commands, scratch, comparison, archives=builtin.pack(own_handlers, python),
+                                **how)
     try:
         for side in pairs["own"].sides:
             (side.folder / "metrics.yaml").write_text(server.METRICS_YAML)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(Pair.start, pairs.values()))
         handlers.cases(pairs["handlers"])
+        if "builtin" in pairs:
+            builtin.cases(pairs["builtin"], own_handlers)
         first_pair(pairs["first"])
         other_cases(pairs)
     finally:

@@ -346,7 +346,12 @@ def install():
         "import torch, psutil, yaml, packaging, ts")
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     common.say(f"torchserve: TorchServe {TORCHSERVE} with {java.stderr.splitlines()[0]}")
+    theirs = [python, python.parent / "torchserve"]
+    named = os.environ.get("CONTINUO_TORCHSERVE_PYTHON")
+    if named:  # it has more packages, for TorchServe's own handlers
+        python = pathlib.Path(named)
+        theirs = [python, "-c", "from ts.model_server import start; start()"]
     ours = common.BIN / "torchserve"
     if not ours.exists():
         raise RuntimeError(f"{ours} is not there: run scripts/build.sh, or set CONTINUO_BUILD")
-    return {"theirs": [python, python.parent / "torchserve"], "ours": [ours]}
+    return {"theirs": theirs, "ours": [ours]}

@@ -41,6 +41,7 @@ def requests(folder):
         yield "a picture in base64", name, "predictions", base64.b64encode(picture).decode(), "text/plain"
         yield "no picture", name, "predictions", b"no", None
     yield "a picture", "image_segmenter", "predictions", picture, None
+    yield "numbers", "image_segmenter", "predictions", json.dumps([[[0.5, 1], [0, 0.25]]] * 3), "application/json"
     yield "text", "text_classifier", "predictions", "A fine day", "text/plain"
     yield "bytes", "text_classifier", "predictions", b"A <b>fine</b> day", None
     yield "an unknown word", "text_classifier", "predictions", "nonsense", "text/plain"
