@@ -98,19 +98,34 @@ unit() { # preset
     echo "$good passed, $bad failed, $skip skipped"
 }
 
+# Sets `pythons` to the interpreters for the tests of Python handlers. Each version that is not here
+# counts as one skipped test.
+find_pythons() {
+    local line
+    pythons=${CONTINUO_PYTHONS:-$(scripts/pythons.sh "$python" 2>"$logs/pythons.log")}
+    [ -z "${CONTINUO_PYTHONS:-}" ] || return
+    while read -r line; do
+        skipped=$((skipped + 1)) skips+=("tests of Python handlers: $line")
+    done <"$logs/pythons.log"
+}
+
 # Tests mostly wait, so more of them run side by side than there are cores; those that load the machine
 # run one by one afterwards, which leaves time to build what comes next. More loops than a small machine
 # would have by default bring the crossings between them to light.
 end_to_end() { # preset, factor for time limits, loops (0: as many as by default), preset to build meanwhile
-    local preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0 line
+    local pythons=${CONTINUO_PYTHONS:-} preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0 line
     [ "$preset" != release ] || folders+=(tests/chaos tests/python)
     say "end-to-end tests, $preset"
     must "build-$preset" compile "$preset" || return
     must python-packages || return
+    if [ "$preset" = release ] && [ -z "$quick" ]; then
+        find_pythons
+    fi
     # Each process that collects the tests would compile them anew, were it not to keep what it compiled;
     # and of the plug-ins that are found, some import for a second what one test needs.
     tests=(env -u PYTHONDONTWRITEBYTECODE PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
         "CONTINUO_BUILD=build/$preset" "CONTINUO_TEST_FACTOR=$factor" "CONTINUO_TEST_LOOPS=$loops"
+        "CONTINUO_PYTHONS=${pythons:-$("$python" -c 'import sys; print(sys.executable)')}"
         "$python" -m pytest "${folders[@]}" -q -rfEs -p xdist -p no:cacheprovider --durations=15)
     [ -z "$sample" ] || tests+=(--one-of-each-file)
     "${tests[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1

@@ -731,13 +731,30 @@ def test_sequences_move_to_the_next_version(server):
     assert client.step("counter/1.0", "b", 1).text == "6"
 
 
+SUMS_OF_TORCHSERVE = """
+from continuo import SequenceState
+
+
+class Sum:
+    def initialize(self, context):
+        self.sums = SequenceState()
+
+    def handle(self, data, context):
+        ids = [context.get_sequence_id(i) for i, _ in enumerate(data)]
+        for id, row in zip(ids, data):
+            self.sums[id] = self.sums.get(id, 0) + int(bytes(row["body"]).decode())
+        return [str(self.sums[id]) for id in ids]
+"""
+
+
 @pytest.mark.load
-def test_random_kills_under_load_of_verified_sequences(server):
+@pytest.mark.parametrize("text", [COUNTER_PY, SUMS_OF_TORCHSERVE], ids=["native", "torchserve"])
+def test_random_kills_under_load_of_verified_sequences(server, text):
     """The central promise, as for Lua in test_kill.py: the bench checks each running sum.
 
     There are 8 kills; CONTINUO_KILLS=100 makes a long run."""
     kills = int(os.environ.get("CONTINUO_KILLS", "8"))
-    s = server(python("counter", minWorkers=3, maxWorkers=3, batchSize=16))
+    s = server(python("counter", text, minWorkers=3, maxWorkers=3, batchSize=16))
     s.expect_ready("counter", 3)
     bench = s.bench("--connections", 64, "--duration", 100_000, "--warmup", 0, "--end", "--stall-seconds", 60)
     chance = random.Random(20261123)
