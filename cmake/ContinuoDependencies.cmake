@@ -21,6 +21,8 @@ cn_dependency(lua lua5.4)
 cn_dependency(msgpack msgpack)
 cn_dependency(curl libcurl)
 cn_dependency(zlib zlib)
+# Only its header: store/valkey opens the library when a shared store is used.
+pkg_check_modules(CN_PC_hiredis REQUIRED hiredis)
 cn_dependency(cmocka cmocka)
 cn_dependency(protobuf-c libprotobuf-c)
 # The server's malloc (docs/decisions/0004). Builds for finding faults have the C library's or a

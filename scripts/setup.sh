@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
-  libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
+  libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libhiredis-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   file        # scripts/package.sh: CPack asks it which files are programs
@@ -24,6 +24,7 @@ packages=(
 test_packages=(
   alsa-utils      # its spoken WAV files are the data of examples/speech
   clang-format-14 # lint.format; other versions decide details differently
+  redis-server    # the shared state store of the tests; no test uses one that runs already
   python3-venv    # for .venv, where the Python packages of the end-to-end tests go
 )
 dev_packages=(clang clang-tidy libclang-rt-14-dev)

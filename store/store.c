@@ -91,6 +91,20 @@ cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
     return store->ops->remove(store, key, err);
 }
 
+bool
+cn_store_is_shared(const struct cn_store *store)
+{
+    return store->ops->expect != NULL;
+}
+
+void
+cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
+                enum cn_store_outcome *outcome)
+{
+    if (store->ops->expect)
+        store->ops->expect(store, seen, outcome);
+}
+
 int
 cn_store_commit(struct cn_store *store, struct cn_error *err)
 {

@@ -1,11 +1,17 @@
-/* store/store.h - the records of sequences on disk or in memory: get, put, remove and scan, each
- * inside a transaction.
+/* store/store.h - the records of sequences on disk, in memory or in a shared store: get, put,
+ * remove and scan, each inside a transaction.
  *
- * There are two kinds of store: a table in the worker's memory (durability `none`), and files in a
- * folder (`process` and `power`), which store/disk_store.h opens. Keys are sequence ids, values are
- * encoded records (store/record/record.h). One store object belongs to one thread; several
+ * There are three kinds of store: a table in the worker's memory (durability `none`), files in a
+ * folder (`process` and `power`), which store/disk_store.h opens, and a Valkey or Redis server that
+ * several nodes share, which store/shared_store.h opens. Keys are sequence ids, values are encoded
+ * records (store/record/record.h). One store object belongs to one thread; several
  * processes may have one store folder open at the same time. An object has at most one open
  * transaction, and no handler code runs while it is open, because other processes wait for it.
+ *
+ * In a shared store a transaction locks nothing. Its writes are conditional: each key is written
+ * only if the store still holds what the caller saw, and the store decides this for each key alone.
+ * So a commit may write some keys and lose others; cn_store_expect says how the caller learns
+ * which.
  *
  * A worker uses a store like this: begin a read, get the records of a batch, abort (a read has
  * nothing to commit); call the handler; begin a write, replace the records, commit; send the
@@ -44,6 +50,24 @@ enum cn_store_txn {
     CN_STORE_WRITE,
 };
 
+/* What a caller saw under a key. */
+struct cn_store_seen {
+    enum {
+        CN_SEEN_NOTHING,  /* there was no such key */
+        CN_SEEN_RECORD,   /* a record with the numbers below */
+        CN_SEEN_ANYTHING, /* the caller replaces whatever is there, such as a damaged record */
+    } what;
+    bool tombstone; /* such a record may have been removed meanwhile */
+    uint64_t generation, step, last_job;
+};
+
+/* What the commit of a shared store did with a key. */
+enum cn_store_outcome {
+    CN_STORE_WRITTEN, /* it was written, and is as durable as the model asks for */
+    CN_STORE_LOST,    /* it was not written, because the store holds something newer */
+    CN_STORE_FAILED,  /* it may or may not be written; the commit's error says why */
+};
+
 /* The functions of one kind of store. Callers use the cn_store_ functions below, which check keys
  * and handle the members that may be NULL. */
 struct cn_store_ops {
@@ -70,6 +94,8 @@ struct cn_store_ops {
     void (*work_off)(struct cn_store *store); /* may be NULL */
     void (*prefetch)(struct cn_store *store, const struct cn_str *keys,
                      const struct cn_store_hint *const *hints, uint32_t n); /* may be NULL */
+    void (*expect)(struct cn_store *store, const struct cn_store_seen *seen,
+                   enum cn_store_outcome *outcome); /* NULL: the store is not shared */
 };
 
 struct cn_store {
@@ -126,9 +152,21 @@ bool cn_store_holds(struct cn_store *store, const struct cn_store_hint *hint);
 /* Removes a key and its value, in a write transaction. A key that is not there is not an error.
  * After CN_E_STATE_STORE the transaction can only be aborted. */
 int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
+/* Do other nodes use this store, too? Then each write is conditional. */
+bool cn_store_is_shared(const struct cn_store *store);
+/* Call it before a put, replace or remove, for that call only; stores that are not shared ignore
+ * it. The key is written only if the store still holds what `seen` says. NULL: what this
+ * transaction has read under the key; anything, if it has read nothing. The commit sets `outcome`,
+ * which must live until then and may be NULL. */
+void cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
+                     enum cn_store_outcome *outcome);
 /* Makes all changes of the transaction durable at once, or none of them. The transaction is over in
  * both cases. CN_E_STATE_STORE: the store or the disk is full, or a write failed; the message says
- * which. */
+ * which.
+ *
+ * A shared store writes each key for itself, and sets the outcomes. It returns an error if a key
+ * has FAILED: CN_E_STORE_UNREACHABLE if the store did not confirm it in time. CN_E_CONFLICT: a key
+ * without an outcome was LOST. */
 int cn_store_commit(struct cn_store *store, struct cn_error *err);
 /* Ends a read transaction, or drops the changes of a write transaction. Does nothing when none is
  * open. */

@@ -1,0 +1,39 @@
+/* store/shared_store.h - opens the store that several nodes share: a Valkey or Redis server, one
+ * primary with or without replicas. store/store.h says what can be done with a store.
+ *
+ * Every call that needs the server waits for at most timeout_ms. A connection that is lost is made
+ * again by the next call, and what was not confirmed is sent again; the server sees by the number
+ * of the write that it has it already. One thread. */
+#ifndef CN_STORE_SHARED_STORE_H
+#define CN_STORE_SHARED_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/errors/error.h"
+#include "store/store.h"
+
+struct cn_shared_host {
+    const char *host; /* a name or an address */
+    uint16_t port;
+};
+
+struct cn_shared_options {
+    const struct cn_shared_host *hosts;   /* the primary is used, wherever it stands in the list */
+    uint32_t n_hosts;                     /* at least 1 */
+    const char *user, *password;          /* "" for none */
+    const char *prefix, *model, *version; /* what all keys begin with */
+    uint32_t timeout_ms;                  /* the longest wait of one call */
+    uint32_t replicas; /* number of replicas that must have a commit before it counts */
+    bool power;        /* the primary must have written it to its disk, too */
+};
+
+/* Connects to the store, waiting for at most timeout_ms, and checks that it is fit for states. The
+ * strings of `options` are copied. `out` is freed with cn_store_close. CN_E_STORE_UNREACHABLE: no
+ * host answers as a primary. CN_E_STATE_STORE: the client library is missing, the password is
+ * wrong, or the server would lose states, because it evicts keys or, with `power`, does not sync
+ * them. No message has the password. */
+int cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **out,
+                         struct cn_error *err);
+
+#endif

@@ -1,0 +1,17 @@
+/* store/valkey/fitness.h - is a server that we have just connected to fit to hold states? Worker's
+ * thread. */
+#ifndef CN_STORE_VALKEY_FITNESS_H
+#define CN_STORE_VALKEY_FITNESS_H
+
+#include "store/valkey/link.h"
+
+/* Logs in and asks the server about itself. CN_E_STORE_UNREACHABLE: it does not answer, is loading
+ * its data, or is a replica, so another host or a later attempt may do. CN_E_STATE_STORE: it
+ * refuses the password, or would lose states. */
+int cn_valkey_check_server(struct cn_valkey_link *link, uint64_t deadline_us, struct cn_error *err);
+
+/* Finds the value of a field in the text of INFO, which has a line "name:value" for each. Empty: it
+ * has no such field. */
+struct cn_str cn_valkey_info_field(struct cn_str info, const char *name);
+
+#endif

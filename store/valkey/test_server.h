@@ -1,0 +1,117 @@
+/* store/valkey/test_server.h - a redis-server of a test's own, on a free port of the loopback. */
+#ifndef CN_STORE_VALKEY_TEST_SERVER_H
+#define CN_STORE_VALKEY_TEST_SERVER_H
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/test_support.h"
+
+struct test_server {
+    char dir[64], port[8];
+    pid_t pid;
+};
+
+/* A port that was free a moment ago. */
+static inline int
+test_free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+/* Waits until somebody listens. */
+static inline void
+test_server_wait(const struct test_server *server)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                             .sin_port = htons((uint16_t)atoi(server->port))};
+
+    for (int i = 0; i < 2000; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int rc = connect(fd, (struct sockaddr *)&at, sizeof(at));
+
+        close(fd);
+        if (rc == 0)
+            return;
+        usleep(5000);
+    }
+    fail_msg("redis-server does not listen on port %s", server->port);
+}
+
+/* Starts the server again on its port, with two further settings. */
+static inline void
+test_server_begin(struct test_server *server, const char *key, const char *value)
+{
+    if ((server->pid = fork()) == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
+        int null = open("/dev/null", O_RDWR);
+
+        dup2(null, 1);
+        dup2(null, 2);
+        execlp("redis-server", "redis-server", "--port", server->port, "--bind", "127.0.0.1",
+               "--dir", server->dir, "--save", "", key, value, (char *)NULL);
+        _exit(127);
+    }
+    test_server_wait(server);
+}
+
+static inline void
+test_server_end(struct test_server *server)
+{
+    if (server->pid > 0) {
+        kill(server->pid, SIGKILL);
+        waitpid(server->pid, NULL, 0);
+    }
+    server->pid = 0;
+}
+
+static inline bool
+test_server_exists(void)
+{
+    return system("command -v redis-server >/dev/null 2>&1") == 0;
+}
+
+static inline void
+test_server_start(struct test_server *server, const char *key, const char *value)
+{
+    test_dir_make(server->dir);
+    snprintf(server->port, sizeof(server->port), "%d", test_free_port());
+    test_server_begin(server, key, value);
+}
+
+static inline void
+test_server_stop(struct test_server *server)
+{
+    test_server_end(server);
+    test_dir_remove(server->dir);
+}
+
+/* Sends one command, such as "SCRIPT FLUSH", and drops the answer. */
+static inline void
+test_server_say(const struct test_server *server, const char *command)
+{
+    char line[400];
+
+    snprintf(line, sizeof(line), "redis-cli -p %s %s >/dev/null 2>&1", server->port, command);
+    assert_int_equal(system(line), 0);
+}
+
+#endif

@@ -1,0 +1,263 @@
+/* store/valkey/valkey_commit.c - sends a transaction's writes to the shared store, which decides
+ * about each of them. Worker's thread.
+ *
+ * All writes of a batch go in one round trip, each as a call of one script by its digest. The
+ * script runs alone in the server, so nothing can change the entry between its comparison and its
+ * write. If a connection breaks before all replies have come, what was not confirmed is sent again
+ * on the next connection until the call's time is over. That does no step twice: the entry has the
+ * number of the write that made it, and the script takes a write that it finds there as done. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/time/clock.h"
+#include "store/record/little_endian.h"
+#include "store/valkey/valkey_priv.h"
+
+#define SCRIPT_LOADS_MAX 3 /* how often the script is loaded again during one commit */
+
+/* KEYS: the entry, the index of its bucket. ARGV: what the worker saw ("" nothing, "*" anything,
+ * else the first 26 bytes of a stamp), stamp and record ("" to remove the entry), the id, and "1"
+ * if the entry may be removed where there is no room for the new one. Returns 1 if the entry is as
+ * the worker wants it, and 0 if it is not what the worker saw. An entry that the worker saw as a
+ * tombstone may be gone: another node has forgotten it. */
+const char cn_valkey_script[] =
+    "-- continuo: conditional write, layout 1\n"
+    "local seen, value = ARGV[1], ARGV[2]\n"
+    "local now = redis.call('GETRANGE', KEYS[1], 0, 33)\n"
+    "if now ~= '' then\n"
+    "  if value ~= '' and string.sub(now, 27) == string.sub(value, 27, 34) then return 1 end\n"
+    "  if seen ~= '*' and string.sub(now, 1, 26) ~= seen then return 0 end\n"
+    "elseif value ~= '' and seen ~= '' and seen ~= '*' and string.byte(seen, 2) % 2 == 0 then\n"
+    "  return 0\n"
+    "end\n"
+    "if value ~= '' then\n"
+    "  local done = redis.pcall('SET', KEYS[1], value)\n"
+    "  if type(done) == 'table' and done.err then\n"
+    "    if ARGV[4] ~= '1' then return done end\n"
+    "    value = ''\n"
+    "  end\n"
+    "end\n"
+    "if value == '' then\n"
+    "  redis.call('DEL', KEYS[1])\n"
+    "  redis.call('ZREM', KEYS[2], ARGV[3])\n"
+    "elseif now == '' then\n"
+    "  redis.call('ZADD', KEYS[2], 0, ARGV[3])\n"
+    "end\n"
+    "return 1\n";
+
+/* One round trip of a commit. */
+struct trip {
+    struct cn_valkey_store *vs;
+    uint32_t *sent; /* in the arena: the writes that it carries, by their index */
+    uint32_t n;
+    long long replicas;   /* that confirmed it */
+    bool no_script;       /* the server has forgotten the script */
+    bool passing;         /* another server, or a later attempt, may take what this one did not */
+    struct cn_error *err; /* why a write has failed */
+};
+
+static void
+put_seen(struct cn_valkey_store *vs, const struct cn_store_seen *seen)
+{
+    unsigned char bytes[CN_VALKEY_SEEN_BYTES] = {CN_VALKEY_LAYOUT};
+
+    if (seen->what != CN_SEEN_RECORD || vs->unconditional) {
+        const bool nothing = seen->what == CN_SEEN_NOTHING && !vs->unconditional;
+
+        cn_valkey_word(&vs->link, nothing ? CN_STR("") : CN_STR("*"));
+        return;
+    }
+    bytes[1] = seen->tombstone ? CN_VALKEY_TOMBSTONE : 0;
+    put64(bytes + 2, seen->generation);
+    put64(bytes + 10, seen->step);
+    put64(bytes + 18, seen->last_job);
+    cn_valkey_word(&vs->link, (struct cn_str){(char *)bytes, sizeof(bytes)});
+}
+
+static void
+put_write(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
+{
+    const unsigned bucket = cn_valkey_bucket(write->key);
+
+    cn_valkey_command(&vs->link, 9);
+    cn_valkey_word(&vs->link, CN_STR("EVALSHA"));
+    cn_valkey_word(&vs->link, cn_str_from(vs->link.digest));
+    cn_valkey_word(&vs->link, CN_STR("2"));
+    cn_valkey_key_word(vs, bucket, write->key);
+    cn_valkey_key_word(vs, bucket, CN_STR(""));
+    put_seen(vs, &write->seen);
+    cn_valkey_word(&vs->link, (struct cn_str){vs->values.data + write->at, write->len});
+    cn_valkey_word(&vs->link, write->key);
+    cn_valkey_word(&vs->link, write->may_remove ? CN_STR("1") : CN_STR("0"));
+}
+
+/* The reply to a write, or, behind those of all writes, to WAIT. */
+static void
+on_reply(void *ctx, uint32_t i, const redisReply *reply)
+{
+    struct trip *trip = ctx;
+    struct cn_valkey_write *write;
+
+    if (i == trip->n) {
+        trip->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+        return;
+    }
+    write = &trip->vs->writes[trip->sent[i]];
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        write->outcome = reply->integer == 1 ? CN_STORE_WRITTEN : CN_STORE_LOST;
+        write->done = true;
+        return;
+    }
+    if (cn_valkey_is_error(reply, "NOSCRIPT")) {
+        trip->no_script = true;
+        return;
+    }
+    if (cn_valkey_fail_reply(trip->vs, reply, trip->err) == CN_E_STORE_UNREACHABLE) {
+        trip->passing = true;
+        return;
+    }
+    write->outcome = CN_STORE_FAILED;
+    write->done = true;
+}
+
+/* Makes the trip's writes pending again. */
+static void
+reopen(struct trip *trip)
+{
+    for (uint32_t i = 0; i < trip->n; i++)
+        trip->vs->writes[trip->sent[i]].done = false;
+}
+
+/* What the primary has written counts only when enough replicas have it. */
+static int
+check_replicas(struct trip *trip)
+{
+    const struct cn_shared_options *options = &trip->vs->link.options;
+
+    if (trip->replicas >= (long long)options->replicas)
+        return 0;
+    for (uint32_t i = 0; i < trip->n; i++) {
+        struct cn_valkey_write *write = &trip->vs->writes[trip->sent[i]];
+
+        if (write->done && write->outcome == CN_STORE_WRITTEN)
+            write->outcome = CN_STORE_FAILED;
+    }
+    return cn_fail(trip->err, CN_E_STORE_UNREACHABLE,
+                   "only %lld of %u replicas of the state store confirmed the step within %u ms "
+                   "(state.replicas)",
+                   trip->replicas, options->replicas, options->timeout_ms);
+}
+
+/* How long the server may wait for its replicas: less than we wait for the server, which looks at
+ * the time of such waits every 100 ms. */
+static uint64_t
+wait_ms(uint64_t deadline_us)
+{
+    const uint64_t now = cn_now_us();
+    const uint64_t left_ms = deadline_us > now ? (deadline_us - now) / 1000 : 0;
+
+    return left_ms > 240 ? left_ms - 120 : left_ms / 2 + 1;
+}
+
+/* Sends what is not done and waits for the replies. */
+static int
+make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = trip->vs;
+    const uint32_t replicas = vs->link.options.replicas;
+    int rc;
+
+    trip->n = 0;
+    trip->replicas = 0;
+    trip->no_script = trip->passing = false;
+    for (uint32_t i = 0; i < vs->n_writes; i++) {
+        if (vs->writes[i].done)
+            continue;
+        put_write(vs, &vs->writes[i]);
+        trip->sent[trip->n++] = i;
+    }
+    if (replicas) {
+        cn_valkey_command(&vs->link, 3);
+        cn_valkey_word(&vs->link, CN_STR("WAIT"));
+        cn_valkey_number_word(vs, replicas);
+        cn_valkey_number_word(vs, wait_ms(deadline_us));
+    }
+    rc = cn_valkey_talk(&vs->link, on_reply, trip, deadline_us, err);
+    if (rc == 0 && replicas)
+        return check_replicas(trip);
+    if (rc != 0 && replicas)
+        reopen(trip); /* the replicas have not confirmed them */
+    return rc;
+}
+
+static bool
+all_done(const struct cn_valkey_store *vs)
+{
+    for (uint32_t i = 0; i < vs->n_writes; i++)
+        if (!vs->writes[i].done)
+            return false;
+    return true;
+}
+
+/* Sends the writes until all are decided or the time is over. Returns the error of those that are
+ * not decided. */
+static int
+send_all(struct cn_valkey_store *vs, struct cn_error *err)
+{
+    const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
+    struct trip trip = {.vs = vs, .err = err};
+    unsigned loads = 0;
+    int rc;
+
+    trip.sent = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.sent));
+    for (;;) {
+        if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+            return rc;
+        rc = make_trip(&trip, deadline_us, err);
+        if (all_done(vs))
+            return 0;
+        if (rc == 0 && trip.passing)
+            cn_valkey_link_drop(&vs->link);
+        else if (rc == 0 && trip.no_script && ++loads <= SCRIPT_LOADS_MAX)
+            rc = cn_valkey_load_script(&vs->link, deadline_us, err);
+        else if (rc == 0)
+            return cn_fail(err, CN_E_STATE_STORE,
+                           "the state store forgets the script of conditional writes each time it "
+                           "is loaded");
+        if (rc != 0 && rc != CN_E_STORE_UNREACHABLE)
+            return rc;
+        if (cn_now_us() >= deadline_us)
+            return rc != 0 ? rc : err->code;
+    }
+}
+
+int
+cn_valkey_commit(struct cn_store *store, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+    bool failed = false, lost = false;
+    int rc;
+
+    cn_assert(vs->open && vs->writing);
+    if (vs->n_writes == 0)
+        return 0;
+    err->code = 0;
+    rc = send_all(vs, err);
+    for (uint32_t i = 0; i < vs->n_writes; i++) {
+        struct cn_valkey_write *write = &vs->writes[i];
+
+        if (!write->done)
+            write->outcome = CN_STORE_FAILED;
+        if (write->tell)
+            *write->tell = write->outcome;
+        failed |= write->outcome == CN_STORE_FAILED;
+        lost |= write->outcome == CN_STORE_LOST && !write->tell;
+    }
+    if (failed)
+        return rc ? rc : err->code;
+    return lost ? cn_fail(err, CN_E_CONFLICT,
+                          "another node changed the sequence at the same time; send it again")
+                : 0;
+}

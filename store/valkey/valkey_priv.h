@@ -1,0 +1,104 @@
+/* store/valkey/valkey_priv.h - what the files of the shared store's implementation share. Worker's
+ * thread.
+ *
+ * Keys in the server. BB is a number from 00 to 3f that the id's hash gives, the bucket:
+ *   {PREFIX/MODEL/VERSION/BB}ID   the entry of the sequence ID: a stamp and the record
+ *   {PREFIX/MODEL/VERSION/BB}     a sorted set of the bucket's ids, all with score 0
+ * What is in braces decides on which node of a cluster a key lies, so an entry and its index are
+ * always on the same one, as a script needs, while a model's sequences are spread.
+ *
+ * Stamp, numbers little-endian:
+ *   offset  0  u8   version of the layout, 1
+ *           1  u8   bit 0: the record is a tombstone
+ *           2  u64  generation
+ *          10  u64  step
+ *          18  u64  last_job
+ *          26  u64  number of the write, which tells a write that is sent twice from another one
+ * The first 26 bytes are what a conditional write compares. */
+#ifndef CN_STORE_VALKEY_VALKEY_PRIV_H
+#define CN_STORE_VALKEY_VALKEY_PRIV_H
+
+#include "core/memory/arena.h"
+#include "store/valkey/link.h"
+
+#define CN_VALKEY_BUCKETS 64
+#define CN_VALKEY_STAMP_BYTES 34
+#define CN_VALKEY_SEEN_BYTES 26
+#define CN_VALKEY_LAYOUT 1
+#define CN_VALKEY_TOMBSTONE 1
+
+/* What was read under a key. All of it lies in the transaction's arena. */
+struct cn_valkey_read {
+    struct cn_str key, value; /* value.ptr is NULL if there is no such key */
+    struct cn_store_seen seen;
+    int rc; /* not 0: it could not be read */
+    char why[160];
+};
+
+/* A key that the transaction writes. */
+struct cn_valkey_write {
+    struct cn_str key;
+    struct cn_store_seen seen;
+    size_t at, len;  /* stamp and record in `values`; len is 0: the key is removed */
+    bool may_remove; /* if the server is full, the key is removed instead */
+    bool done;       /* `outcome` is final */
+    uint64_t number; /* of the write, as in the stamp */
+    enum cn_store_outcome outcome, *tell;
+};
+
+/* An id of the listing, in the order of ids. */
+struct cn_valkey_listed {
+    struct cn_str id, prefix;
+};
+
+struct cn_valkey_store {
+    struct cn_store base;
+    struct cn_valkey_link link;
+    struct cn_buf head;    /* "{PREFIX/MODEL/VERSION/" */
+    struct cn_arena arena; /* of the transaction */
+    struct cn_valkey_read *reads;
+    uint32_t n_reads, cap_reads, next_read; /* next_read: where the next look-up begins */
+    struct cn_valkey_write *writes;
+    uint32_t n_writes, cap_writes;
+    struct cn_buf values; /* stamps and records of the writes */
+    bool open, writing;
+    bool unconditional; /* CONTINUO_TEST_UNCONDITIONAL: tests show with it that they can fail */
+    struct {            /* of the next write */
+        bool given;
+        struct cn_store_seen seen;
+        enum cn_store_outcome *tell;
+    } expected;
+    uint64_t next_number;            /* of a write; begins at random */
+    struct cn_valkey_listed *listed; /* in the arena */
+    uint32_t n_listed, next_listed;
+    struct cn_str listed_from;
+    bool listed_all; /* nothing follows `listed` */
+    uint64_t count, counted_ms;
+};
+
+struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
+
+/* valkey_store.c */
+/* Appends the key of an id, or, with an empty id, of a bucket's index, as a word of a command. */
+void cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id);
+unsigned cn_valkey_bucket(struct cn_str id);
+/* Appends a number as a word of a command. */
+void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
+/* Takes the stamp off an entry. CN_E_STATE_DAMAGED: it has none that we know. */
+int cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
+                         struct cn_error *err);
+/* Turns an error reply into an error: CN_E_STORE_UNREACHABLE if another server or a later attempt
+ * may do; then the connection must be dropped. */
+int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
+                         struct cn_error *err);
+
+/* valkey_commit.c */
+extern const char cn_valkey_script[];
+int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
+
+/* valkey_list.c */
+int cn_valkey_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
+                   struct cn_str *prefix, struct cn_error *err);
+uint64_t cn_valkey_count(struct cn_store *store);
+
+#endif

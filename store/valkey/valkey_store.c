@@ -1,0 +1,512 @@
+/* store/valkey/valkey_store.c - the store that several nodes share: opening it, reading, and
+ * collecting a transaction's writes. Worker's thread.
+ *
+ * A transaction locks nothing. A read asks the server, and what it gave is kept until the
+ * transaction ends, because the caller borrows it and because a write needs it as its condition.
+ * Writes are collected and sent by the commit (valkey_commit.c). */
+#include "store/shared_store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/containers/list.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
+#include "core/system/random.h"
+#include "core/time/clock.h"
+#include "store/record/little_endian.h"
+#include "store/record/record.h"
+#include "store/valkey/valkey_priv.h"
+
+#define ATTEMPTS 3 /* how often a read is sent again on a new connection */
+
+struct cn_valkey_store *
+cn_valkey_of(struct cn_store *store)
+{
+    return cn_container_of(store, struct cn_valkey_store, base);
+}
+
+/* --- keys, stamps, replies */
+
+/* FNV-1a: the bucket of an id must be the same on every node, now and later. */
+unsigned
+cn_valkey_bucket(struct cn_str id)
+{
+    uint32_t hash = 2166136261u;
+
+    for (size_t i = 0; i < id.len; i++)
+        hash = (hash ^ (unsigned char)id.ptr[i]) * 16777619u;
+    return (hash ^ hash >> 16) % CN_VALKEY_BUCKETS;
+}
+
+void
+cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id)
+{
+    struct cn_buf *out = &vs->link.out;
+
+    cn_buf_puts(out, "$");
+    cn_buf_put_uint(out, vs->head.len + 3 + id.len);
+    cn_buf_puts(out, "\r\n");
+    cn_buf_append_str(out, cn_buf_str(&vs->head));
+    cn_buf_printf(out, "%02x}", bucket);
+    cn_buf_append(out, id.ptr, id.len);
+    cn_buf_puts(out, "\r\n");
+}
+
+void
+cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%" PRIu64, number);
+    cn_valkey_word(&vs->link, cn_str_from(text));
+}
+
+/* Makes what all keys begin with. Names may have any bytes; those that mean something in a key are
+ * written as %XX. */
+static void
+make_head(struct cn_valkey_store *vs)
+{
+    const char *const parts[] = {vs->link.options.prefix, vs->link.options.model,
+                                 vs->link.options.version};
+
+    cn_buf_puts(&vs->head, "{");
+    for (size_t i = 0; i < 3; i++) {
+        for (const char *c = parts[i]; *c; c++) {
+            if (strchr("{}/%", *c))
+                cn_buf_printf(&vs->head, "%%%02X", (unsigned)*c);
+            else
+                cn_buf_append(&vs->head, c, 1);
+        }
+        cn_buf_puts(&vs->head, "/");
+    }
+}
+
+int
+cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
+                     struct cn_error *err)
+{
+    const unsigned char *at = (const unsigned char *)entry.ptr;
+
+    if (entry.len < CN_VALKEY_STAMP_BYTES || at[0] == 0)
+        return cn_fail(err, CN_E_STATE_DAMAGED,
+                       "the shared store holds %zu bytes that Continuo has not written", entry.len);
+    if (at[0] != CN_VALKEY_LAYOUT)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the shared store holds a state in layout %u, which a newer Continuo has "
+                       "written; this one knows layout %u",
+                       at[0], CN_VALKEY_LAYOUT);
+    *seen = (struct cn_store_seen){.what = CN_SEEN_RECORD,
+                                   .tombstone = at[1] & CN_VALKEY_TOMBSTONE,
+                                   .generation = get64(at + 2),
+                                   .step = get64(at + 10),
+                                   .last_job = get64(at + 18)};
+    *value = (struct cn_str){entry.ptr + CN_VALKEY_STAMP_BYTES, entry.len - CN_VALKEY_STAMP_BYTES};
+    return 0;
+}
+
+int
+cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
+                     struct cn_error *err)
+{
+    static const char *const passing[] = {"LOADING", "READONLY", "MASTERDOWN",
+                                          "BUSY",    "TRYAGAIN", "UNBLOCKED"};
+    const struct cn_shared_host *host = &vs->link.hosts[vs->link.host];
+    const struct cn_str text = cn_valkey_text(reply);
+
+    for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
+        if (cn_valkey_is_error(reply, passing[i]))
+            return cn_fail(err, CN_E_STORE_UNREACHABLE,
+                           "the state store at %s:%u cannot be used now: %.*s", host->host,
+                           host->port, (int)(text.len < 200 ? text.len : 200), text.ptr);
+    if (cn_valkey_is_error(reply, "OOM"))
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the state store at %s:%u is full (maxmemory); end sequences, or give it "
+                       "more memory",
+                       host->host, host->port);
+    return cn_fail(err, CN_E_STATE_STORE, "the state store at %s:%u refuses a command: %.*s",
+                   host->host, host->port, (int)(text.len < 200 ? text.len : 200), text.ptr);
+}
+
+/* --- reading */
+
+static struct cn_valkey_read *
+add_read(struct cn_valkey_store *vs, struct cn_str key)
+{
+    if (vs->n_reads == vs->cap_reads) {
+        vs->cap_reads = vs->cap_reads ? vs->cap_reads * 2 : 64;
+        vs->reads = cn_try_realloc(vs->reads, vs->cap_reads * sizeof(*vs->reads));
+        if (!vs->reads)
+            cn_panic(__FILE__, __LINE__, "not enough memory for a batch's reads");
+    }
+    vs->reads[vs->n_reads] = (struct cn_valkey_read){.key = cn_arena_str(&vs->arena, key)};
+    return &vs->reads[vs->n_reads++];
+}
+
+/* Looks for what was read. Callers mostly ask in the order in which it was prefetched. */
+static struct cn_valkey_read *
+find_read(struct cn_valkey_store *vs, struct cn_str key)
+{
+    for (uint32_t n = 0; n < vs->n_reads; n++) {
+        const uint32_t i = (vs->next_read + n) % vs->n_reads;
+
+        if (!cn_str_eq(vs->reads[i].key, key))
+            continue;
+        vs->next_read = (i + 1) % vs->n_reads;
+        return &vs->reads[i];
+    }
+    return NULL;
+}
+
+struct reading {
+    struct cn_valkey_store *vs;
+    uint32_t first; /* of the reads that this trip fills */
+    int passing;    /* an error that another attempt may heal */
+};
+
+static void
+fail_read(struct cn_valkey_read *read, int rc, const struct cn_error *err)
+{
+    read->rc = rc;
+    snprintf(read->why, sizeof(read->why), "%.159s", err->message);
+}
+
+static void
+on_value(void *ctx, uint32_t i, const redisReply *reply)
+{
+    struct reading *reading = ctx;
+    struct cn_valkey_store *vs = reading->vs;
+    struct cn_valkey_read *read = &vs->reads[reading->first + i];
+    struct cn_str entry;
+    struct cn_error err;
+    char *copy;
+
+    read->rc = 0;
+    if (reply->type == REDIS_REPLY_NIL)
+        return;
+    if (reply->type != REDIS_REPLY_STRING) {
+        fail_read(read, cn_valkey_fail_reply(vs, reply, &err), &err);
+        if (read->rc == CN_E_STORE_UNREACHABLE)
+            reading->passing = read->rc;
+        return;
+    }
+    copy = cn_arena_try_alloc(&vs->arena, (size_t)reply->len + 1);
+    if (!copy) {
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
+                (size_t)reply->len);
+        fail_read(read, CN_E_OUT_OF_MEMORY, &err);
+        return;
+    }
+    memcpy(copy, reply->str, (size_t)reply->len);
+    entry = (struct cn_str){copy, (size_t)reply->len};
+    if (cn_valkey_take_stamp(entry, &read->seen, &read->value, &err) != 0)
+        fail_read(read, err.code, &err);
+}
+
+/* Reads the entries of all reads from `first` on, in one round trip. */
+static int
+fill_reads(struct cn_valkey_store *vs, uint32_t first, struct cn_error *err)
+{
+    const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
+    int rc = 0;
+
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        struct reading reading = {.vs = vs, .first = first};
+
+        if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+            return rc;
+        for (uint32_t i = first; i < vs->n_reads; i++) {
+            cn_valkey_command(&vs->link, 2);
+            cn_valkey_word(&vs->link, CN_STR("GET"));
+            cn_valkey_key_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
+        }
+        rc = cn_valkey_talk(&vs->link, on_value, &reading, deadline_us, err);
+        if (rc == 0 && !reading.passing)
+            return 0;
+        if (rc == 0) /* each read has its own error; another server may answer */
+            cn_valkey_link_drop(&vs->link);
+        if (cn_now_us() >= deadline_us)
+            return rc;
+    }
+    return rc;
+}
+
+/* Reads the keys without a hint: those that have one are in the worker's cache. */
+static void
+valkey_prefetch(struct cn_store *store, const struct cn_str *keys,
+                const struct cn_store_hint *const *hints, uint32_t n)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+    const uint32_t first = vs->n_reads;
+    struct cn_error err;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (!hints[i])
+            add_read(vs, keys[i]);
+    if (vs->n_reads > first && fill_reads(vs, first, &err) != 0)
+        vs->n_reads = first; /* the read itself reports it */
+}
+
+static void
+forget_transaction(struct cn_valkey_store *vs)
+{
+    vs->open = vs->writing = false;
+    vs->n_reads = vs->next_read = vs->n_writes = 0;
+    vs->n_listed = vs->next_listed = 0;
+    vs->listed_all = false;
+    vs->expected.given = false;
+    vs->expected.tell = NULL;
+    cn_buf_reset(&vs->values);
+    cn_arena_clear(&vs->arena);
+}
+
+static int
+valkey_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+    struct cn_error own;
+    int rc;
+
+    cn_assert(!vs->open);
+    if (kind == CN_STORE_WRITE)
+        forget_transaction(vs); /* what was prefetched is for reading */
+    rc = cn_valkey_link_ready(&vs->link, cn_valkey_deadline_us(&vs->link), err ? err : &own);
+    vs->open = rc == 0;
+    vs->writing = kind == CN_STORE_WRITE;
+    return rc;
+}
+
+static void
+valkey_abort(struct cn_store *store)
+{
+    forget_transaction(cn_valkey_of(store));
+}
+
+static struct cn_valkey_write *
+find_write(struct cn_valkey_store *vs, struct cn_str key)
+{
+    for (uint32_t i = 0; i < vs->n_writes; i++)
+        if (cn_str_eq(vs->writes[i].key, key))
+            return &vs->writes[i];
+    return NULL;
+}
+
+static int
+valkey_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+    const struct cn_valkey_write *written = find_write(vs, key);
+    struct cn_valkey_read *read;
+    struct cn_error own;
+    int rc;
+
+    cn_assert(vs->open);
+    *out = (struct cn_str){NULL, 0};
+    if (written) {
+        if (written->len)
+            *out = (struct cn_str){vs->values.data + written->at + CN_VALKEY_STAMP_BYTES,
+                                   written->len - CN_VALKEY_STAMP_BYTES};
+        return 0;
+    }
+    read = find_read(vs, key);
+    if (!read) {
+        read = add_read(vs, key);
+        if ((rc = fill_reads(vs, vs->n_reads - 1, err ? err : &own)) != 0) {
+            vs->n_reads--;
+            return rc;
+        }
+    }
+    if (read->rc != 0)
+        return cn_fail(err, read->rc, "%s", read->why);
+    *out = read->value;
+    return 0;
+}
+
+/* --- writing */
+
+static void
+valkey_expect(struct cn_store *store, const struct cn_store_seen *seen,
+              enum cn_store_outcome *outcome)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    vs->expected.given = seen != NULL;
+    if (seen)
+        vs->expected.seen = *seen;
+    vs->expected.tell = outcome;
+}
+
+/* What the transaction has read under the key is the write's condition, unless the caller gave
+ * one. */
+static struct cn_store_seen
+condition(struct cn_valkey_store *vs, struct cn_str key)
+{
+    const struct cn_valkey_read *read;
+
+    if (vs->expected.given)
+        return vs->expected.seen;
+    read = find_read(vs, key);
+    if (!read || read->rc != 0)
+        return (struct cn_store_seen){.what = CN_SEEN_ANYTHING};
+    return read->seen; /* zeroed, CN_SEEN_NOTHING, if there was no such key */
+}
+
+/* Returns the key's write, which is a new one unless the transaction has written the key before. */
+static struct cn_valkey_write *
+add_write(struct cn_valkey_store *vs, struct cn_str key)
+{
+    struct cn_valkey_write *write = vs->expected.given ? NULL : find_write(vs, key);
+
+    if (!write) {
+        if (vs->n_writes == vs->cap_writes) {
+            vs->cap_writes = vs->cap_writes ? vs->cap_writes * 2 : 64;
+            vs->writes = cn_try_realloc(vs->writes, vs->cap_writes * sizeof(*vs->writes));
+            if (!vs->writes)
+                cn_panic(__FILE__, __LINE__, "not enough memory for a batch's writes");
+        }
+        write = &vs->writes[vs->n_writes++];
+        *write = (struct cn_valkey_write){.key = cn_arena_str(&vs->arena, key),
+                                          .seen = condition(vs, key)};
+    }
+    write->number = vs->next_number++;
+    write->tell = vs->expected.tell;
+    write->len = 0;
+    vs->expected.given = false;
+    vs->expected.tell = NULL;
+    return write;
+}
+
+static int
+valkey_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+    struct cn_valkey_write *write;
+    struct cn_record record;
+    unsigned char stamp[CN_VALKEY_STAMP_BYTES] = {CN_VALKEY_LAYOUT};
+
+    cn_assert(vs->open && vs->writing);
+    if (cn_record_peek(value, &record, err) != 0)
+        return CN_E_STATE_STORE;
+    write = add_write(vs, key);
+    stamp[1] = record.flags & CN_RECORD_TOMBSTONE ? CN_VALKEY_TOMBSTONE : 0;
+    put64(stamp + 2, record.generation);
+    put64(stamp + 10, record.step);
+    put64(stamp + 18, record.last_job);
+    put64(stamp + 26, write->number);
+    write->at = vs->values.len;
+    write->len = sizeof(stamp) + value.len;
+    write->may_remove = (record.flags & CN_RECORD_TOMBSTONE) && !(record.flags & CN_RECORD_ASKED);
+    cn_buf_append(&vs->values, stamp, sizeof(stamp));
+    if (cn_buf_append_str(&vs->values, value) < 0)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to commit a batch");
+    return 0;
+}
+
+static int
+valkey_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    (void)err;
+    cn_assert(vs->open && vs->writing);
+    add_write(vs, key);
+    return 0;
+}
+
+static int
+valkey_commit(struct cn_store *store, struct cn_error *err)
+{
+    struct cn_error own;
+    int rc = cn_valkey_commit(store, err ? err : &own);
+
+    forget_transaction(cn_valkey_of(store));
+    return rc;
+}
+
+/* --- the rest */
+
+/* The server knows only what all of its keys take together, so there is no figure for a model. */
+static uint64_t
+valkey_bytes(struct cn_store *store)
+{
+    (void)store;
+    return 0;
+}
+
+static unsigned
+valkey_maintain(struct cn_store *store)
+{
+    (void)store;
+    return 0;
+}
+
+/* Between batches: forgets what was prefetched and not read. */
+static void
+valkey_work_off(struct cn_store *store)
+{
+    if (!cn_valkey_of(store)->open)
+        forget_transaction(cn_valkey_of(store));
+}
+
+static void
+valkey_close(struct cn_store *store)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    cn_valkey_link_fini(&vs->link);
+    cn_buf_fini(&vs->head);
+    cn_buf_fini(&vs->values);
+    cn_arena_fini(&vs->arena);
+    cn_free(vs->reads);
+    cn_free(vs->writes);
+    cn_free(vs);
+}
+
+static const struct cn_store_ops valkey_ops = {
+    .name = "valkey",
+    .close = valkey_close,
+    .begin = valkey_begin,
+    .get = valkey_get,
+    .next = cn_valkey_next,
+    .put = valkey_put,
+    .remove = valkey_remove,
+    .commit = valkey_commit,
+    .abort = valkey_abort,
+    .count = cn_valkey_count,
+    .bytes = valkey_bytes,
+    .maintain = valkey_maintain,
+    .work_off = valkey_work_off,
+    .prefetch = valkey_prefetch,
+    .expect = valkey_expect,
+};
+
+int
+cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **out,
+                     struct cn_error *err)
+{
+    struct cn_valkey_store *vs = cn_alloc(sizeof(*vs));
+    struct cn_error own;
+    int rc;
+
+    *out = NULL;
+    err = err ? err : &own;
+    vs->base.ops = &valkey_ops;
+    cn_buf_init(&vs->head, 0);
+    cn_buf_init(&vs->values, 0);
+    cn_arena_init(&vs->arena);
+    vs->next_number = cn_random_u64();
+    vs->unconditional = getenv("CONTINUO_TEST_UNCONDITIONAL") != NULL;
+    rc = cn_valkey_link_init(&vs->link, options, cn_valkey_script, err);
+    make_head(vs);
+    if (rc == 0)
+        rc = cn_valkey_link_ready(&vs->link, cn_valkey_deadline_us(&vs->link), err);
+    if (rc != 0) {
+        valkey_close(&vs->base);
+        return rc;
+    }
+    *out = &vs->base;
+    return 0;
+}
