@@ -139,7 +139,7 @@ retry_after(const struct cn_rpc_failure *failure)
     unsigned http = failure->http_status ? failure->http_status
                                          : (unsigned)cn_error_info(failure->code)->http_status;
 
-    if (http != 429 && http != 503)
+    if (http != 429 && http != 503 && failure->code != CN_E_CONTENDED)
         return 0;
     return failure->retry_after_s ? failure->retry_after_s : 1;
 }

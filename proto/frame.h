@@ -78,6 +78,7 @@ struct cn_state_specs; /* state_tensors.h */
     STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
     STR(runtime)           /* "lua", "c", "torch", "onnx" or "python" */                           \
     STR(store_dir)         /* absolute, exists; "" with durability none */                         \
+    STR(state_store)       /* URL of a shared store; "": the store in store_dir */                 \
     STR(torch_library)     /* absolute; "": beside the worker's program */                         \
     STR(onnxruntime)       /* absolute; "": the package of python3 */                              \
     STR(service_envelope)  /* TorchServe's word for what is around rows, "kservev2"; or "" */      \
@@ -92,6 +93,8 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(answer_keep_bytes) /* larger answers are not stored for replay */                          \
     NUM(answer_max_bytes)  /* a larger answer is an error */                                       \
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
+    NUM(store_timeout_ms)  /* longest wait for a shared store */                                   \
+    NUM(store_replicas)    /* replicas of a shared store that must have a step */                  \
     NUM(journal_max_bytes) /* size of each of the journal's two files */                           \
     NUM(journal)           /* 1: commits go to a journal above LMDB; 0: to LMDB */                 \
     NUM(check_max_bytes)   /* a larger data.mdb is not checked at the start */                     \

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "config/model/model_config.h"
+#include "config/state_store_url.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
@@ -32,6 +33,7 @@
 #include "core/time/clock.h"
 #include "core/tuning/tuning.h"
 #include "store/disk_store.h"
+#include "store/shared_store.h"
 #include "worker/process/kill_point.h"
 
 /* The sweep looks at SWEEP_RECORDS records every SWEEP_EVERY_MS at most. A million records take ten
@@ -39,6 +41,11 @@
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
 #define SWEEP_PAUSE_MS 60000
+/* In a shared store a look costs round trips, and all workers of all nodes sweep. */
+#define SHARED_SWEEP_MS 1000
+/* The server closes sequences by its own clock. When it closes one that other nodes may have gone
+ * on with, the times in the record decide, and this much is allowed for the two clocks. */
+#define CLOCKS_DIFFER_MS 1000
 /* The sweep goes on after batches, so an idle worker would never sweep. It looks at as many records
  * per second, but in a few turns, each of which is short because a step may come. */
 #define SWEEP_IDLE_MS 100
@@ -49,6 +56,7 @@
 #define SWEEP_GRACE_MS 60000
 /* What a cached sequence is counted for, besides its state. */
 #define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence_state) + 64)
+#define CLOSE_AGAIN 3
 #define SCRATCH_KEEP_BYTES (1u << 20)
 
 void
@@ -79,9 +87,35 @@ store_passes(enum cn_store_point point)
     cn_kill_pass(points[point]);
 }
 
-int
-cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
-               struct cn_error *err)
+/* Opens the store that several nodes share. */
+static int
+open_shared(struct cn_states *states, const struct cn_load *load, struct cn_error *err)
+{
+    struct cn_shared_host hosts[CN_STATE_STORE_HOSTS_MAX];
+    struct cn_shared_options options = {
+        .hosts = hosts,
+        .model = load->model_name,
+        .version = load->model_version,
+        .timeout_ms = (uint32_t)load->store_timeout_ms,
+        .replicas = (uint32_t)load->store_replicas,
+        .power = load->durability == CN_DURABILITY_POWER,
+    };
+    struct cn_state_store_url url;
+    int rc = cn_state_store_url_parse(cn_str_from(load->state_store), &url, err);
+
+    if (rc != 0)
+        return rc;
+    for (uint32_t i = 0; i < url.n_hosts; i++)
+        hosts[i] = (struct cn_shared_host){.host = url.hosts[i].host, .port = url.hosts[i].port};
+    options.n_hosts = url.n_hosts;
+    options.user = url.user;
+    options.password = url.password;
+    options.prefix = url.prefix;
+    return cn_shared_store_open(&options, &states->store, err);
+}
+
+static int
+open_store(struct cn_states *states, const struct cn_load *load, struct cn_error *err)
 {
     struct cn_disk_options options = {
         .dir = load->store_dir,
@@ -92,6 +126,20 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
         .direct = !load->journal || !cn_tuned(CN_TUNING_JOURNAL),
         .passing = store_passes,
     };
+
+    if (load->durability == CN_DURABILITY_NONE) {
+        states->store = cn_mem_store_open(load->store_max_bytes);
+        return 0;
+    }
+    if (load->state_store[0])
+        return open_shared(states, load, err);
+    return cn_disk_store_open(&options, &states->store, err);
+}
+
+int
+cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
+               struct cn_error *err)
+{
     int rc;
 
     memset(states, 0, sizeof(*states));
@@ -100,10 +148,9 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     states->clock_floor_ms = load->clock_floor_ms;
     states->clock_offset_ms = (int64_t)(cn_wall_ms() - cn_boot_ms());
     cn_slab_init(&states->sequences, cn_slab_usual(), 0);
-    if (load->durability == CN_DURABILITY_NONE)
-        states->store = cn_mem_store_open(load->store_max_bytes);
-    else if ((rc = cn_disk_store_open(&options, &states->store, err)) != 0)
+    if ((rc = open_store(states, load, err)) != 0)
         return rc;
+    states->sweep_every_ms = cn_store_is_shared(states->store) ? SHARED_SWEEP_MS : SWEEP_EVERY_MS;
     states->lru = cn_lru_create(load->cache_entries, load->cache_bytes, on_evict, states);
     cn_buf_init(&states->scratch, 0);
     return 0;
@@ -300,7 +347,19 @@ struct closing {
     size_t state_at, state_len;       /* otherwise the place of its bytes in `scratch` */
     uint32_t schema;                  /* of those bytes */
     bool has_bytes, live;             /* live: on_close must be called */
+    enum cn_store_outcome outcome;    /* of a shared store */
 };
+
+/* Has another node gone on with a sequence that this one takes for expired? */
+static bool
+lives_elsewhere(const struct cn_states *states, const struct cn_close *close,
+                const struct cn_record *record, uint64_t now_wall_ms)
+{
+    return cn_store_is_shared(states->store) &&
+           (close->reason == CN_CLOSE_IDLE || close->reason == CN_CLOSE_LIFETIME) &&
+           !cn_states_expired(states, record->opened_wall_ms, record->last_wall_ms,
+                              now_wall_ms + CLOCKS_DIFFER_MS);
+}
 
 /* Within the write transaction: replaces a live record by its tombstone, and keeps what on_close
  * needs: the cached object if it is of the record's step, else a copy of the state's bytes. Does
@@ -317,13 +376,18 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     rc = cn_store_get(states->store, close->sequence_id, &bytes, err);
     if (rc != CN_E_STATE_DAMAGED && (rc != 0 || !bytes.ptr))
         return rc;
+    out->outcome = CN_STORE_FAILED; /* until the commit */
+    cn_store_expect(states->store, NULL, &out->outcome);
     if (rc != 0 || cn_record_decode(bytes, &record, NULL) != 0) {
         out->live = true; /* damaged: it is removed, and the handler is informed without a state */
         return cn_store_remove(states->store, close->sequence_id, err);
     }
     if ((record.flags & CN_RECORD_TOMBSTONE) ||
-        (close->generation && close->generation != record.generation))
+        (close->generation && close->generation != record.generation) ||
+        lives_elsewhere(states, close, &record, now_wall_ms)) {
+        cn_store_expect(states->store, NULL, NULL); /* nothing is written */
         return 0;
+    }
     out->live = true;
     if (out->cached &&
         (out->cached->generation != record.generation || out->cached->step != record.step)) {
@@ -337,7 +401,8 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
                                 .state_len = record.state.len,
                                 .schema = record.schema,
                                 .has_bytes = true,
-                                .live = true};
+                                .live = true,
+                                .outcome = CN_STORE_FAILED};
         at = states->scratch.len;
     }
     /* No job is in flight when the server closes: only a client with a key will ask again. */
@@ -373,12 +438,23 @@ close_tell(struct cn_states *states, const struct cn_close *close, struct closin
         ops->state_free(states->rt, state);
 }
 
+/* Is the sequence closed, by this transaction? A shared store decides about each one alone. */
+static bool
+is_closed(const struct cn_states *states, const struct closing *closing, int rc)
+{
+    if (!closing->live)
+        return false;
+    return cn_store_is_shared(states->store) ? closing->outcome == CN_STORE_WRITTEN : rc == 0;
+}
+
+/* `again`: how often it may be done again for sequences whose record another node has changed. */
 static int
-close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
+close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n, unsigned again,
             struct cn_error *err)
 {
     struct closing closing[CN_CLOSE_BATCH] = {0};
     uint64_t now = cn_wall_ms();
+    bool lost = false;
     uint32_t i;
     int rc;
 
@@ -399,13 +475,21 @@ close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
     else
         cn_store_abort(states->store);
     for (i = 0; i < n; i++) {
-        if (rc == 0 && closing[i].live)
+        lost |= closing[i].live && closing[i].outcome == CN_STORE_LOST;
+        if (is_closed(states, &closing[i], rc))
             close_tell(states, &closes[i], &closing[i]);
         cn_states_free(states, closing[i].cached);
     }
     cn_buf_reset(&states->scratch);
     if (states->scratch.cap > SCRATCH_KEEP_BYTES)
         cn_buf_fini(&states->scratch);
+    for (i = 0; lost && rc == 0 && i < n; i++) {
+        if (!closing[i].live || closing[i].outcome != CN_STORE_LOST)
+            continue;
+        rc = again ? close_batch(states, &closes[i], 1, again - 1, err)
+                   : cn_fail(err, CN_E_CONTENDED,
+                             "a sequence is not closed, because other nodes go on with it");
+    }
     return rc;
 }
 
@@ -417,7 +501,7 @@ cn_states_close_some(struct cn_states *states, const struct cn_close *closes, ui
 
     while (done < n) {
         some = n - done < CN_CLOSE_BATCH ? n - done : CN_CLOSE_BATCH;
-        if (close_batch(states, closes + done, some, err) != 0)
+        if (close_batch(states, closes + done, some, CLOSE_AGAIN, err) != 0)
             break;
         done += some;
     }
@@ -448,6 +532,7 @@ static int
 forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,
        struct cn_error *err)
 {
+    enum cn_store_outcome outcomes[SWEEP_RECORDS]; /* a lost one is somebody's new sequence */
     struct cn_record record;
     struct cn_str bytes;
     int rc;
@@ -460,8 +545,10 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
         /* It may have been opened again since it was looked at. */
         if ((rc = cn_store_prefix(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
             cn_record_peek(bytes, &record, NULL) == 0 && (record.flags & CN_RECORD_TOMBSTONE) &&
-            cn_states_forgotten(states, &record, now_wall_ms))
+            cn_states_forgotten(states, &record, now_wall_ms)) {
+            cn_store_expect(states->store, NULL, &outcomes[i]);
             rc = cn_store_remove(states->store, ids[i], err);
+        }
     }
     if (rc == 0)
         return cn_store_commit(states->store, err);
@@ -537,7 +624,7 @@ sweep(struct cn_states *states)
     int rc;
 
     cn_states_look_at_clock(states, now);
-    states->next_sweep_ms = now_ms + SWEEP_EVERY_MS;
+    states->next_sweep_ms = now_ms + states->sweep_every_ms;
     swept.n_expired = swept.n_old = 0;
     rc = sweep_scan(states, &swept, now, &err);
     if (rc == 0)

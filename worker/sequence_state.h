@@ -41,11 +41,12 @@ struct cn_states {
     struct cn_lru *lru;
     struct cn_slab sequences; /* memory of all sequence objects, cached or taken out */
     struct cn_buf scratch;    /* bytes copied out of the store, or a tombstone being made */
-    uint64_t next_sweep_ms;   /* cn_now_ms(); the sweep does not go on before it */
-    size_t sweep_at_len;      /* length of sweep_at; 0: the sweep begins at the first record */
-    uint64_t clock_floor_ms;  /* idle times count from here at the earliest: the wall time of the
+    uint32_t sweep_every_ms;
+    uint64_t next_sweep_ms;  /* cn_now_ms(); the sweep does not go on before it */
+    size_t sweep_at_len;     /* length of sweep_at; 0: the sweep begins at the first record */
+    uint64_t clock_floor_ms; /* idle times count from here at the earliest: the wall time of the
                                * clock's last jump; 0: it never jumped */
-    int64_t clock_offset_ms;  /* wall time minus boot time at the last look */
+    int64_t clock_offset_ms; /* wall time minus boot time at the last look */
     char sweep_at[CN_SEQUENCE_ID_MAX]; /* the id behind which the sweep goes on */
 };
 

@@ -57,7 +57,13 @@ struct cn_slot {
     bool had_record, had_tombstone;
     bool had_damaged;  /* a damaged record, which the commit overwrites */
     bool had_leftover; /* a pending import that is ignored (CN_ROW_PASS_PENDING) */
-    uint64_t had_generation, had_step;
+    uint64_t had_generation, had_step, had_last_job;
+
+    /* These are for a shared store. */
+    enum cn_store_outcome outcome; /* of the last commit */
+    unsigned losses;               /* how often another node was quicker */
+    bool lost;                     /* it was, in the last commit, and the row is to run again */
+    bool passed;                   /* the commit is over for this slot */
 
     /* A state that was copied out of the store and must be decoded before the run. */
     bool decode;
@@ -273,8 +279,10 @@ void cn_slot_hash(struct cn_slot *slot);
 /* commit.c */
 /* Encodes the records of the rows that succeeded, and writes them in one transaction. Slots whose
  * record could not be written have an error then. All rows that need an answer, but have not
- * yielded, are SETTLED after it. */
-void cn_batch_commit(struct cn_worker *worker);
+ * yielded, are SETTLED after it. With a shared store, rows may stay RAN and be `lost`, because
+ * another node has changed their sequence: they are to run again, and then this is called again.
+ * Returns how many these are. */
+uint32_t cn_batch_commit(struct cn_worker *worker);
 
 /* sequence_queries.c */
 /* Answers a QUERY: lists, reads or writes stored sequences. */

@@ -37,7 +37,8 @@ enum kind {
     KIND_SWAP,
     KIND_EXPIRED,
     KIND_PARALLEL,
-    KIND_SWITCH
+    KIND_SWITCH,
+    KIND_STORE
 };
 
 struct row {
@@ -164,6 +165,8 @@ store(struct cn_model_config *config, const struct row *row, uint64_t value)
         *(enum cn_on_expired *)at = (enum cn_on_expired)value;
     else if (row->kind == KIND_PARALLEL)
         *(enum cn_parallel *)at = (enum cn_parallel)value;
+    else if (row->kind == KIND_STORE)
+        memset(at, 0, row->bytes); /* the default; apply_store writes others */
     else if (row->bytes == sizeof(uint64_t))
         memcpy(at, &value, sizeof(value));
     else
@@ -220,6 +223,24 @@ wrong_value(const struct walk *walk, const char *path, const struct cn_yaml *val
                    value->line, value->column, path, expected, found(value, what));
 }
 
+/* The message does not show the value, which may have a password. */
+static int
+apply_store(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
+{
+    struct cn_error why;
+
+    if (value->kind != CN_YAML_STRING)
+        return cn_fail(
+            walk->err, CN_E_CONFIG,
+            "%s:%u:%u: %s: expected " CN_STATE_STORE_EMBEDDED " or the URL of a store, found %s",
+            walk->name, value->line, value->column, row->path, cn_yaml_kind_word(value->kind));
+    if (cn_state_store_text_set((void *)((char *)walk->config + row->offset), value->text, &why) !=
+        0)
+        return cn_fail(walk->err, CN_E_CONFIG, "%s:%u:%u: %s: %s", walk->name, value->line,
+                       value->column, row->path, why.message);
+    return 0;
+}
+
 /* Writes a value to its option if it has the right type and range. */
 static int
 apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
@@ -265,6 +286,8 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
             return wrong_value(walk, row->path, value, "on or off");
         store(walk->config, row, cn_str_eq(value->text, CN_STR("on")));
         return 0;
+    case KIND_STORE:
+        return apply_store(walk, row, value);
     case KIND_UINT:
         snprintf(expected, sizeof(expected), "an integer from %" PRIu64 " to %" PRIu64, row->min,
                  row->max);

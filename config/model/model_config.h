@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "config/state_store_url.h"
 #include "config/yaml/yaml.h"
 #include "core/errors/error.h"
 #include "core/memory/buf.h"
@@ -60,8 +61,8 @@ int cn_parallel_parse(struct cn_str word);
 const char *cn_parallel_word(enum cn_parallel parallel);
 
 /* One member for each row of model_options.def: CN_MODEL_OPTION(field, c_type, kind, yaml_path,
- * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL or SWITCH;
- * "a.b" is key b in map a. */
+ * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL, SWITCH or
+ * STORE; "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"

@@ -20,7 +20,8 @@ enum kind {
     KIND_SWAP,
     KIND_EXPIRED,
     KIND_PARALLEL,
-    KIND_SWITCH
+    KIND_SWITCH,
+    KIND_STORE
 };
 
 static const struct option {
@@ -114,6 +115,9 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
     case KIND_SWITCH:
         put_row(out, path, "", "word", option->default_value ? "on" : "off", "on, off",
                 option->help, example);
+        return;
+    case KIND_STORE:
+        put_row(out, path, "", "word or URL", CN_STATE_STORE_EMBEDDED, "", option->help, example);
         return;
     case KIND_UINT:
         snprintf(value, sizeof(value), "%" PRIu64, option->default_value);

@@ -36,6 +36,8 @@
 #define OPTIONAL_ADDRESS_NUMBER(d) 0
 #define TUNING_TEXT(d) (d)
 #define TUNING_NUMBER(d) 0
+#define STORE_TEXT(d) (d)
+#define STORE_NUMBER(d) 0
 #define UINT_TEXT(d) NULL
 #define UINT_NUMBER(d) (d)
 #define DURABILITY_TEXT(d) NULL
@@ -98,7 +100,8 @@ bool
 cn_option_is_text(const struct cn_option *option)
 {
     return option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS ||
-           option->kind == CN_KIND_OPTIONAL_ADDRESS || option->kind == CN_KIND_TUNING;
+           option->kind == CN_KIND_OPTIONAL_ADDRESS || option->kind == CN_KIND_TUNING ||
+           option->kind == CN_KIND_STORE;
 }
 
 /* The word of a number, among the words of `arg`, "text|json". */
@@ -194,6 +197,7 @@ expected_text(const struct cn_option *option, char out[96])
     case CN_KIND_ADDRESS:
     case CN_KIND_OPTIONAL_ADDRESS:
     case CN_KIND_TUNING:
+    case CN_KIND_STORE:
         return "a string";
     case CN_KIND_UINT:
         snprintf(out, 96, "an integer from %" PRIu64 " to %" PRIu64, option->min, option->max);
@@ -210,6 +214,19 @@ set_tuning(struct cn_server_config *config, const struct cn_option *option, cons
     uint64_t bits;
 
     if (cn_tuning_parse(text, &bits, &inner) != 0)
+        return cn_fail(err, CN_E_CONFIG, "%s: %s", where, inner.message);
+    set_text(config, option, text);
+    return 0;
+}
+
+static int
+set_store(struct cn_server_config *config, const struct cn_option *option, const char *where,
+          const char *text, struct cn_error *err)
+{
+    struct cn_state_store_url url;
+    struct cn_error inner;
+
+    if (cn_state_store_url_parse(cn_str_from(text), &url, &inner) != 0)
         return cn_fail(err, CN_E_CONFIG, "%s: %s", where, inner.message);
     set_text(config, option, text);
     return 0;
@@ -238,6 +255,8 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
         return 0;
     case CN_KIND_TUNING:
         return set_tuning(config, option, where, text, err);
+    case CN_KIND_STORE:
+        return set_store(config, option, where, text, err);
     case CN_KIND_STRING:
         if (text[0] == '\0')
             return cn_fail(err, CN_E_CONFIG, "%s is empty; give a %s", where, option->arg);

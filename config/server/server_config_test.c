@@ -232,6 +232,8 @@ wrong_values_are_named(void **state)
     stops("--loops=99999999999999999999", "", "found");
     stops("--loops", "", "--loops needs N");
     stops("--state-dir=", "", "--state-dir is empty");
+    stops("--state-store=lmdb", "", "--state-store: expected embedded or a URL");
+    stops("", "CONTINUO_STATE_STORE=rediss://h", "CONTINUO_STATE_STORE: TLS");
     stops("--durability|maybe", "", "expected none, process or power, found \"maybe\"");
     stops("--log-level|loud", "", "expected error, warn, info or debug");
     stops("--inference-address|8080", "",
@@ -320,6 +322,14 @@ the_printed_config_has_no_password(void **state)
     fclose(out);
     assert_null(strstr(text, "hunter2"));
     assert_non_null(strstr(text, "\n# keystore-password: set, but not shown # flag"));
+    free(text);
+    cn_server_config_fini(&config);
+    good("", "CONTINUO_STATE_STORE=valkey://me:hunter2@h", &config);
+    out = open_memstream(&text, &len);
+    cn_server_config_print(&config, out);
+    fclose(out);
+    assert_null(strstr(text, "hunter2"));
+    assert_non_null(strstr(text, "\n# state-store: set, but not shown # env"));
     free(text);
     cn_server_config_fini(&config);
 }

@@ -16,6 +16,7 @@ enum cn_option_kind {
     CN_KIND_LOGLEVEL,
     CN_KIND_BOOL,
     CN_KIND_TUNING, /* a list of core/tuning/tuning.h, kept as text */
+    CN_KIND_STORE,  /* embedded or a URL of config/state_store_url.h, kept as text */
     CN_KIND_WORD    /* one of the words of `arg`, "text|json"; stored as its number */
 };
 

@@ -220,9 +220,10 @@ source_text(enum cn_config_source source, const char *flag, char out[80])
 
 /* Passwords are not printed, because this output ends up in tickets and mails. */
 static bool
-is_secret(const struct cn_option *option)
+is_secret(const struct cn_option *option, const char *text)
 {
-    return strcmp(option->flag, "keystore-password") == 0;
+    return strcmp(option->flag, "keystore-password") == 0 ||
+           (option->kind == CN_KIND_STORE && strchr(text, '@'));
 }
 
 /* One line of --print-config: the name, the value, and a comment with its source. */
@@ -232,7 +233,7 @@ print_option(const struct cn_option *option, const struct cn_server_config *conf
 {
     char number[32], from[80];
     const char *text = cn_option_text(option, config, number);
-    const bool hidden = is_secret(option) && source != CN_FROM_DEFAULT;
+    const bool hidden = is_secret(option, text) && source != CN_FROM_DEFAULT;
 
     /* Options that are not set, passwords and the name of the file itself are printed as
      * comments, so that the output is a valid file. */

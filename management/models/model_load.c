@@ -364,6 +364,7 @@ apply_server(struct cn_model_config *config, const struct cn_server_config *serv
 {
     cn_model_config_init(config);
     config->durability = server->durability;
+    cn_state_store_text_set(&config->state_store, cn_str_from(server->state_store), NULL);
     config->on_expired = (enum cn_on_expired)server->sequence_on_expired;
     config->min_workers =
         at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
@@ -609,6 +610,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .service_envelope = about->service_envelope,
         .metrics = about->metrics ? about->metrics : "",
         .store_dir = kept ? store_dir : "",
+        .state_store = kept ? config->state_store.url : "",
         .worker_index = worker_index,
         .zygote = worker_index == 0,
         .busy_wait_us = about->busy_wait_us,
@@ -622,6 +624,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .answer_keep_bytes = config->answer_keep_bytes,
         .answer_max_bytes = config->answer_max_bytes,
         .store_max_bytes = config->store_max_bytes,
+        .store_timeout_ms = config->store_timeout_ms,
+        .store_replicas = config->store_replicas,
         .journal_max_bytes = config->journal_max_bytes,
         .journal = config->journal,
         .check_max_bytes = config->check_max_bytes,

@@ -54,7 +54,7 @@ take_metrics(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts)
     cn_metrics_set(&facts->metrics, CN_M_SEQUENCES_LIVE, facts->queue.live_sequences);
     cn_metrics_set(&facts->metrics, CN_M_JOBS_WAITING, facts->queue.waiting_jobs);
     cn_metrics_set(&facts->metrics, CN_M_JOBS_IN_FLIGHT, facts->queue.in_flight_jobs);
-    add_worker_gauges(facts, pool->spec.store_dir[0] != '\0');
+    add_worker_gauges(facts, pool->spec.about->config.durability != CN_DURABILITY_NONE);
     if (facts->wants_series)
         cn_handler_metrics_copy(cn_model_queue_handler_metrics(pool->queue), &facts->series);
 }

@@ -383,7 +383,8 @@ done_unpack(struct cn_file_task *task)
     version->about.archive = reg->archive;
     reg->archive = NULL;
     reg->version = version;
-    if (version->about.config.durability == CN_DURABILITY_NONE) {
+    if (version->about.config.durability == CN_DURABILITY_NONE ||
+        version->about.config.state_store.url[0]) { /* nothing is in the state folder */
         make_pool(reg);
         return;
     }

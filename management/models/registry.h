@@ -33,7 +33,7 @@ struct cn_version {
     struct cn_model *model; /* NULL while closing */
     enum cn_version_phase phase;
     struct cn_model_about about;
-    char *store_dir;      /* NULL with durability none */
+    char *store_dir;      /* NULL with durability none or a shared store */
     uint64_t store_inode; /* inode of that folder when it was first looked at; 0: not yet */
     bool at_startup;
     uint32_t min_workers, max_workers; /* as an operator last ordered */

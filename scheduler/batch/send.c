@@ -29,7 +29,9 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
 
     row.flags |= more_flags;
     if (sequence) {
-        row.generation = sequence->generation;
+        /* With a shared store another node may have gone on with the sequence, ended it or begun it
+         * anew, so only the store knows its generation. */
+        row.generation = queue->shares_store ? 0 : sequence->generation;
         if (sequence->reload)
             row.flags |= CN_ROW_RELOAD;
         if (queue->config.sequence_strict && !(row.flags & CN_ROW_START))

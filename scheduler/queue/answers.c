@@ -218,7 +218,7 @@ on_stats(struct cn_worker_link *link, const struct cn_worker_stats *stats)
 
     /* This comes before the first step of all, so these are the records that an earlier server
      * left. */
-    if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
+    if (queue->stats.jobs == 0 && stats->stored_sequences == 0 && !queue->shares_store)
         queue->may_remember = false;
     cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
 }

@@ -73,6 +73,11 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     /* The first id is above all ids of an earlier server: no server answers 256 jobs in each
      * microsecond of its life. */
     queue->next_job_id = (cn_wall_ms() * 1000 + cn_random_u64() % 1000) << 8;
+    /* With a shared store the ids of other nodes count, too, and a job must not be taken for one of
+     * theirs: so ids begin at random. In 63 bits two of them never meet. */
+    queue->shares_store = queue->may_remember && config->state_store.url[0] != '\0';
+    if (queue->shares_store)
+        queue->next_job_id = (cn_random_u64() >> 1) + 1;
     queue->drain.begun_ms = cn_loop_now_ms(loop);
     if (config->io)
         queue->infer = cn_infer_stats_create();

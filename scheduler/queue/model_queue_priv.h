@@ -69,6 +69,7 @@ struct cn_model_queue {
     /* struct cn_forward of jobs that were forwarded to another version's queue */
     struct cn_list away;
     atomic_bool retired; /* the swap deadline has passed; other versions' loops read this */
+    bool shares_store;   /* other nodes use the same store */
     bool may_remember;   /* the store may know of sequences that the table doesn't */
 
     struct {

@@ -40,6 +40,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct cn_str text = {(const char *)bytes, len};
     struct cn_model_config config;
+    struct cn_state_store_url url;
     struct cn_yaml_doc *doc = NULL;
     struct cn_error err = {0};
 
@@ -51,8 +52,16 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     else
         cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
     parse_tensors(doc, &config);
+#define VALUE_UINT(x) ((uint64_t)(x))
+#define VALUE_BOOL VALUE_UINT
+#define VALUE_SWITCH VALUE_UINT
+#define VALUE_DURABILITY VALUE_UINT
+#define VALUE_SWAP VALUE_UINT
+#define VALUE_EXPIRED VALUE_UINT
+#define VALUE_PARALLEL VALUE_UINT
+#define VALUE_STORE(x) ((uint64_t)(cn_state_store_url_parse(cn_str_from((x).url), &url, NULL) != 0))
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
-    in_range((uint64_t)config.field, min, max);
+    in_range(VALUE_##kind(config.field), min, max);
 #include "config/model/model_options.def"
 #undef CN_MODEL_OPTION
     cn_yaml_destroy(doc);

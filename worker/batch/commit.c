@@ -16,16 +16,23 @@
  * a move; the one that commits second loses and fails its step with CN_E_CONFLICT. The check is
  * cheap: as a rule a hint shows that the record is still at the place where this worker wrote it.
  *
+ * A shared store makes this comparison itself, for each row alone (expect_seen), because between a
+ * look and a write other nodes may write. A row that loses is not failed at once: the handler runs
+ * it again on the new state (execute.c), up to LOSSES_MAX times in a row.
+ *
  * In a full store (put_... functions) a step may still succeed if it needs no more room than the
  * one before it, and a sequence can always be ended: otherwise a full store could never be emptied.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/log/log.h"
 #include "core/time/clock.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
+
+#define LOSSES_MAX 3
 
 /* Drops the sequence objects of a row that failed, and takes back what its answer would have said
  * about its sequence. */
@@ -363,6 +370,25 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
            !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
 }
 
+/* Tells a shared store what this row met. */
+static void
+expect_seen(struct cn_worker *worker, struct cn_slot *slot)
+{
+    const bool found = slot->had_record || slot->had_leftover;
+    const struct cn_store_seen seen = {
+        .what = slot->had_damaged ? CN_SEEN_ANYTHING
+                : found           ? CN_SEEN_RECORD
+                                  : CN_SEEN_NOTHING,
+        .tombstone = slot->had_tombstone,
+        .generation = slot->had_generation,
+        .step = slot->had_step,
+        .last_job = slot->had_last_job,
+    };
+
+    slot->outcome = CN_STORE_FAILED; /* until the commit */
+    cn_store_expect(worker->states.store, &seen, &slot->outcome);
+}
+
 static int
 record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
            struct cn_error *err)
@@ -417,6 +443,11 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
     char shown[128];
     int rc;
 
+    if (cn_store_is_shared(worker->states.store)) {
+        expect_seen(worker, slot);
+        return cn_store_put(worker->states.store, slot->row->sequence_id,
+                            record_bytes(worker, slot), err);
+    }
     if ((rc = slot_unchanged(worker, slot, err)) < 0)
         return rc;
     if (rc == 0) {
@@ -451,7 +482,7 @@ write_all(struct cn_worker *worker, struct cn_error *err)
     if ((rc = cn_store_begin(store, CN_STORE_WRITE, err)) != 0)
         return rc;
     for (uint32_t i = 0; rc == 0 && i < batch->n; i++)
-        if (batch->slots[i].write != CN_WRITE_NOTHING)
+        if (!batch->slots[i].passed && batch->slots[i].write != CN_WRITE_NOTHING)
             rc = slot_write(worker, &batch->slots[i], err);
     if (rc != 0) {
         cn_store_abort(store);
@@ -488,13 +519,77 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     cn_states_put(&worker->states, seq, slot->state_bytes_len);
 }
 
+/* The row's step is not saved, so it fails. */
+static void
+slot_not_saved(struct cn_worker *worker, struct cn_slot *slot, const struct cn_error *err)
+{
+    const int code = err->code == CN_E_STORE_UNREACHABLE ? err->code : CN_E_STATE_STORE;
+    char shown[128], why[CN_ERROR_MESSAGE_MAX];
+
+    snprintf(why, sizeof(why), "%s", err->message);
+    cn_id_shown(slot->row->sequence_id, shown);
+    if (code == CN_E_STORE_UNREACHABLE)
+        cn_slot_fail(slot, code,
+                     "the step of sequence %s is not confirmed: %s; send it again with the same "
+                     "Idempotency-Key or step number, because it may have been saved",
+                     shown, why);
+    else
+        cn_slot_fail(slot, code, "the step of sequence %s is not saved: %s", shown, why);
+    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
+    slot_drop(worker, slot);
+}
+
+/* Another node has changed the sequence. A row that ran and has sent nothing runs again; others
+ * fail, because what they answer was decided by the record that is gone. */
+static void
+slot_lost(struct cn_worker *worker, struct cn_slot *slot)
+{
+    char shown[128];
+
+    slot->losses++;
+    cn_id_shown(slot->row->sequence_id, shown);
+    if (slot->losses < LOSSES_MAX && cn_slot_is(slot, CN_ROW_IS_RAN) && !slot->stream &&
+        slot->write == CN_WRITE_STEP) {
+        slot->lost = true;
+        return;
+    }
+    cn_slot_fail(slot, CN_E_CONTENDED,
+                 "other nodes changed sequence %s during this step (%u times in a row), so the "
+                 "step is not saved; send it again",
+                 shown, slot->losses);
+    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
+    slot_drop(worker, slot);
+}
+
+/* Writes the records to a shared store, which decides about each row alone. */
+static void
+commit_shared(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        batch->slots[i].outcome = CN_STORE_FAILED;
+    write_all(worker, &batch->err);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->passed || slot->write == CN_WRITE_NOTHING)
+            continue;
+        if (slot->outcome == CN_STORE_WRITTEN)
+            slot_settle(worker, slot);
+        else if (slot->outcome == CN_STORE_LOST)
+            slot_lost(worker, slot);
+        else
+            slot_not_saved(worker, slot, &batch->err);
+    }
+}
+
 /* Writes the prepared records, and lets memory follow the store. */
 static void
 commit_prepared(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_error *err = &batch->err;
-    char shown[128];
     int rc = write_all(worker, err);
 
     /* A reader that died may have kept LMDB's free pages from being used. If maintenance removes
@@ -506,33 +601,38 @@ commit_prepared(struct cn_worker *worker)
 
         if (slot->write == CN_WRITE_NOTHING)
             continue;
-        if (rc == 0) {
+        if (rc == 0)
             slot_settle(worker, slot);
-            continue;
-        }
-        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
-                     cn_id_shown(slot->row->sequence_id, shown), err->message);
-        slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
-        slot_drop(worker, slot);
+        else
+            slot_not_saved(worker, slot, err);
     }
 }
 
-void
+uint32_t
 cn_batch_commit(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
     uint64_t now = worker->stateful ? cn_wall_ms() : 0;
-    uint32_t writes = 0;
+    uint32_t writes = 0, lost = 0;
 
     cn_buf_reset(&batch->records);
     for (uint32_t i = 0; i < batch->n; i++) {
+        if (batch->slots[i].passed)
+            continue;
         slot_prepare(worker, &batch->slots[i], now);
         writes += batch->slots[i].write != CN_WRITE_NOTHING;
     }
-    if (writes)
+    if (writes && cn_store_is_shared(worker->states.store))
+        commit_shared(worker);
+    else if (writes)
         commit_prepared(worker);
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_RAN) ||
-            cn_slot_is(&batch->slots[i], CN_ROW_IS_DECIDED))
-            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_SETTLED);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        lost += slot->lost;
+        slot->passed = !slot->lost;
+        if (!slot->lost && (cn_slot_is(slot, CN_ROW_IS_RAN) || cn_slot_is(slot, CN_ROW_IS_DECIDED)))
+            cn_row_enter(slot->pending, CN_ROW_IS_SETTLED);
+    }
+    return lost;
 }

@@ -149,7 +149,8 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     }
     slot->pending = pending;
     slot->row = slot->item.row = pending->row;
-    slot->ended = slot->committed = false;
+    slot->ended = slot->committed = slot->lost = slot->passed = false;
+    slot->losses = 0;
     slot->stream = NULL;
     slot->item.deadline_ms = pending->deadline_ms;
     slot->item.stop = CN_STOP_NONE;
@@ -357,16 +358,12 @@ run(struct cn_worker *worker, uint32_t n)
             cn_row_enter(batch->slots[i].pending, CN_ROW_IS_RAN);
 }
 
-/* Did the row fail because the handler's memory was full? Then the cache is emptied, the slot is
- * put back to what it was before the run, and the row is looked up anew. */
+/* Puts a slot that ran back to what it was before, and looks its row up anew. Returns true if it is
+ * ready to run once more. */
 static bool
 begin_again(struct cn_worker *worker, struct cn_slot *slot)
 {
-    if (!cn_slot_is(slot, CN_ROW_IS_RAN) || is_describe(slot) || slot->stream ||
-        slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
-        return false;
     cn_row_enter(slot->pending, CN_ROW_IS_CHOSEN);
-    cn_lru_clear(worker->states.lru);
     if (slot->seq)
         slot->seq->state = slot->item.state;
     cn_states_free(&worker->states, slot->seq);
@@ -374,6 +371,18 @@ begin_again(struct cn_worker *worker, struct cn_slot *slot)
     reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     cn_batch_resolve_again(worker, slot);
     return cn_slot_is(slot, CN_ROW_IS_READY);
+}
+
+/* Did the row fail because the handler's memory was full? Then the cache is emptied, and the row
+ * begins again. */
+static bool
+begin_again_after_memory(struct cn_worker *worker, struct cn_slot *slot)
+{
+    if (!cn_slot_is(slot, CN_ROW_IS_RAN) || is_describe(slot) || slot->stream ||
+        slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+        return false;
+    cn_lru_clear(worker->states.lru);
+    return begin_again(worker, slot);
 }
 
 /* The handler's memory limit counts the cached states, too. When a row fails for it, the cached
@@ -387,11 +396,38 @@ run_again_after_memory(struct cn_worker *worker)
     if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
         return;
     for (uint32_t i = 0; i < batch->n; i++)
-        any |= begin_again(worker, &batch->slots[i]);
+        any |= begin_again_after_memory(worker, &batch->slots[i]);
     if (!any)
         return;
     drop_pads(worker);
     run(worker, collect(worker));
+}
+
+/* Rows that lost against another node run again on the state that the store holds now, and are
+ * committed, until none is lost. A row whose step the other node has done is answered from the
+ * record. Commit.c bounds how often a row can lose. */
+static void
+run_again_lost(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    uint32_t n;
+
+    do {
+        for (uint32_t i = 0; i < batch->n; i++) {
+            if (!batch->slots[i].lost)
+                continue;
+            batch->slots[i].lost = false;
+            begin_again(worker, &batch->slots[i]);
+        }
+        add_controls(worker);
+        n = collect(worker);
+        if (n) {
+            run(worker, n);
+            run_again_after_memory(worker);
+            drop_pads(worker);
+            cn_batch_note_yields(worker);
+        }
+    } while (cn_batch_commit(worker) > 0);
 }
 
 /* Calls on_close for the sequences that have ended: after the commit, so that the handler is never
@@ -543,7 +579,8 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
-    cn_batch_commit(worker);
+    if (cn_batch_commit(worker) > 0)
+        run_again_lost(worker);
     cn_batch_drop_failed(worker);
     stop_streams(worker);
     if (n) {

@@ -43,7 +43,7 @@ slot_reset(struct cn_slot *slot)
     slot->seq = slot->closed_seq = NULL;
     slot->generation = slot->opened_wall_ms = 0;
     slot->had_record = slot->had_tombstone = slot->had_damaged = slot->had_leftover = false;
-    slot->had_generation = slot->had_step = 0;
+    slot->had_generation = slot->had_step = slot->had_last_job = 0;
     slot->decode = slot->close_decode = false;
     slot->closed_reason = 0;
     slot->import = false;
@@ -326,6 +326,7 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     }
     slot->had_generation = record->generation;
     slot->had_step = record->step;
+    slot->had_last_job = record->last_job;
     slot->had_leftover =
         (record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING);
     slot->had_record = !slot->had_leftover;
@@ -419,6 +420,7 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         slot->had_record = true;
         slot->had_generation = cached->generation;
         slot->had_step = cached->step;
+        slot->had_last_job = cached->last_job;
         slot_run(slot, cached);
         return;
     }

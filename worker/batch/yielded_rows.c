@@ -220,6 +220,8 @@ cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
     stream->batch_reply = slot->item.reply;
     stream->woken = false;
     *slot = stream->slot;
+    slot->passed = slot->lost = false;
+    slot->losses = 0;
     if (pending->stop == CN_STOP_NONE && cn_now_ms() >= stream->deadline_ms)
         pending->stop = CN_STOP_DEADLINE;
     slot->item.stop = pending->stop;
