@@ -170,7 +170,7 @@ def test_sequences_are_listed_exported_ended_and_deleted(server, store):
 
 
 def test_an_embedded_server_loads_nothing_for_a_shared_store(server):
-    """Who does not use a shared store does not pay for it."""
+    """A server without a shared store does not pay for one."""
     s = server(counter())
     assert step(s.client(), "a", 1).text == "1"
     for pid in [s.process.pid, *s.ready_pids("counter")]:
