@@ -188,7 +188,7 @@ cn_state_run_worker(const char *worker_program, const char *option, const char *
 
     if (said && pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    environment = cn_spawn_environment();
+    environment = cn_spawn_environment(false);
     /* This thread blocks all signals; the program should not. */
     sigemptyset(&none);
     posix_spawnattr_init(&attributes);

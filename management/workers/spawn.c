@@ -59,25 +59,42 @@ static const char *const allowed[] = {
     "LLVM_PROFILE_FILE",
 };
 
+/* What an installer of packages may see besides: from where the operator wants packages to come.
+ * Their addresses may hold passwords, which are not for handlers. */
+static const char *const allowed_to_installers[] = {
+    "PIP_*",      "HTTP_PROXY",    "HTTPS_PROXY",  "ALL_PROXY",          "NO_PROXY",
+    "http_proxy", "https_proxy",   "all_proxy",    "no_proxy",           "XDG_*",
+    "NETRC",      "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "CC",         "CXX",           "CFLAGS",       "CXXFLAGS",           "LDFLAGS",
+};
+
 static bool
-may_see(const char *entry)
+is_among(const char *entry, const char *const *names, size_t n)
 {
     size_t name_len = strcspn(entry, "="), len, i;
 
-    for (i = 0; i < sizeof allowed / sizeof *allowed; i++) {
-        len = strlen(allowed[i]);
-        if (allowed[i][len - 1] == '*') {
-            if (name_len >= len - 1 && strncmp(entry, allowed[i], len - 1) == 0)
+    for (i = 0; i < n; i++) {
+        len = strlen(names[i]);
+        if (names[i][len - 1] == '*') {
+            if (name_len >= len - 1 && strncmp(entry, names[i], len - 1) == 0)
                 return true;
-        } else if (name_len == len && strncmp(entry, allowed[i], len) == 0) {
+        } else if (name_len == len && strncmp(entry, names[i], len) == 0) {
             return true;
         }
     }
     return false;
 }
 
+static bool
+may_see(const char *entry, bool installs)
+{
+    return is_among(entry, allowed, sizeof allowed / sizeof *allowed) ||
+           (installs && is_among(entry, allowed_to_installers,
+                                 sizeof allowed_to_installers / sizeof *allowed_to_installers));
+}
+
 char **
-cn_spawn_environment(void)
+cn_spawn_environment(bool installs)
 {
     size_t n = 0, kept = 0;
     char **out;
@@ -86,7 +103,7 @@ cn_spawn_environment(void)
         n++;
     out = cn_alloc((n + 1) * sizeof *out);
     for (size_t i = 0; i < n; i++)
-        if (may_see(environ[i]))
+        if (may_see(environ[i], installs))
             out[kept++] = cn_strdup(environ[i]);
     return out;
 }
@@ -194,17 +211,30 @@ set_attributes(posix_spawnattr_t *attributes)
     return rc;
 }
 
+static void
+set_words(const struct cn_spawn_spec *spec, char *argv[3 + CN_SPAWN_WORDS_MAX + 1])
+{
+    unsigned n = 0;
+
+    argv[n++] = (char *)(spec->script ? spec->program : "continuo-worker");
+    if (spec->script)
+        argv[n++] = (char *)spec->script;
+    argv[n++] = (char *)spec->label;
+    for (unsigned i = 0; spec->words && spec->words[i] && i < CN_SPAWN_WORDS_MAX; i++)
+        argv[n++] = (char *)spec->words[i];
+    argv[n] = NULL;
+}
+
 static int
 start(const struct cn_spawn_spec *spec, int socket_fd, int print_fd, pid_t *pid)
 {
-    char *by_itself[] = {(char *)"continuo-worker", (char *)spec->label, NULL};
-    char *by_script[] = {(char *)spec->program, (char *)spec->script, (char *)spec->label, NULL};
-    char **argv = spec->script ? by_script : by_itself;
+    char *argv[3 + CN_SPAWN_WORDS_MAX + 1];
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     char **environment;
     int rc;
 
+    set_words(spec, argv);
     rc = posix_spawn_file_actions_init(&actions);
     if (rc)
         return rc;
@@ -215,9 +245,9 @@ start(const struct cn_spawn_spec *spec, int socket_fd, int print_fd, pid_t *pid)
     if (!rc)
         rc = add_actions(&actions, spec, socket_fd, print_fd);
     if (!rc) {
-        environment = cn_spawn_environment();
+        environment = cn_spawn_environment(spec->installs);
 #ifdef CN_PYTHON_PRELOAD
-        if (spec->script)
+        if (spec->script && !spec->installs)
             environment = with_sanitizer(environment);
 #endif
         rc = posix_spawn(pid, spec->program, &actions, &attributes, argv, environment);
@@ -310,6 +340,13 @@ cn_spawn_kill(int pid_fd)
 {
     if (pid_fd >= 0)
         pidfd_send_signal(pid_fd, SIGKILL, NULL, 0);
+}
+
+void
+cn_spawn_kill_group(pid_t pid)
+{
+    if (pid > 0)
+        kill(-pid, SIGKILL);
 }
 
 bool

@@ -13,13 +13,18 @@
 #include "core/errors/error.h"
 
 #define CN_WORKER_LOCK_FD 4
+#define CN_SPAWN_WORDS_MAX 8
 
 struct cn_spawn_spec {
     const char *program; /* absolute */
     const char *script;  /* what the program, an interpreter, runs; NULL: it is the worker itself */
     const char *label;   /* "counter/1.0#1": shown by ps */
-    const char *dir;     /* its working folder */
-    int lock_fd;         /* inherited as CN_WORKER_LOCK_FD; -1: none */
+    /* what follows the label, up to a NULL; NULL: nothing. At most CN_SPAWN_WORDS_MAX words */
+    const char *const *words;
+    /* it installs packages: it also sees pip's variables and those of proxies and certificates */
+    bool installs;
+    const char *dir; /* its working folder */
+    int lock_fd;     /* inherited as CN_WORKER_LOCK_FD; -1: none */
 };
 
 /* Everything is non-blocking and closed on exec. */
@@ -50,6 +55,9 @@ int cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn
 
 /* kill -9 by the pidfd, so it never hits another process. */
 void cn_spawn_kill(int pid_fd);
+/* kill -9 for a process that was not reaped yet, and for all of its descendants that stayed in its
+ * process group. */
+void cn_spawn_kill_group(pid_t pid);
 
 /* How a process ended. */
 struct cn_exit {
@@ -63,8 +71,9 @@ void cn_spawn_wait(int pid_fd);
 /* "was killed by signal 9 (SIGKILL)", "exited with status 1" */
 void cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes);
 
-/* The part of our environment that a worker may see; free it with cn_spawn_environment_free(). */
-char **cn_spawn_environment(void);
+/* The part of our environment that a worker may see, or with `installs` an installer of packages;
+ * free it with cn_spawn_environment_free(). */
+char **cn_spawn_environment(bool installs);
 void cn_spawn_environment_free(char **environment);
 
 #endif

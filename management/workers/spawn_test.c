@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,13 +12,13 @@
 
 /* Counts the entry in a worker's environment, if the server's environment is `ours`. */
 static int
-times_seen(char **ours, const char *entry)
+times_seen(char **ours, const char *entry, bool installs)
 {
     char **before = environ, **theirs;
     int seen = 0;
 
     environ = ours;
-    theirs = cn_spawn_environment();
+    theirs = cn_spawn_environment(installs);
     environ = before;
     for (size_t i = 0; theirs[i]; i++)
         seen += strcmp(theirs[i], entry) == 0;
@@ -34,12 +35,26 @@ secrets_stay_with_the_server(void **state)
                     (char *)"PATHS=no",  NULL};
 
     (void)state;
-    assert_int_equal(times_seen(ours, "PATH=/bin"), 1);
-    assert_int_equal(times_seen(ours, "LC_ALL=C"), 1);
-    assert_int_equal(times_seen(ours, "AWS_SECRET_ACCESS_KEY=s"), 0);
-    assert_int_equal(times_seen(ours, "CONTINUO_MANAGEMENT_TOKEN=t"), 0);
-    assert_int_equal(times_seen(ours, "PATHS=no"), 0);
-    assert_int_equal(times_seen(NULL, "PATH=/bin"), 0);
+    assert_int_equal(times_seen(ours, "PATH=/bin", false), 1);
+    assert_int_equal(times_seen(ours, "LC_ALL=C", false), 1);
+    assert_int_equal(times_seen(ours, "AWS_SECRET_ACCESS_KEY=s", false), 0);
+    assert_int_equal(times_seen(ours, "CONTINUO_MANAGEMENT_TOKEN=t", false), 0);
+    assert_int_equal(times_seen(ours, "PATHS=no", false), 0);
+    assert_int_equal(times_seen(NULL, "PATH=/bin", false), 0);
+}
+
+/* An installer needs to know from where packages come; the server's secrets are not for it. */
+static void
+installers_see_what_pip_needs(void **state)
+{
+    char *ours[] = {(char *)"PIP_INDEX_URL=u", (char *)"https_proxy=p",
+                    (char *)"AWS_SECRET_ACCESS_KEY=s", NULL};
+
+    (void)state;
+    assert_int_equal(times_seen(ours, "PIP_INDEX_URL=u", true), 1);
+    assert_int_equal(times_seen(ours, "https_proxy=p", true), 1);
+    assert_int_equal(times_seen(ours, "AWS_SECRET_ACCESS_KEY=s", true), 0);
+    assert_int_equal(times_seen(ours, "PIP_INDEX_URL=u", false), 0);
 }
 
 int
@@ -47,6 +62,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_stay_with_the_server),
+        cmocka_unit_test(installers_see_what_pip_needs),
     };
 
     return cmocka_run_group_tests_name("management.spawn", tests, NULL, NULL);
