@@ -15,6 +15,7 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "ctl/doctor.h"
+#include "ctl/environment_commands.h"
 #include "ctl/read_models.h"
 #include "ctl/seq.h"
 #include "ctl/show.h"
@@ -145,6 +146,20 @@ run_store(const struct cn_ctl_options *options, const struct cn_ctl_server *serv
 }
 
 static int
+run_environments(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    struct cn_error err;
+    struct cn_buf text;
+    int status = CN_CTL_FINE;
+
+    cn_buf_init(&text, 0);
+    if (cn_ctl_environments(server->http, options, &text, &err))
+        status = fail(options, &err);
+    put_out(&text);
+    return status;
+}
+
+static int
 run_server_command(const struct cn_ctl_options *options)
 {
     struct cn_ctl_server server = {.http = cn_ctl_http_create(),
@@ -157,6 +172,8 @@ run_server_command(const struct cn_ctl_options *options)
         status = run_seq(options, &server);
     else if (options->command == CN_CTL_STORE)
         status = run_store(options, &server);
+    else if (options->command == CN_CTL_ENVIRONMENTS)
+        status = run_environments(options, &server);
     else if (options->command == CN_CTL_DOCTOR)
         status = run_doctor(options, &server);
     else if (options->command != CN_CTL_TOP)

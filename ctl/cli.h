@@ -24,6 +24,7 @@ enum cn_ctl_command {
     CN_CTL_DOCTOR,
     CN_CTL_SEQ,
     CN_CTL_STORE,
+    CN_CTL_ENVIRONMENTS,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,

@@ -23,6 +23,8 @@ static const struct {
     {"top", CN_CTL_TOP, "show models and workers, updated every second; q or Ctrl-C quits"},
     {"doctor", CN_CTL_DOCTOR, "show what is wrong, why, and what to do about it"},
     {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
+    {"environments", CN_CTL_ENVIRONMENTS,
+     "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
 };
 static const struct {
@@ -52,7 +54,7 @@ cn_ctl_help(FILE *out)
           "key. For an https server, set CONTINUO_CA to a file with its CA certificate.\n",
           out);
     fputs(
-        "\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server prints it in its\n"
+        "URL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server prints it in its\n"
         "line \"Model server started\". Exit status: 0 if all is well, 1 if something is wrong or\n"
         "the server does not answer, 2 for a wrong command line.\n",
         out);
@@ -236,8 +238,8 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         return err->code;
     if (!has_command)
         return cn_fail(err, CN_E_CONFIG,
-                       "no command given; use status, models, workers, top, doctor, seq or store "
-                       "(see --help)");
+                       "no command given; use status, models, workers, environments, top, doctor, "
+                       "seq or store (see --help)");
     if (out->once && out->command != CN_CTL_TOP)
         return cn_fail(err, CN_E_CONFIG,
                        "--once works only with top; the other commands print once anyway");

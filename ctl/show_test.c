@@ -4,6 +4,7 @@
 #include "core/memory/mem.h"
 #include "ctl/cli.h"
 #include "ctl/columns.h"
+#include "ctl/environment_commands.h"
 #include "ctl/http_client.h"
 #include "ctl/test_support.h"
 
@@ -128,12 +129,43 @@ names_are_escaped_in_paths(void **state)
     cn_free(text);
 }
 
+/* An operator who waits for packages sees for which models they are, and how far pip is. */
+static void
+environments_are_shown_with_their_models_and_progress(void **state)
+{
+    static const char answer[] =
+        "{\"environments\": [{\"digest\": \"0123456789abcdef\", \"state\": \"building\", "
+        "\"step\": \"Collecting numpy\", \"forMSec\": 61500, \"models\": ["
+        "{\"modelName\": \"a\", \"modelVersion\": \"1.0\"}, "
+        "{\"modelName\": \"b\", \"modelVersion\": \"2.0\"}]}, "
+        "{\"digest\": null, \"state\": \"looking\", \"step\": null, \"models\": 7}]}";
+    struct cn_error err;
+    struct cn_buf out;
+    char *text;
+
+    (void)state;
+    cn_buf_init(&out, 0);
+    assert_int_equal(
+        cn_ctl_environments_show(CN_STR("{\"models\": []}"), false, "http://h:1", &out, &err),
+        CN_E_PROTOCOL);
+    assert_int_equal(cn_ctl_environments_show(CN_STR("[]"), false, "http://h:1", &out, &err),
+                     CN_E_PROTOCOL);
+    assert_int_equal(cn_ctl_environments_show(cn_str_from(answer), false, "http://h:1", &out, &err),
+                     0);
+    text = cn_buf_take(&out, NULL);
+    assert_string_equal(text, "ENVIRONMENT   STATE     SECONDS  MODELS        STEP\n"
+                              "0123456789ab  building       61  a/1.0, b/2.0  Collecting numpy\n"
+                              "-             looking         0  -             -\n");
+    cn_free(text);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_line_up),
         cmocka_unit_test(top_shows_what_changed),
+        cmocka_unit_test(environments_are_shown_with_their_models_and_progress),
         cmocka_unit_test(wrong_command_lines_are_named),
         cmocka_unit_test(the_address_comes_from_flag_environment_or_default),
         cmocka_unit_test(names_are_escaped_in_paths),

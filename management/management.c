@@ -81,6 +81,27 @@ set_starting(struct cn_management *management, bool starting)
         cn_health_clear(&management->health, kind, "models");
 }
 
+static int
+create_environments(struct cn_management *management, struct cn_error *err)
+{
+    char *state = realpath(cn_state_dir_path(management->state), NULL);
+    struct cn_buf folder;
+    int rc;
+
+    cn_buf_init(&folder, 0);
+    cn_buf_printf(&folder, "%s/environments", state ? state : "");
+    cn_buf_append(&folder, "", 1);
+    free(state);
+    rc = cn_environments_create(
+        &(struct cn_environments_spec){.loop = management->home,
+                                       .folder = folder.data,
+                                       .timeout_ms = management->config->install_timeout_ms,
+                                       .keep_ms = management->config->environment_keep_ms},
+        &management->environments, err);
+    cn_buf_fini(&folder);
+    return rc;
+}
+
 /* In a drain, handlers that stream are asked to end in the last quarter of the time. */
 #define STREAMS_END_PART 4
 
@@ -117,6 +138,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = cn_state_dir_open(config->state_dir, LOCK_WAIT_MS, &management->state, err);
     if (!rc)
         rc = cn_file_thread_create(management->home, 1, &management->files, err);
+    if (!rc && config->install_packages)
+        rc = create_environments(management, err);
     if (!rc)
         rc = cn_file_thread_create(management->home, DOWNLOADERS, &management->downloaders, err);
     if (!rc)
@@ -165,6 +188,7 @@ cn_management_destroy(struct cn_management *management)
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
     cn_registry_destroy(management->registry);
+    cn_environments_destroy(management->environments);
     cn_health_fini(&management->health);
     cn_repository_destroy(management->repository);
     cn_stores_destroy(management->stores);
@@ -530,6 +554,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_repository_stop(management->repository);
     atomic_store(&management->draining, true);
     cn_trial_stop_all(management);
+    cn_environments_stop(management->environments);
     management->drain_end_ms =
         cn_loop_now_ms(management->home) + management->config->drain_timeout_ms;
     cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,

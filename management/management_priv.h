@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "core/loop/file_thread.h"
+#include "management/environments/environments.h"
 #include "management/management.h"
 #include "management/models/registry.h"
 #include "management/models/snapshot.h"
@@ -21,6 +22,7 @@ struct cn_management {
     unsigned n_loops;
     struct cn_loop *home; /* loops[0] */
     struct cn_file_thread *files, *downloaders;
+    struct cn_environments *environments; /* NULL: the server installs no packages */
     struct cn_url_rules *url_rules;
     struct cn_list downloads; /* struct cn_download, under way */
     unsigned n_downloads;

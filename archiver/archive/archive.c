@@ -150,8 +150,8 @@ unpack_archive(const char *name, int fd, const char *dest, const struct cn_archi
 }
 
 /* Makes up a manifest for a folder without one, in which somebody develops a model. The folder has
- * handler.lua, handler.py, handler.so, model.pt or model.onnx, and may have model-config.yaml. The
- * model gets the folder's name. */
+ * handler.lua, handler.py, handler.so, model.pt or model.onnx, and may have model-config.yaml and
+ * requirements.txt. The model gets the folder's name. */
 static int
 assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                 struct cn_error *err)
@@ -178,6 +178,8 @@ assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
     manifest->model_version = cn_strdup("1.0");
     if (exists(dir, "model-config.yaml"))
         manifest->config_file = cn_strdup("model-config.yaml");
+    if (exists(dir, "requirements.txt"))
+        manifest->requirements_file = cn_strdup("requirements.txt");
     return 0;
 }
 

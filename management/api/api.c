@@ -14,6 +14,7 @@
  *    GET    /v1/models/{m}                KServe: is the model ready?
  *    GET    /token?type=inference|management   make a new key, if tokens are on; needs the API key
  *    GET    /stores                       stores in the state folder, and reasons to be unhealthy
+ *    GET    /environments                 packages that were installed for Python models
  *    DELETE /stores/{m}/{v}               delete a store that no registered model uses
  *    POST   /stores/{m}/{v}/accept        accept that the store has lost records
  *    /workflows[/{w}]                     there are none; answers as in TorchServe's last version
@@ -31,6 +32,7 @@
 #include "core/memory/mem.h"
 #include "management/api/api_call.h"
 #include "management/api/describe.h"
+#include "management/api/environment_json.h"
 #include "management/api/exported_sequence.h"
 #include "management/api/json_text.h"
 #include "management/api/sequences.h"
@@ -237,6 +239,17 @@ route_stores(struct cn_api_call *call)
 }
 
 static void
+route_environments(struct cn_api_call *call)
+{
+    if (call->n_parts > 1)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (!cn_str_eq(call->request->method, CN_STR("GET")))
+        not_allowed(call);
+    else
+        cn_api_answer(call, 200, cn_environments_json(call->management));
+}
+
+static void
 list_sequences(struct cn_api_call *call)
 {
     uint32_t most = call->management->config->max_page;
@@ -415,6 +428,8 @@ route(struct cn_api_call *call)
         route_workflows(call);
     else if (strcmp(call->parts[0], "stores") == 0)
         route_stores(call);
+    else if (strcmp(call->parts[0], "environments") == 0)
+        route_environments(call);
     else if (call->sequence_id)
         route_sequence(call);
     else if (is_sequence_list(call))
@@ -461,7 +476,7 @@ is_known(const char *first)
 {
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
            strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
-           strcmp(first, "stores") == 0;
+           strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0;
 }
 
 /* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */

@@ -18,6 +18,7 @@
 #include "config/model/model_io.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "management/api/environment_json.h"
 #include "management/api/json_text.h"
 #include "management/api/self_description.h"
 #include "management/models/download.h"
@@ -216,7 +217,7 @@ show_settings(json_t *out, const struct cn_version *version,
     show_devices(out, facts);
     put(out, "continuousBatching", json_boolean(config->continuous_batching));
     put(out, "useJobTicket", json_boolean(config->use_job_ticket));
-    put(out, "useVenv", json_false());
+    put(out, "useVenv", json_boolean(config->use_venv));
     put(out, "stateful", json_boolean(config->sequence_batching));
     if (about->io && about->io->state.n > 0)
         put(out, "state", show_state(&about->io->state));
@@ -225,6 +226,8 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "maxNumSequence", number(stateful ? config->max_num_sequence : 0));
     put(out, "maxSequenceJobQueueSize", number(stateful ? config->max_sequence_job_queue_size : 0));
     put(out, "loadedAtStartup", json_boolean(version->at_startup));
+    if (version->environment)
+        put(out, "environment", cn_environment_json(version));
 }
 
 /* How far the swap from this version to the default one has come. */
@@ -446,6 +449,36 @@ show_download(struct cn_management *management, const char *name)
     return NULL;
 }
 
+/* An array with the progress of the model's packages; NULL: it waits for none. */
+static json_t *
+show_installation(struct cn_management *management, const char *name, const char *version)
+{
+    json_t *environment = cn_environment_awaited_json(management, name, version), *out, *all;
+
+    if (!environment)
+        return NULL;
+    out = json_object();
+    put(out, "modelName", cn_json_text(name));
+    put(out, "workers", json_array());
+    put(out, "environment", environment);
+    all = json_array();
+    json_array_append_new(all, out);
+    return all;
+}
+
+/* An array with the progress of a model that is not up yet; NULL: there is none to show. */
+static json_t *
+show_coming(struct cn_management *management, const char *name, const char *version,
+            const struct cn_error *err)
+{
+    json_t *out;
+
+    if (err->code != CN_E_MODEL_NOT_FOUND && err->code != CN_E_MODEL_LOADING)
+        return NULL;
+    out = show_download(management, name);
+    return out ? out : show_installation(management, name, version);
+}
+
 void
 cn_describe(struct cn_management *management, const char *name, const char *version,
             bool self_described, cn_describe_done_fn done, void *ctx)
@@ -455,14 +488,12 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     struct cn_version *found;
     struct cn_list *node;
     struct cn_error err;
-    json_t *downloading;
+    json_t *coming;
 
     found = cn_management_find_version(management, name, all ? NULL : version, &err);
     if (!found) {
-        downloading = err.code == CN_E_MODEL_NOT_FOUND || err.code == CN_E_MODEL_LOADING
-                          ? show_download(management, name)
-                          : NULL;
-        done(ctx, downloading, downloading ? NULL : &err);
+        coming = show_coming(management, name, all ? NULL : version, &err);
+        done(ctx, coming, coming ? NULL : &err);
         return;
     }
     cn_management_op_begin(management);

@@ -19,6 +19,7 @@
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "management/environments/environments.h"
 #include "management/models/lifecycle_priv.h"
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
@@ -44,6 +45,7 @@ struct closing {
 void
 cn_version_free(struct cn_version *version)
 {
+    cn_environment_release(version->environment);
     cn_model_about_fini(&version->about);
     cn_free(version->store_dir);
     cn_free(version);

@@ -479,6 +479,28 @@ library_path(const char *option)
     return copy;
 }
 
+/* Notes the requirements file of a Python model, if the operator wants packages to be installed:
+ * that runs code of strangers. Otherwise the log says why a package may be missing. */
+static int
+take_requirements(struct cn_model_about *about, const char *file,
+                  const struct cn_server_config *server, struct cn_error *err)
+{
+    char quoted[1024];
+
+    if (!file || !*file || !is_python(about))
+        return 0;
+    if (!server->install_packages) {
+        cn_log(CN_LOG_WARN,
+               "event=requirements_not_installed model=%s version=%s file=%s text=\"the server "
+               "installs packages only with --install-packages\"",
+               about->name, about->version,
+               cn_log_quote(file, strlen(file), quoted, sizeof quoted));
+        return 0;
+    }
+    about->requirements = cn_strdup(file);
+    return check_file(about, "requirements file", file, err);
+}
+
 /* Unpacks the archive into `place`. A folder that an earlier start unpacked from the same archive
  * is used again: all of its files are as they were when they were checked. If the disk is full,
  * folders that no model has asked for yet are removed, and it is tried once more. */
@@ -542,6 +564,8 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
         rc = check_handler(&about, err);
     if (!rc)
         rc = make_config(&about, request, server, at_startup, err);
+    if (!rc)
+        rc = take_requirements(&about, manifest.requirements_file, server, err);
     cn_free(stem);
     cn_manifest_fini(&manifest);
     if (rc) {
@@ -568,6 +592,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->runtime);
     cn_free(about->python);
     cn_free(about->python_package);
+    cn_free(about->requirements);
     cn_free(about->torch_library);
     cn_free(about->onnxruntime);
     cn_free(about->service_envelope);

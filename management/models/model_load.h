@@ -37,6 +37,9 @@ struct cn_model_about {
     char *runtime;                 /* "lua", "c", "torch" or "python" */
     char *python, *python_package; /* absolute: the interpreter, and the folder with the package
                                     * that it runs; NULL for other runtimes */
+    /* the file in dir whose packages are to be installed before its workers start, into an
+     * environment whose interpreter then replaces `python`; NULL: none */
+    char *requirements;
     char *torch_library;           /* absolute; "": the one beside the worker */
     char *onnxruntime;             /* absolute; "": the package of python3 */
     char *service_envelope;        /* the server's option, "none"; for Python handlers */

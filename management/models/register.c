@@ -6,6 +6,8 @@
  * - work_unpack: the archive becomes a struct cn_model_about.
  * - done_unpack: name and version are reserved in the registry, so that a second registration of
  *   the same version gets a conflict from here on.
+ * - want_environment: the archive's packages are installed, if it has any and the operator wants
+ *   that. The version is reserved meanwhile, and all that wait for it are told that it is loading.
  * - work_store: the folder of the store is made, or checked after a power cut.
  * - make_pool: queue and workers are ordered. Nothing is visible to predictions yet.
  * - on_pool_started: the queue exists, so the version is up and is published to all loops.
@@ -48,6 +50,7 @@ struct registration {
     int rc; /* result of the file thread's work */
     struct cn_error err;
     struct cn_model_about about; /* until the version owns it */
+    struct cn_environment_want want;
     struct cn_version *version;
     struct cn_worker_pool_start start;
     struct cn_worker_pool_scale scale;
@@ -341,6 +344,59 @@ done_store(struct cn_file_task *task)
         make_pool(reg);
 }
 
+static void
+prepare_store(struct registration *reg)
+{
+    struct cn_version *version = reg->version;
+
+    if (version->about.config.durability == CN_DURABILITY_NONE ||
+        version->about.config.state_store.url[0]) { /* nothing is in the state folder */
+        make_pool(reg);
+        return;
+    }
+    version->store_dir =
+        cn_state_dir_store(reg->management->state, version->about.name, version->about.version);
+    reg->task.work = work_store;
+    reg->task.done = done_store;
+    cn_file_thread_run(reg->management->files, &reg->task);
+}
+
+/* --- before that: packages */
+
+static void
+on_environment(struct cn_environment_want *want)
+{
+    struct registration *reg = cn_container_of(want, struct registration, want);
+    struct cn_model_about *about = &reg->version->about;
+
+    reg->version->environment = want->environment;
+    if (!want->environment) {
+        reg->err = want->err;
+        reg->rc = want->err.code;
+        discard(reg);
+        return;
+    }
+    cn_free(about->python);
+    about->python = cn_strdup(cn_environment_python(want->environment));
+    if (!stop_if_draining(reg))
+        prepare_store(reg);
+}
+
+static void
+want_environment(struct registration *reg)
+{
+    const struct cn_model_about *about = &reg->version->about;
+
+    reg->want.model = about->name;
+    reg->want.version = about->version;
+    reg->want.dir = about->dir;
+    reg->want.requirements = about->requirements;
+    reg->want.python = about->python;
+    reg->want.package = about->python_package;
+    reg->want.on_done = on_environment;
+    cn_environments_want(reg->management->environments, &reg->want);
+}
+
 /* --- the beginning: files */
 
 /* The registry knows the name and version now, or the registration has failed before. */
@@ -383,16 +439,10 @@ done_unpack(struct cn_file_task *task)
     version->about.archive = reg->archive;
     reg->archive = NULL;
     reg->version = version;
-    if (version->about.config.durability == CN_DURABILITY_NONE ||
-        version->about.config.state_store.url[0]) { /* nothing is in the state folder */
-        make_pool(reg);
-        return;
-    }
-    version->store_dir =
-        cn_state_dir_store(reg->management->state, version->about.name, version->about.version);
-    reg->task.work = work_store;
-    reg->task.done = done_store;
-    cn_file_thread_run(reg->management->files, &reg->task);
+    if (version->about.requirements)
+        want_environment(reg);
+    else
+        prepare_store(reg);
 }
 
 /* Finds the archive on the disk. TorchServe looks in its store for the last part of a URL that it

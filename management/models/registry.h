@@ -17,6 +17,7 @@
 #include "management/models/model_load.h"
 #include "management/workers/worker_pool.h"
 
+struct cn_environment;
 struct cn_management;
 struct cn_registry;
 
@@ -33,6 +34,8 @@ struct cn_version {
     struct cn_model *model; /* NULL while closing */
     enum cn_version_phase phase;
     struct cn_model_about about;
+    /* the packages that its workers use; NULL: those of its interpreter */
+    struct cn_environment *environment;
     char *store_dir;      /* NULL with durability none or a shared store */
     uint64_t store_inode; /* inode of that folder when it was first looked at; 0: not yet */
     bool at_startup;

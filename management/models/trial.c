@@ -25,6 +25,7 @@ struct cn_trial {
     void *ctx;
     struct cn_file_task task;
     struct cn_model_about about;
+    struct cn_environment_want want;
     struct cn_worker_pool *pool; /* NULL: there is none yet, or no longer */
     struct cn_worker_pool_health health;
     struct cn_worker_pool_start start;
@@ -59,6 +60,7 @@ done_remove(struct cn_file_task *task)
 {
     struct cn_trial *trial = cn_container_of(task, struct cn_trial, task);
 
+    cn_environment_release(trial->want.environment);
     cn_model_about_fini(&trial->about);
     finish(trial);
 }
@@ -155,23 +157,67 @@ work_unpack(struct cn_file_task *task)
     cn_free(path);
 }
 
+/* Ends a trial that has no pool. */
+static void
+give_up(struct cn_trial *trial)
+{
+    trial->task.work = work_remove;
+    trial->task.done = done_remove;
+    cn_file_thread_run(trial->management->files, &trial->task);
+}
+
+static bool
+stop_if_draining(struct cn_trial *trial)
+{
+    if (!atomic_load(&trial->management->draining))
+        return false;
+    cn_fail(&trial->err, CN_E_DRAINING, "the server is stopping");
+    give_up(trial);
+    return true;
+}
+
+static void
+on_environment(struct cn_environment_want *want)
+{
+    struct cn_trial *trial = cn_container_of(want, struct cn_trial, want);
+
+    if (!want->environment) {
+        trial->err = want->err;
+        give_up(trial);
+        return;
+    }
+    cn_free(trial->about.python);
+    trial->about.python = cn_strdup(cn_environment_python(want->environment));
+    if (!stop_if_draining(trial))
+        load_worker(trial);
+}
+
+static void
+want_environment(struct cn_trial *trial)
+{
+    trial->want.model = trial->about.name;
+    trial->want.version = trial->about.version;
+    trial->want.dir = trial->about.dir;
+    trial->want.requirements = trial->about.requirements;
+    trial->want.python = trial->about.python;
+    trial->want.package = trial->about.python_package;
+    trial->want.on_done = on_environment;
+    cn_environments_want(trial->management->environments, &trial->want);
+}
+
 static void
 done_unpack(struct cn_file_task *task)
 {
     struct cn_trial *trial = cn_container_of(task, struct cn_trial, task);
 
-    if (trial->err.code) {
+    if (trial->err.code)
         finish(trial);
+    else if (stop_if_draining(trial))
         return;
-    }
-    if (!atomic_load(&trial->management->draining)) {
+    else if (trial->about.requirements)
+        want_environment(trial);
+    else
         load_worker(trial);
-        return;
-    }
-    cn_fail(&trial->err, CN_E_DRAINING, "the server is stopping");
-    trial->task.work = work_remove;
-    trial->task.done = done_remove;
-    cn_file_thread_run(trial->management->files, &trial->task);
 }
 
 void
