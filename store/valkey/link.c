@@ -373,6 +373,7 @@ int
 cn_valkey_link_ready(struct cn_valkey_link *link, uint64_t deadline_us, struct cn_error *err)
 {
     const bool was_down = link->failed_us != 0;
+    struct cn_error last = {0}, why = {0};
     int rc;
 
     if (link->fd >= 0)
@@ -382,10 +383,17 @@ cn_valkey_link_ready(struct cn_valkey_link *link, uint64_t deadline_us, struct c
             *err = link->failure;
         return link->failure.code;
     }
-    /* While the store is down, each batch tries once; the first one waits for it to come back. */
-    while ((rc = try_hosts(link, deadline_us, &link->failure)) == CN_E_STORE_UNREACHABLE &&
-           !was_down && cn_now_us() + RETRY_US < deadline_us)
+    /* While the store is down, each batch tries once; the first one waits for it to come back. An
+     * attempt for which too little time was left says less than the one before it. */
+    for (;;) {
+        rc = try_hosts(link, deadline_us, &last);
+        if (!why.code || cn_now_us() < deadline_us)
+            why = last;
+        if (rc != CN_E_STORE_UNREACHABLE || was_down || cn_now_us() + RETRY_US >= deadline_us)
+            break;
         usleep(RETRY_US);
+    }
+    link->failure = why;
     link->failed_us = rc == 0 ? 0 : cn_now_us();
     if (rc != 0 && err)
         *err = link->failure;
