@@ -153,7 +153,7 @@ class Model:
         #: The whole model-config.yaml.
         self.config: Dict[str, Any] = config if config is not None else {}
         self.batch_size = batch_size
-        #: "cpu", or the device that the server gives this worker, such as "cuda:1".
+        #: The device that the server gives this worker: always "cpu" today.
         self.device = device
         #: True if the model has sequences, so that the handler keeps a state for each of them.
         self.stateful = stateful
