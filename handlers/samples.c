@@ -1,11 +1,11 @@
-/* handlers/samples.c - samples of handlers: checked, copied, kept for the next REPORT. Worker's
- * thread.
+/* handlers/samples.c - checks the samples that a handler records for its own metrics, and keeps
+ * copies of them for the next REPORT. Worker's thread.
  *
  * Samples end up as series on /metrics, so a careless handler could do three kinds of harm, and
  * each is prevented here: a name or label that no reader of the text format takes, a label that the
  * server itself sets, and more memory than a report may have. Names and values are copied to an
- * arena, which is cleared when the report was sent. The number of different series is limited by
- * the server (metrics/), which alone knows those of all workers.
+ * arena, which is cleared when the report has been sent. The number of different series is limited
+ * by the server (metrics/), which alone knows those of all workers.
  */
 #include "handlers/samples.h"
 

@@ -21,7 +21,8 @@ enum { VALUE_NAME = 1, VALUE_TYPE = 2 };
 enum { TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE = 2, SHAPE_DIM = 1 };
 enum { DIM_SIZE = 1, DIM_NAME = 2 };
 
-/* Bodies of If, Loop and Scan may contain further bodies. Protobuf itself reads no deeper. */
+/* Bodies of If, Loop and Scan may contain further bodies. Protobuf's own readers have the same
+ * limit. */
 #define DEPTH_MAX 100
 
 /* One field of a message. */
@@ -172,7 +173,7 @@ read_value(struct cn_str in, struct cn_onnx_value *values, uint32_t *n)
     return rc;
 }
 
-/* Returns -1 if there are too many. */
+/* Remembers the path of a file of weights, once. Returns -1 if there are too many. */
 static int
 add_weights(struct cn_onnx_file *out, struct cn_str path)
 {
@@ -205,7 +206,8 @@ read_entry(struct cn_str in, struct cn_onnx_file *out)
     return rc;
 }
 
-/* Drops inputs for which the file has an initializer of the same name: they need not be given. */
+/* Removes the input `name` from the list. An input for which the file has an initializer has a
+ * value already, so a request need not give it. */
 static void
 drop_input(struct cn_onnx_file *out, struct cn_str name)
 {
@@ -218,8 +220,9 @@ drop_input(struct cn_onnx_file *out, struct cn_str name)
         }
 }
 
-/* `names` is true for initializers of the model's own graph. Those of a body have names of their
- * own, which may be those of inputs of the model. */
+/* Reads a tensor that is stored in the file. `names` is true for the initializers of the model's
+ * own graph, whose names drop inputs. The names in a body are other names, even if they are spelt
+ * like those of the model's inputs. */
 static int
 read_tensor(struct cn_str in, bool names, struct cn_onnx_file *out)
 {
@@ -293,8 +296,8 @@ read_node(struct cn_str in, unsigned depth, struct cn_onnx_file *out)
     return rc;
 }
 
-/* The weights of a graph, of the body of an operator (If, Loop, Scan) or of a function; `nodes` is
- * the field that has the nodes. */
+/* Reads the weights of a graph, of the body of an operator (If, Loop, Scan) or of a function.
+ * `nodes` is the number of the field that has its nodes. */
 static int
 read_body(struct cn_str in, uint32_t nodes, unsigned depth, struct cn_onnx_file *out)
 {

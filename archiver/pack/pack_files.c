@@ -34,7 +34,7 @@ struct collector {
     bool listing; /* lists a model's folder: only MAR-INF is left out */
 };
 
-/* Is it a handler that TorchServe's worker brings along, so that there is nothing to copy? */
+/* Is it a handler that is part of TorchServe's worker, so that there is nothing to copy? */
 static bool
 is_built_in(const char *handler, const char *runtime)
 {
@@ -238,7 +238,8 @@ same_file(const char *a, const char *b)
            sa.st_ino == sb.st_ino;
 }
 
-/* Sorts the files. Keeps a file that was named twice once. Two files with one name are an error. */
+/* Sorts the files by their names in the archive. If the same file was named twice, one entry of it
+ * is kept. Two different files with one name are an error. */
 static int
 sort_files(struct collector *c)
 {

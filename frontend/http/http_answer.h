@@ -25,8 +25,8 @@ void cn_http_answer_error(struct cn_http_request *request, int code, const char 
  * reports; 0: it reports a success. */
 void cn_http_answer_json(struct cn_http_request *request, unsigned status, int code,
                          struct cn_str body);
-/* Answers with these bytes, which are copied. Without a Content-Type when `content_type` is
- * NULL. */
+/* Answers with these bytes, which are copied. If `content_type` is NULL, the answer has no
+ * Content-Type. */
 void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
                           const char *content_type, struct cn_str body);
 /* Answers with status 200 and a body that this function takes over from `body`. The body is

@@ -1,9 +1,9 @@
 /* frontend/server/grpc_seats.h - counts the connections that the gRPC core holds, since the core
  * does not report when one ends.
  *
- * The descriptor's number tells: when a connection has ended, its number is used again or belongs
- * to another file. So each connection takes the seat with its descriptor's number. When all seats
- * seem to be taken, the seats whose socket is gone are cleared. Owned by loop 0.
+ * The numbers of descriptors show it: when a connection has ended, its number is free or belongs to
+ * another file. So each connection takes the seat with its descriptor's number. When all seats seem
+ * to be taken, the seats whose socket is gone are cleared. Owned by loop 0.
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_SEATS_H
 #define CN_FRONTEND_SERVER_GRPC_SEATS_H
@@ -19,9 +19,10 @@ struct cn_grpc_seats {
     uint64_t next_look_ms;
 };
 
-/* Takes a seat for the connection `fd`. Returns false when `max` other connections are open. It
- * costs O(1), except for one look at all seats in CN_GRPC_SEATS_LOOK_MS while they seem to be full;
- * between two looks a client may be refused although another has left. */
+/* Takes a seat for the connection `fd`. Returns false when `max` other connections are open. This
+ * costs O(1). Only while all seats seem to be taken, a call looks at each of them, at most once in
+ * CN_GRPC_SEATS_LOOK_MS; between two such looks a client may be refused although another has
+ * left. */
 #define CN_GRPC_SEATS_LOOK_MS 100
 bool cn_grpc_seats_take(struct cn_grpc_seats *seats, int fd, uint32_t max, uint64_t now_ms);
 void cn_grpc_seats_fini(struct cn_grpc_seats *seats);

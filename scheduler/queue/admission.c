@@ -28,9 +28,10 @@ is_full(const struct cn_model_queue *queue)
     return queue->stats.waiting_jobs >= queue->config.job_queue_size;
 }
 
-/* Has the job's sequence a slot already? Then it is admitted into a full queue, because the
- * sequence must be able to end: otherwise the jobs that fill the queue would wait for its slot
- * until its clock runs out. Slots and maxSequenceJobQueueSize bound the number of such jobs. */
+/* Does the job's sequence have a slot already? Then the job is admitted even into a full queue,
+ * because the sequence must be able to end: otherwise the jobs that fill the queue would wait for
+ * its slot until the sequence's idle clock runs out. Slots and maxSequenceJobQueueSize bound the
+ * number of such jobs. */
 static bool
 holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
 {

@@ -31,7 +31,7 @@ def test_a_clock_that_jumps_ahead_while_the_server_is_down(server):
     s.restart()
     assert all_there(s, COUNT)
     s.expect_log("event=clock_jumped by_ms=", "error continuo")
-    expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the metric tells")
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the jump is counted")
     doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "--metrics", s.metrics, "doctor"],
                             capture_output=True, text=True, timeout=limit(30), check=False)
     assert "wall clock jumped" in doctor.stdout
@@ -45,7 +45,7 @@ def test_a_clock_that_jumps_ahead_while_the_server_is_down(server):
 def test_a_clock_that_jumps_ahead_and_back_under_the_server(server):
     s = stepped(server)
     s.clock.jump(400 * DAY_MS)
-    s.kill_worker("counter")  # who knows nothing but the store
+    s.kill_worker("counter")  # the new worker knows only what is in the store
     s.expect_ready("counter")
     expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the jump is seen", timeout=20)
     assert all_there(s, 2)
