@@ -1,16 +1,17 @@
 /* management/environments/environments.c - environments of Python packages, one for each digest.
  * Loop 0, with visits to a file thread of its own.
  *
- * The way of a want:
- * - ask(): the interpreter says what it is, in a child process of a few milliseconds.
- * - work_read(): the recipe and the digest are made of that and of the archive's files.
- * - attach(): the environment with this digest is found or made. If it is READY, that is the
- *   answer; otherwise the want waits for it.
- * - answer_wants(): all that waited for an environment are answered together.
+ * A model that wants an environment has a struct cn_environment_want, a want for short. This is how
+ * it gets its answer:
+ * - ask() runs the interpreter for some milliseconds, which prints its version and its folders.
+ * - work_read() makes the recipe from that and from the archive's files, and the digest from it.
+ * - attach() finds the environment with this digest, or begins to make one. If it is READY, that is
+ *   the answer; otherwise the want waits for it.
+ * - answer_wants() answers all wants that waited for the environment together.
  *
  * The file thread does its tasks in order. Its first one looks at what an earlier server left, so
  * the environments on the disk are known before the first digest is. It is not the server's other
- * file thread, because to delete or flush gigabytes of packages may take seconds.
+ * file thread, because deleting or flushing gigabytes of packages may take seconds.
  */
 #include "management/environments/environments.h"
 

@@ -383,8 +383,9 @@ cn_valkey_link_ready(struct cn_valkey_link *link, uint64_t deadline_us, struct c
             *err = link->failure;
         return link->failure.code;
     }
-    /* While the store is down, each batch tries once; the first one waits for it to come back. An
-     * attempt for which too little time was left says less than the one before it. */
+    /* The first call that finds the store down tries again until its deadline. While the store
+     * stays down, each later call tries once. The error is that of the last attempt that had enough
+     * time: one that the deadline cut short only knows that the time was over. */
     for (;;) {
         rc = try_hosts(link, deadline_us, &last);
         if (!why.code || cn_now_us() < deadline_us)

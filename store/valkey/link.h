@@ -24,7 +24,7 @@ struct cn_valkey_link {
     redisReader *reader;
     struct cn_buf out;       /* commands that are to be sent */
     uint32_t n_out;          /* their number */
-    uint64_t failed_us;      /* when a wait was in vain; 0: none was since the last success */
+    uint64_t failed_us;      /* when the last call failed; 0: it succeeded */
     struct cn_error failure; /* why */
 };
 

@@ -1,9 +1,9 @@
-/* store/valkey/valkey_list.c - listing and counting the sequences of a shared store. Worker's
- * thread.
+/* store/valkey/valkey_list.c - lists and counts the sequences of a shared store. Worker's thread.
  *
  * The ids of a model version are in 64 sorted sets, one for each bucket. A page of the list is
- * merged from them: each bucket gives its next few ids, and those that no bucket can still precede
- * are the page. Then the beginnings of their entries are read, so a page costs two round trips. */
+ * merged from them: each bucket gives its next few ids in order, and the page ends before the first
+ * id at which a bucket could have another id that it was not asked for. Then the beginnings of the
+ * page's entries are read, so a page costs two round trips. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,8 @@ has, whose models are model.py files, and with an equivalent one whose handlers 
 triton_wire.HEADERS, bodies and messages must be the same, letter by letter, once RULES below has
 made equal what rightly differs; but a message of ours may say more than theirs, if it has theirs in
 it, since clients look for words in a message. The order of an object's members and of the index's
-entries is of no account. Whatever else differs must stand in triton_differences.toml with a reason, or in triton_python_differences.toml if only models in Python differ so.
+entries does not matter. Any other difference must be listed in triton_differences.toml with a reason,
+or in triton_python_differences.toml if only models in Python have it.
 No text of the peer is kept here: both are asked each time.
 """
 

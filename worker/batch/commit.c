@@ -1,10 +1,10 @@
-/* worker/batch/commit.c - a batch's steps become records, all in one transaction. Owned by the
- * worker's one thread.
+/* worker/batch/commit.c - writes the steps of a batch as records, all in one transaction. Owned by
+ * the worker's one thread.
  *
  * The work has three parts. First each slot is prepared, outside of any transaction: its answer is
  * checked against the limits, and its record, with the state that the handler left, is encoded
  * behind those of the other slots. Then all records are written in one transaction; what a batch
- * costs is mostly this one commit. At last memory follows the store: the sequence objects get the
+ * costs is mostly this one commit. Finally memory follows the store: the sequence objects get the
  * new step numbers and go back into the cache.
  *
  * A row that fails in any part changes nothing: its record stays as it was, and its cached state is
@@ -254,8 +254,8 @@ record_import(struct cn_worker *worker, struct cn_slot *slot)
         cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
 }
 
-/* The handler has lost the state of a live sequence: it kept it in the memory of another worker.
- * The sequence is closed instead of beginning from nothing unnoticed. */
+/* The handler kept the state of a live sequence in the memory of another worker, which is gone. The
+ * sequence is closed, because a new beginning without the client's knowledge would be wrong. */
 static void
 close_lost(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
 {
