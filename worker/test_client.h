@@ -100,7 +100,7 @@ fake_schema(struct cn_runtime *rt)
     return 1;
 }
 
-/* By hand, so that the worker gets what the runtimes would refuse. */
+/* Fills the reply by hand, so that the worker gets what the runtimes would refuse. */
 static inline void
 fake_piece(struct cn_item *item, const char *text, size_t fill)
 {
@@ -457,7 +457,7 @@ client_defaults(struct client *c)
     };
 }
 
-/* Starts a worker and reads LOADED; its error code. */
+/* Starts a worker and reads its LOADED frame. Returns the error code in that frame. */
 static inline int
 client_start(struct client *c, bool process)
 {
@@ -488,7 +488,7 @@ client_start(struct client *c, bool process)
     return loaded.error_code;
 }
 
-/* Tells it to stop; its exit status. */
+/* Tells the worker to stop. Returns its exit status. */
 static inline int
 client_stop(struct client *c)
 {
@@ -537,8 +537,8 @@ client_put(struct client *c, uint64_t job, const char *id, const char *body, uin
     cn_frame_end_batch(&c->out, begun, 1);
 }
 
-/* The whole answer of the next job that is answered; pieces are joined by '|'. false: at the
- * end. */
+/* Reads the whole answer of the next job that is answered, with its pieces joined by '|'. Returns
+ * false when the socket has ended. */
 static inline bool
 client_get(struct client *c, struct got *got)
 {

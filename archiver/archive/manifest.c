@@ -1,10 +1,11 @@
 /* archiver/archive/manifest.c - reads and prints MAR-INF/MANIFEST.json, the table of contents of an
  * archive. Any thread.
  *
- * The format is TorchServe's, with one member added: `files` maps each path in the archive to its
+ * The format is TorchServe's, with two members added. `files` maps each path in the archive to its
  * sha256, by which verify.c finds changed, missing and added files. Archives of TorchServe's own
- * archiver do not have it, and are accepted without that check. Unknown members are ignored, so
- * that archives of newer archivers can be read.
+ * archiver do not have it, and are accepted without that check. `python` says which versions of
+ * Python the handler needs. Unknown members are ignored, so that archives of newer archivers can be
+ * read.
  *
  * A manifest comes from outside. Its size and its number of files are bounded, duplicate keys are
  * refused (two readers could see two different manifests), and a path must be in its plain form:

@@ -24,7 +24,7 @@ bool cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job,
 /* Gives free slots to sequences of the backlog; the one that waits longest is first. */
 void cn_slots_give(struct cn_model_queue *queue);
 
-/* Does a test want nothing to be sent yet (cn_policy_hold)? */
+/* Returns true while jobs are held back for a test of batches (cn_policy_hold). */
 bool cn_slots_held_back(struct cn_model_queue *queue);
 
 #endif

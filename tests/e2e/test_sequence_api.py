@@ -430,7 +430,7 @@ def test_deletions_go_through_on_a_full_disk(server, small_disk):
 
 
 def test_curl(server_of_all, folder, transcript):
-    """Downloads and uploads a file as docs/operating.md shows it."""
+    """Downloads and uploads a file as docs/sequences.md shows it."""
     s = server_of_all
     s.client().step("counter", "s1", 5)
     base = f"{s.management}/models/counter/sequences"
