@@ -113,8 +113,8 @@ torchserves_other_keys_are_explained(void **state)
     (void)state;
     warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
     warns("deviceType: gpu\n",
-          "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU; "
-          "only TorchScript and ONNX models follow this key");
+          "m.yaml:1:1: deviceType has no effect here: handlers get no GPU; only TorchScript and "
+          "ONNX models, and models of Triton's Python backend, follow this key");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);

@@ -51,7 +51,9 @@ static const char head[] =
     "The settings of a model are a YAML 1.2 map in its archive. The archive's manifest names the "
     "file as `configFile` (`continuo-archiver --config-file`). Every key may be left out. If a "
     "value has the wrong type or is out of range, the registration fails with its line and column. "
-    "An unknown key causes a warning that names the nearest known key.\n\n"
+    "An unknown key causes a warning, which names the nearest known key if there is one. If a "
+    "model is a TorchScript or ONNX file, it is refused for such a misspelt key, because it has no "
+    "handler to which the key could belong.\n\n"
     "`a.b` means key `b` in map `a`. A key may also be written with underscores, as in Triton's "
     "configuration: `batch_size`, `sequence.implicit_start`.\n";
 
