@@ -365,9 +365,9 @@ cn_onnx_file_read(const char *name, struct cn_str bytes, struct cn_arena *arena,
         return 0;
     return cn_fail(
         err, CN_E_INVALID_MODEL,
-        "%s is not an ONNX file, or has more than %d inputs, outputs or files of weights, or a "
-        "tensor of more than %d dimensions",
-        name, CN_ONNX_VALUES_MAX, CN_ONNX_RANK_MAX);
+        "%s is not an ONNX file, or has more than %d inputs, %d outputs or %d files of weights, or "
+        "a tensor of more than %d dimensions",
+        name, CN_ONNX_VALUES_MAX, CN_ONNX_VALUES_MAX, CN_ONNX_FILES_MAX, CN_ONNX_RANK_MAX);
 }
 
 int
