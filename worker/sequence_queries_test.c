@@ -224,7 +224,7 @@ what_was_read_can_be_written_and_goes_on(void **state)
     assert_int_equal(got.sequences[0].step, 1);
     assert_int_equal(got.sequences[0].generation, cn_wall_ms());
     assert_int_equal(got.sequences[0].expires_wall_ms, cn_wall_ms() + 1000);
-    /* A client that asks there for its last answer gets it. */
+    /* A client that repeats its last step under the new id gets the stored answer. */
     assert_string_equal(client_step(c, 5, "t", "5", 0, 0).body, "5");
     assert_int_equal(look(c, "t", 0).sequences[0].step, 1);
     c->key = "k2";

@@ -203,9 +203,11 @@ class Program:
 class Stream:
     """A step that is not done. resume(row, stop) goes on with it.
 
-    It returns None if it must wait until row.wake() is called, or (more, value, rest in ms): a piece
-    if `more`, else the answer, with -1 if that must not be None. `stop` is why it must end now, or
-    None. close() gives it up.
+    resume() returns None if the step must wait until row.wake() is called. Otherwise it returns
+    (more, value, rest_ms). If `more` is true, the value is a piece of the answer, and the step then
+    rests for rest_ms. If `more` is false, the value is the whole answer or its last piece, and a
+    rest_ms of -1 says that None is not allowed there. `stop` says why the step must end now; None:
+    it may go on. close() gives the step up.
     """
 
     def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:

@@ -86,7 +86,7 @@ struct cn_journal_store {
     char drained_key[CN_STORE_KEY_MAX];
     size_t drained_key_len; /* in the older file, keys up to this one are in LMDB, too */
     struct cn_drain drain;
-    /* after a failed drain: how full the newer file must be before it is tried again */
+    /* after a failed drain: how full the newer file must be before draining is tried again */
     uint64_t drain_pause;
     int64_t room; /* bytes by which LMDB may still grow */
     uint64_t room_version;
@@ -295,7 +295,8 @@ extern const struct cn_store_ops cn_direct_store_ops;
 
 /* --- journal_store.c --- */
 
-/* Moves all that the journal has to LMDB, where sequences that ended leave room for others. */
+/* Moves everything that is in the journal to LMDB, where sequences that ended leave room for
+ * others. */
 int cn_journal_empty(struct cn_journal_store *js, struct cn_error *err);
 /* Opens a store with its journal. `direct` says whether the caller would like to do without it, and
  * gets what all processes that have the store open do (cn_journal_choose). */

@@ -7,15 +7,15 @@
  *   batch_read            rows are chosen, nothing was looked up
  *   handler_done          the handler has run, nothing is written
  *   before_commit         all is written, the transaction is open
- *   appended              they are in the store's journal, a new sequence not in its list
+ *   appended              the writes are in the store's journal; LMDB does not list new keys yet
  *   after_commit          the steps are committed, no answer was sent
  *   answers_half_written  half of the bytes of the batch's answers were sent
- *   answers_written       all were sent
- * and, of the store's journal, which most commits don't come to:
+ *   answers_written       all bytes of the answers were sent
+ * These points are in the store's journal, and most commits do not reach them:
  *   journal_switched      the other file was begun
  *   draining              a slice of the older file is written to LMDB, not committed there
- *   drained               it is committed
- * Always compiled: an unarmed point is one compare.
+ *   drained               the slice is committed
+ * The points are in every build, because one that is not armed costs only a comparison.
  */
 #ifndef CN_WORKER_PROCESS_KILL_POINT_H
 #define CN_WORKER_PROCESS_KILL_POINT_H
