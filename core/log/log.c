@@ -247,7 +247,7 @@ escape(unsigned char c, char out[4])
 }
 
 /* A control character could end the line or move a terminal's cursor, so it is written as \n, \r,
- * \t or \xNN. What is cut ends with a whole escape. */
+ * \t or \xNN. A text that is too long is never cut inside an escape. */
 const char *
 cn_log_quote(const char *text, unsigned long len, char *out, unsigned long out_bytes)
 {

@@ -7,9 +7,9 @@
  * all steps of a sequence pass one after the other
  * (docs/decisions/0023-steps-of-clients-that-left.md). The sockets of gRPC belong to its library;
  * there the thread that takes the library's events notes that a call was cancelled
- * (grpc/library/grpc_call.c).
+ * (grpc/library/grpc_watch.c).
  *
- * One poll() looks at all sockets of a turn. It costs 0.3 us a turn and 0.1 us a step.
+ * One poll() looks at all sockets of a turn. The decision page says what it costs.
  */
 #define _GNU_SOURCE 1 /* POLLRDHUP */
 #include <errno.h>
