@@ -37,6 +37,10 @@ class WorkerMemory:
     def __init__(self) -> None:
         self.token = uuid.uuid4().hex
 
+    def forked(self) -> None:
+        """This process is a worker that was forked; its siblings remember other sequences."""
+        self.token = uuid.uuid4().hex
+
     def new_state(self) -> Dict[str, Any]:
         return {WORKER_KEY: self.token}
 

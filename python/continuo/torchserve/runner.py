@@ -85,7 +85,7 @@ class TorchServeProgram(Program):
                          inspect.iscoroutinefunction(self.entry.handle))
 
     def forked(self) -> None:  # type: ignore[override]
-        self.token = uuid.uuid4().hex  # each worker remembers other sequences
+        self.memory.forked()
 
     def run(self, result: Any) -> Any:
         """Waits for a coroutine of a handler that is written with async def."""

@@ -68,6 +68,9 @@ class TritonProgram(Program):
         atexit.register(self.finalize)
         self.volatile = self.model.stateful and not sequence_state.in_use()
 
+    def forked(self) -> None:  # type: ignore[override]
+        self.memory.forked()
+
     def apart(self, function: Callable[[], Any], timeout: Optional[float] = None) -> Any:
         """Calls the function where execute() is called, and waits for it."""
         return function() if self.thread is None else self.thread.submit(function).result(timeout)
