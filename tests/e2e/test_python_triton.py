@@ -376,7 +376,8 @@ class TritonPythonModel:
 
 
 def test_a_sender_of_a_model_that_is_not_decoupled(serve, repository):
-    """It sends one response, also later and from a thread; a second one fails the request."""
+    """It sends one response, also later and from a thread; a second one fails the request. A thread that
+    sends before execute() returns does not make the worker's event loop, which would then be another thread's."""
     put(repository, "later", """class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
@@ -393,7 +394,31 @@ def test_a_sender_of_a_model_that_is_not_decoupled(serve, repository):
             pb_utils.Logger.log_error(str(error))
 """)
     put(repository, "nothing", execute("request.get_response_sender().send(flags=1)\nanswers.append(None)"))
+    put(repository, "before", """import asyncio
+
+made_in = []
+set_event_loop = asyncio.set_event_loop
+
+
+def noted(loop):
+    made_in.append(threading.current_thread())
+    set_event_loop(loop)
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        asyncio.set_event_loop = noted
+
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            thread = threading.Thread(target=sender.send, args=(total(number(request)), 1))
+            thread.start()
+            thread.join()
+        assert all(each is threading.main_thread() for each in made_in), made_in
+""")
     s = serve()
+    assert [ask(s, "before", n) for n in (5, 7)] == [5, 7]
     assert ask(s, "later", 6) == 6
     status, says = ask(s, "later", 2)
     assert status == 500 and "expected a single response, got 2" in says

@@ -155,14 +155,15 @@ class TritonProgram(Program):
         row = req._row
 
         def wake() -> None:
-            self.asyncio_loop().call_soon_threadsafe(row.wake)
+            # The model may send before there is a stream, which will be read when it is made.
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(row.wake)
 
-        if self.decoupled:
-            self.asyncio_loop()  # it must be made in this thread
         return InferenceRequest._received(
             req, self.outputs, lambda: InferenceResponseSender(wake))
 
     def stream(self, request: InferenceRequest) -> ResponseStream:
+        self.asyncio_loop()  # made here, because it must be made in the worker's own thread
         return ResponseStream(request.get_response_sender(), self.decoupled, self.reply)
 
     def replies(self, result: Any, requests: List[InferenceRequest]) -> List[Any]:
