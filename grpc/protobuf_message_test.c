@@ -60,7 +60,8 @@ bytes_that_are_no_message_are_refused(void **state)
     cn_arena_fini(&arena);
 }
 
-/* Unknown fields are kept, at forty bytes for two on the wire: the cap ends that. */
+/* protobuf-c keeps each unknown field, which takes two bytes on the wire and forty in memory. The
+ * limit of the arena refuses such a message. */
 static void
 a_small_message_can_not_take_much_memory(void **state)
 {
@@ -101,7 +102,7 @@ fields_are_read_one_by_one(void **state)
     assert_int_equal(cn_rpc_next_field(&rest, &field), 0);
 }
 
-/* Every way to be cut short or wrong. */
+/* The cases are all the ways in which a field can be cut short or wrong. */
 static void
 broken_fields_are_noticed(void **state)
 {
@@ -154,7 +155,8 @@ heads_are_written_as_they_are_read(void **state)
     }
 }
 
-/* Also in the messages that a message holds: keys of maps, members of lists, what a oneof has. */
+/* Strings are checked in the messages inside a message as well: in the entries of maps, in the
+ * members of lists, and in the member of a oneof that is set. */
 static void
 strings_of_inner_messages_are_looked_at_too(void **state)
 {

@@ -46,15 +46,16 @@
 /* The server closes sequences by its own clock. When it closes one that other nodes may have gone
  * on with, the times in the record decide, and this much is allowed for the two clocks. */
 #define CLOCKS_DIFFER_MS 1000
-/* The sweep goes on after batches, so an idle worker would never sweep. It looks at as many records
- * per second, but in a few turns, each of which is short because a step may come. */
+/* The sweep goes on after batches. A worker without batches sweeps by a timer: at fewer moments,
+ * but it then looks at more records, so that it looks at as many per second as a busy worker. Each
+ * such moment has a limit in time, because a step may come. */
 #define SWEEP_IDLE_MS 100
 #define SWEEP_IDLE_TIMES 10
 #define SWEEP_IDLE_MAX_US 1000
 /* The server closes the sequences that it knows on time, and the sweep closes the others. It is
  * late on purpose: it must not close a sequence whose step waits in a queue. */
 #define SWEEP_GRACE_MS 60000
-/* What a cached sequence is counted for, besides its state. */
+/* The bytes that a cached sequence counts for in addition to its state. */
 #define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence_state) + 64)
 #define CLOSE_AGAIN 3
 #define SCRATCH_KEEP_BYTES (1u << 20)
@@ -438,7 +439,7 @@ close_tell(struct cn_states *states, const struct cn_close *close, struct closin
         ops->state_free(states->rt, state);
 }
 
-/* Is the sequence closed, by this transaction? A shared store decides about each one alone. */
+/* Has this transaction closed the sequence? A shared store decides about each one by itself. */
 static bool
 is_closed(const struct cn_states *states, const struct closing *closing, int rc)
 {
@@ -447,7 +448,8 @@ is_closed(const struct cn_states *states, const struct closing *closing, int rc)
     return cn_store_is_shared(states->store) ? closing->outcome == CN_STORE_WRITTEN : rc == 0;
 }
 
-/* `again`: how often it may be done again for sequences whose record another node has changed. */
+/* Closes up to CN_CLOSE_BATCH sequences. `again`: how often a sequence may be tried again if
+ * another node has changed its record meanwhile. */
 static int
 close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n, unsigned again,
             struct cn_error *err)
@@ -527,12 +529,13 @@ cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wall_ms
     return cn_store_put(states->store, id, cn_buf_str(&states->scratch), err);
 }
 
-/* Removes tombstones whose time is over from the store, in one transaction. */
+/* Removes tombstones whose time is over from the store, in one transaction. If a shared store
+ * refuses to remove one, another node has opened the sequence anew, and nothing is left to do. */
 static int
 forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,
        struct cn_error *err)
 {
-    enum cn_store_outcome outcomes[SWEEP_RECORDS]; /* a lost one is somebody's new sequence */
+    enum cn_store_outcome outcomes[SWEEP_RECORDS]; /* the store needs a place for them */
     struct cn_record record;
     struct cn_str bytes;
     int rc;

@@ -6,7 +6,8 @@
  * single words that are read and written atomically; a change may be seen one line later.
  *
  * The caller gives key=value text, since that is what people read. For JSON the same text is parsed
- * again (log_json.c), which happens for few lines and keeps one form of cn_log for both. */
+ * again (log_json.c). So callers need not know which form the log has, and the time to parse does
+ * not matter, because a server logs few lines. */
 #include "core/log/log.h"
 
 #include <stdarg.h>

@@ -138,8 +138,9 @@ struct continuo_handler {
      * layout changes. 0 means 1. */
     uint32_t state_schema;
     /* The size of a flat state, as passed to continuo_state(). If it is set, a stored state of the
-     * same schema but another size is refused. If it is 0, close() may get a state of another size.
-     * migrate() needs it. */
+     * same schema but another size is refused. If it is 0, the size is not checked, and close() may
+     * get a state that an older build of the handler stored with another size. A handler with
+     * migrate() must set it. */
     uint32_t state_bytes;
 
     /* Called once, before the first request. Return nonzero if the model cannot run, and say why

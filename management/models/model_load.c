@@ -187,15 +187,27 @@ check_handler(const struct cn_model_about *about, struct cn_error *err)
     return check_file(about, "handler", file, err);
 }
 
+/* Does the model use the keys deviceType and deviceIds? Handlers get no GPU. */
+static bool
+follows_device(const struct cn_model_about *about)
+{
+    char file[PATH_MAX], path[PATH_MAX];
+
+    if (!is_python(about))
+        return runs_models(about->runtime);
+    return cn_python_handler_file(about->handler, file, sizeof(file)) &&
+           snprintf(path, sizeof(path), "%s/%s", about->dir, file) < (int)sizeof(path) &&
+           cn_python_is_triton_model(path);
+}
+
 static void
 warn_line(void *ctx, const char *line)
 {
     const struct cn_model_about *about = ctx;
     char quoted[1024];
 
-    /* These two keys of TorchServe mean nothing to handlers, but models without one use them. */
-    if (runs_models(about->runtime) &&
-        (strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")))
+    if ((strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")) &&
+        follows_device(about))
         return;
     cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));

@@ -288,7 +288,7 @@ def segments_of_the_package(audio):
 
 
 def test_voices_give_the_packages_segments_while_workers_die_and_the_server_restarts(silero, server):
-    """Parallel streams of all recordings against the package's own file and its way to keep state. Each second all
+    """Parallel streams of all recordings against the package's own file and its way to keep state. Once a second all
     workers are killed, and in the middle the server is. With CONTINUO_ONNX_WHOLE=1 there are 100 streams, each of all
     recordings."""
     vad, paths = recordings()

@@ -663,6 +663,21 @@ def test_metrics_and_log(serve, repository):
     expect(lambda: any(line.endswith(" 1103") or line.endswith(" 1103.0") for line in shown()), "the counter is shown")
 
 
+def test_a_model_on_a_gpu_is_told_so_without_a_warning(serve, repository):
+    """deviceType has no effect on handlers, and the log says so. Triton's models follow it, so a warning would be wrong."""
+    put(repository, "on-gpu", execute("answers.append(total(int(self.kind == 'GPU')))", """
+    def initialize(self, args):
+        self.kind = args["model_instance_kind"]
+
+"""), X_TO_Y + "instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0, 1 ] } ]\n")
+    put(repository, "warned", None, X_TO_Y + "instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0, 1 ] } ]\n",
+        files={"1/handler.py": "def handle(req):\n    return {'Y': [7]}\n"})
+    s = serve()
+    assert (ask(s, "on-gpu"), ask(s, "warned")) == (1, 7)
+    s.expect_log("event=model_config_warning", "warned", "deviceType has no effect here")
+    assert not any("event=model_config_warning" in line and "on-gpu" in line for line in list(s.lines))
+
+
 def test_the_archiver_makes_an_archive_of_it(server, folder, repository):
     """That any server loads; it has the model's folder as it was, without other versions."""
     put(repository, "sums", SUMS, X_TO_Y + SEQUENCES + "version_policy { all {} }", files={"shared/words.txt": "x"})

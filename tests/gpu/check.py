@@ -148,7 +148,7 @@ def device_that_is_not_there_is_refused(run):
 
 @check
 def killed_workers_lose_no_step(run):
-    """The worker is killed right after each second answer, so the next step needs the state of the last one."""
+    """The worker is killed right after every second answer, so the next step needs the state of the last one."""
     steps = run.steps(24, 99)
     wanted = models.gru_reference(run.modules["gru"], steps, run.torch_device)
     kills = 0

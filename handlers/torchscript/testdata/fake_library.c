@@ -2,12 +2,15 @@
  * model's file says what it is:
  *   sum        run(x [rows, 2], h [2, rows]) -> y = h + x, h = y, rows [rows, 1]; x below 0 throws
  *              the method "again" does the same
- *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], _rows must fit
- *   neighbour  as sum, but each row gets a part of the first row's x, as a wrong batch gives
- *   hidden     as sum, but y has what the call before left behind
- *   random     as sum, but y has a random number
- * A second word there is done while it loads: "thread" leaves one running, "die" ends the process,
- * and a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
+ *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], and the attribute
+ *              _rows must be the number of rows
+ *   neighbour  like sum, but a part of the first row's x is added to the y of each row: a model
+ *              whose rows depend on each other
+ *   hidden     like sum, but x of the earlier runs is added to y
+ *   random     like sum, but a random number is added to y
+ * A second word in the file is an order for load(): "thread" starts a thread and leaves it running,
+ * "die" ends the process, and with a path it waits until that file exists. Results lie in static
+ * memory, and libtorch's stay valid until the next run, too. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +29,7 @@ struct ctt_model {
     int64_t rows;
 };
 
-/* How many are loaded; tests look. */
+/* The number of models that are loaded; tests read it. */
 __attribute__((visibility("default"))) extern int fake_models;
 int fake_models;
 
