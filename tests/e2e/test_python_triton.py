@@ -670,12 +670,19 @@ def test_a_model_on_a_gpu_is_told_so_without_a_warning(serve, repository):
         self.kind = args["model_instance_kind"]
 
 """), X_TO_Y + "instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0, 1 ] } ]\n")
-    put(repository, "warned", None, X_TO_Y + "instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0, 1 ] } ]\n",
-        files={"1/handler.py": "def handle(req):\n    return {'Y': [7]}\n"})
     s = serve()
-    assert (ask(s, "on-gpu"), ask(s, "warned")) == (1, 7)
+    assert ask(s, "on-gpu") == 1
+    assert not any("event=model_config_warning" in line for line in list(s.lines))
+
+
+def test_a_handler_on_a_gpu_is_warned(server, folder):
+    """A handler that is not a model of Triton's gets no GPU, whatever deviceType says, so the operator must learn that."""
+    (folder / "handler.py").write_text("# class TritonPythonModel: only a comment\ndef handle(req):\n    return 7\n")
+    (folder / "config.yaml").write_text("deviceType: gpu\n")
+    archiver("--model-name", "warned", "--version", "1", "--handler", folder / "handler.py", "--config-file",
+             folder / "config.yaml", "--export-path", folder)
+    s = server(flags=["--model-store", str(folder), "--models", "warned=warned.mar", "--python", sys.executable])
     s.expect_log("event=model_config_warning", "warned", "deviceType has no effect here")
-    assert not any("event=model_config_warning" in line and "on-gpu" in line for line in list(s.lines))
 
 
 def test_the_archiver_makes_an_archive_of_it(server, folder, repository):
