@@ -33,9 +33,11 @@
 #include "management/models/download.h"
 #include "management/models/lifecycle.h"
 #include "management/models/lifecycle_priv.h"
+#include "management/models/model_cache.h"
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
 #include "management/models/unpacked.h"
+#include "management/repository/model_index.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
@@ -81,6 +83,12 @@ set_starting(struct cn_management *management, bool starting)
         cn_health_clear(&management->health, kind, "models");
 }
 
+static bool
+is_remote(const char *store)
+{
+    return store && cn_download_is_url(store);
+}
+
 static int
 create_environments(struct cn_management *management, struct cn_error *err)
 {
@@ -102,6 +110,38 @@ create_environments(struct cn_management *management, struct cn_error *err)
     return rc;
 }
 
+/* The model store is a web server: its archives come by way of a cache. */
+static int
+create_cache(struct cn_management *management, struct cn_error *err)
+{
+    const struct cn_server_config *config = management->config;
+    struct cn_model_cache_spec spec = {.dir = config->model_cache,
+                                       .prefix = config->model_store,
+                                       .max_bytes = config->model_cache_bytes,
+                                       .rules = management->url_rules,
+                                       .max_download_bytes = config->max_download_bytes,
+                                       .timeout_ms = config->download_timeout_ms,
+                                       .stopping = &management->draining};
+    struct cn_buf folder;
+    int rc;
+
+    if (!is_remote(config->model_store))
+        return 0;
+    if (config->model_control_mode != CN_CONTROL_NONE)
+        return cn_fail(err, CN_E_CONFIG,
+                       "model-control-mode must be none if the model store is a URL (%.300s); "
+                       "explicit and poll need a folder",
+                       config->model_store);
+    cn_buf_init(&folder, 0);
+    cn_buf_printf(&folder, "%s/model-cache", cn_state_dir_path(management->state));
+    cn_buf_append(&folder, "", 1);
+    if (!spec.dir)
+        spec.dir = folder.data;
+    rc = cn_model_cache_create(&spec, &management->cache, err);
+    cn_buf_fini(&folder);
+    return rc;
+}
+
 /* In a drain, handlers that stream are asked to end in the last quarter of the time. */
 #define STREAMS_END_PART 4
 
@@ -112,7 +152,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
                      unsigned n_loops, struct cn_management **out, struct cn_error *err)
 {
     struct cn_management *management = cn_alloc(sizeof *management);
-    int rc;
+    int rc = 0;
 
     cn_assert(n_loops > 0);
     management->config = config;
@@ -128,8 +168,9 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     cn_list_init(&management->snapshot_waits);
     cn_list_init(&management->snapshot_waits_next);
     set_starting(management, true);
-    cn_download_begin(config->model_store);
-    rc = cn_model_store_check(config->model_store, err);
+    cn_download_begin(is_remote(config->model_store) ? NULL : config->model_store);
+    if (!is_remote(config->model_store))
+        rc = cn_model_store_check(config->model_store, err);
     if (!rc)
         rc = cn_snapshot_check(config, err);
     if (!rc)
@@ -144,6 +185,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = cn_file_thread_create(management->home, DOWNLOADERS, &management->downloaders, err);
     if (!rc)
         rc = cn_url_rules_create(config->allowed_urls, &management->url_rules, err);
+    if (!rc)
+        rc = create_cache(management, err);
     if (!rc && config->token_auth)
         rc = cn_tokens_create(config->token_file, config->token_lifetime_ms, &management->tokens,
                               err);
@@ -194,6 +237,7 @@ cn_management_destroy(struct cn_management *management)
     cn_stores_destroy(management->stores);
     cn_clock_watch_end();
     cn_tokens_destroy(management->tokens);
+    cn_model_cache_destroy(management->cache);
     cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);
     cn_free(management->worker_program);
@@ -313,7 +357,7 @@ static const struct cn_model_settings nothing_said = {.min_workers = -1,
 
 static void
 start_model(struct cn_management *management, const char *name, const char *file,
-            const struct cn_model_settings *settings)
+            const char *digest, const struct cn_model_settings *settings)
 {
     struct starting *starting = cn_alloc(sizeof *starting);
     struct cn_register_call call = {
@@ -325,6 +369,7 @@ start_model(struct cn_management *management, const char *name, const char *file
                     .response_timeout_s = settings->response_timeout_s,
                     .startup_timeout_s = settings->startup_timeout_s,
                     .max_workers = settings->max_workers},
+        .digest = digest,
         .synchronous = true,
         .at_startup = true,
     };
@@ -345,22 +390,88 @@ cn_management_take_note(struct cn_management *management, const char *model, con
     cn_repository_take_note(management->repository, model, NULL, reason);
 }
 
+/* The model store cannot be listed. */
+static void
+fail_all(struct cn_management *management, const struct cn_error *err)
+{
+    char reason[CN_ERROR_MESSAGE_MAX];
+
+    management->failed++;
+    snprintf(management->first_failure, sizeof management->first_failure, "%s", err->message);
+    cn_log(CN_LOG_ERROR, "event=model_failed model=all reason=%s",
+           cn_log_quote(err->message, strlen(err->message), reason, sizeof reason));
+}
+
+/* The list of the archives of an http(s) model store, while it is fetched. */
+struct indexing {
+    struct cn_management *management;
+    struct cn_file_task task;
+    struct cn_model_index index;
+    struct cn_error err;
+    int rc;
+};
+
+static void
+work_index(struct cn_file_task *task)
+{
+    struct indexing *indexing = cn_container_of(task, struct indexing, task);
+
+    indexing->rc =
+        cn_model_cache_index(indexing->management->cache, &indexing->index, &indexing->err);
+}
+
+static void
+done_index(struct cn_file_task *task)
+{
+    struct indexing *indexing = cn_container_of(task, struct indexing, task);
+    struct cn_management *management = indexing->management;
+
+    if (indexing->rc)
+        fail_all(management, &indexing->err);
+    for (uint32_t i = 0; i < indexing->index.n; i++) {
+        const struct cn_model_index_entry *entry = &indexing->index.entries[i];
+
+        start_model(management, NULL, entry->file, entry->digest[0] ? entry->digest : NULL,
+                    &nothing_said);
+    }
+    cn_model_index_fini(&indexing->index);
+    cn_free(indexing);
+    cn_management_reserved(management);
+    start_done(management);
+    cn_management_op_end(management);
+}
+
+static void
+start_index(struct cn_management *management)
+{
+    struct indexing *indexing = cn_alloc(sizeof *indexing);
+
+    cn_management_op_begin(management);
+    management->starting++;
+    management->unreserved++;
+    indexing->management = management;
+    indexing->task.work = work_index;
+    indexing->task.done = done_index;
+    cn_file_thread_run(management->downloaders, &indexing->task);
+}
+
 static void
 start_all(struct cn_management *management)
 {
     struct cn_error err;
-    char **names, reason[CN_ERROR_MESSAGE_MAX];
+    char **names;
     uint32_t count, i;
 
+    if (management->cache) {
+        start_index(management);
+        return;
+    }
     if (cn_model_store_list(management->config->model_store, &names, &count, &err)) {
-        management->failed++;
-        snprintf(management->first_failure, sizeof management->first_failure, "%s", err.message);
-        cn_log(CN_LOG_ERROR, "event=model_failed model=all reason=%s",
-               cn_log_quote(err.message, strlen(err.message), reason, sizeof reason));
+        fail_all(management, &err);
         return;
     }
     for (i = 0; i < count; i++) {
-        start_model(management, NULL, names[i], &nothing_said);
+        start_model(management, NULL, names[i], NULL, &nothing_said);
         cn_free(names[i]);
     }
     cn_free(names);
@@ -378,7 +489,7 @@ start_restored(struct cn_management *management, bool defaults)
         const struct cn_model_settings *model = &config->restored[i];
 
         if (model->is_default == defaults)
-            start_model(management, model->name, model->mar_name, model);
+            start_model(management, model->name, model->mar_name, NULL, model);
     }
 }
 
@@ -407,7 +518,8 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
         start_all(management);
     } else {
         for (i = 0; i < config->n_models; i++)
-            start_model(management, config->models[i].name, config->models[i].file, &nothing_said);
+            start_model(management, config->models[i].name, config->models[i].file, NULL,
+                        &nothing_said);
     }
     start_restored(management, true);
     start_restored(management, false);

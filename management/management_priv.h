@@ -24,7 +24,8 @@ struct cn_management {
     struct cn_file_thread *files, *downloaders;
     struct cn_environments *environments; /* NULL: the server installs no packages */
     struct cn_url_rules *url_rules;
-    struct cn_list downloads; /* struct cn_download, under way */
+    struct cn_model_cache *cache; /* NULL: the model store is a folder */
+    struct cn_list downloads;     /* struct cn_download, under way */
     unsigned n_downloads;
     struct cn_state_dir *state;
     struct cn_stores *stores;

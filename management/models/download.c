@@ -30,6 +30,7 @@
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "core/system/write_file.h"
+#include "core/text/str.h"
 #include "management/repository/model_store.h"
 
 #define REDIRECTS_MAX 5
@@ -44,6 +45,7 @@
 struct transfer {
     struct cn_download *download;
     CURL *curl;
+    const char *url; /* the one that is asked now */
     int fd, write_errno;
     bool was_private, was_large;
     char why[CURL_ERROR_SIZE];
@@ -60,6 +62,20 @@ failed(const struct cn_download *download, struct cn_error *err, const char *why
 {
     return cn_fail(err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s: %s",
                    download->url, why);
+}
+
+static bool
+is_trusted(const struct cn_download *download, const char *url)
+{
+    return download->trusted && strncmp(url, download->trusted, strlen(download->trusted)) == 0;
+}
+
+/* May the transfer go wherever its present URL leads? */
+static bool
+may_go_anywhere(const struct transfer *transfer)
+{
+    return cn_url_rules_are_set(transfer->download->rules) ||
+           is_trusted(transfer->download, transfer->url);
 }
 
 /* Decodes %xx in place; what is not a valid %xx stays. */
@@ -127,6 +143,36 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     return len;
 }
 
+/* Keeps the value of the header line if it has this name. */
+static void
+take_header(struct cn_str line, const char *name, char *out, size_t max)
+{
+    const size_t len = strlen(name);
+    size_t from = len + 1, to = line.len;
+
+    if (line.len <= len || line.ptr[len] != ':' || strncasecmp(line.ptr, name, len) != 0)
+        return;
+    while (from < to && (line.ptr[from] == ' ' || line.ptr[from] == '\t'))
+        from++;
+    while (to > from && (unsigned char)line.ptr[to - 1] <= ' ')
+        to--;
+    if (to - from >= max)
+        return; /* too long to be sent back; the file is then downloaded whole each time */
+    memcpy(out, line.ptr + from, to - from);
+    out[to - from] = '\0';
+}
+
+static size_t
+on_header(char *bytes, size_t size, size_t count, void *ctx)
+{
+    struct cn_download *download = ((struct transfer *)ctx)->download;
+    const struct cn_str line = {bytes, size * count};
+
+    take_header(line, "ETag", download->stamp.etag, sizeof download->stamp.etag);
+    take_header(line, "Last-Modified", download->stamp.modified, sizeof download->stamp.modified);
+    return line.len;
+}
+
 /* Called by libcurl, about once a second also while nothing comes. Not 0: give up. */
 static int
 on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
@@ -144,7 +190,7 @@ on_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
     struct transfer *transfer = ctx;
 
     (void)purpose;
-    if (!cn_url_rules_are_set(transfer->download->rules) && cn_address_is_private(&address->addr)) {
+    if (!may_go_anywhere(transfer) && cn_address_is_private(&address->addr)) {
         transfer->was_private = true;
         return CURL_SOCKET_BAD;
     }
@@ -176,17 +222,42 @@ set_options(struct transfer *transfer, const char *url, uint64_t left_ms)
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, transfer);
     /* A proxy could reach what we must not. */
-    if (!cn_url_rules_are_set(transfer->download->rules))
+    if (!may_go_anywhere(transfer))
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
+}
+
+/* The headers that ask for the file only if it is not the one that the caller has; or NULL. */
+static struct curl_slist *
+make_conditions(const struct cn_download *download)
+{
+    const struct cn_download_stamp *have = download->have;
+    struct curl_slist *headers = NULL;
+    char line[CN_DOWNLOAD_ETAG_MAX + 40];
+
+    if (have && have->etag[0]) {
+        snprintf(line, sizeof line, "If-None-Match: %s", have->etag);
+        headers = curl_slist_append(headers, line);
+    }
+    if (have && have->modified[0]) {
+        snprintf(line, sizeof line, "If-Modified-Since: %s", have->modified);
+        headers = curl_slist_append(headers, line);
+    }
+    return headers;
 }
 
 static int
 explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_error *err)
 {
-    const struct cn_download *download = transfer->download;
+    struct cn_download *download = transfer->download;
     char why[300];
 
+    download->away = !atomic_load(download->stopping) && !transfer->was_private &&
+                     !transfer->was_large && !transfer->write_errno &&
+                     rc != CURLE_FILESIZE_EXCEEDED &&
+                     (rc != CURLE_OK || status >= 500 || status == 429);
     if (atomic_load(download->stopping))
         return cn_fail(err, CN_E_DRAINING, "the server is stopping");
     if (transfer->was_private)
@@ -212,22 +283,31 @@ static int
 download(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
          struct cn_error *err)
 {
+    const struct cn_download *order = transfer->download;
+    struct curl_slist *conditions = make_conditions(order);
+    const bool asks_for_change = conditions != NULL;
     long status = 0;
     char *target = NULL;
     CURLcode rc;
 
+    transfer->url = url;
+    transfer->download->stamp = (struct cn_download_stamp){0};
     set_options(transfer, url, left_ms);
+    curl_easy_setopt(transfer->curl, CURLOPT_HTTPHEADER, conditions);
     rc = curl_easy_perform(transfer->curl);
+    curl_slist_free_all(conditions);
     curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(transfer->curl, CURLINFO_REDIRECT_URL, &target);
-    if (rc == CURLE_OK && status == 200)
+    transfer->download->is_same = rc == CURLE_OK && status == 304 && asks_for_change;
+    if (transfer->download->is_same || (rc == CURLE_OK && status == 200))
         return 0;
     if (rc != CURLE_OK || status < 300 || status >= 400 || !target)
         return explain(transfer, rc, status, err);
-    if (!cn_url_rules_are_set(transfer->download->rules))
+    if (!may_go_anywhere(transfer))
         return failed(transfer->download, err,
                       "it redirects, which is allowed only for URLs that allowed-urls names");
-    if (!cn_url_rules_allow(transfer->download->rules, target))
+    if (!is_trusted(order, target) &&
+        !(cn_url_rules_are_set(order->rules) && cn_url_rules_allow(order->rules, target)))
         return failed(transfer->download, err,
                       "it redirects to a URL that does not match any allowed URL(s)");
     *next = cn_strdup(target);
@@ -280,23 +360,37 @@ exists(const char *path, struct cn_error *err)
     return cn_fail(err, CN_E_IO, "Model file already exists %s", slash ? slash + 1 : path);
 }
 
-static int
-run(struct transfer *transfer, char *part, const char *path, struct cn_error *err)
+int
+cn_download_into(struct cn_download *download, int fd, struct cn_error *err)
 {
-    char why[300];
+    struct transfer transfer = {.download = download, .fd = fd, .url = download->url};
     int rc;
 
-    transfer->fd = mkostemp(part, O_CLOEXEC);
-    if (transfer->fd < 0) {
+    download->is_same = download->away = false;
+    download->stamp = (struct cn_download_stamp){0};
+    if (!is_trusted(download, download->url) && !cn_url_rules_allow(download->rules, download->url))
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Given URL %.600s does not match any allowed URL(s)", download->url);
+    transfer.curl = curl_easy_init();
+    cn_assert(transfer.curl);
+    rc = download_with_redirects(&transfer, err);
+    curl_easy_cleanup(transfer.curl);
+    return rc;
+}
+
+static int
+run(struct cn_download *download, char *part, const char *path, struct cn_error *err)
+{
+    char why[300];
+    int rc, fd = mkostemp(part, O_CLOEXEC);
+
+    if (fd < 0) {
         snprintf(why, sizeof why, "cannot write to the model store: %s", strerror(errno));
-        return failed(transfer->download, err, why);
+        return failed(download, err, why);
     }
-    transfer->curl = curl_easy_init();
-    cn_assert(transfer->curl);
-    rc = download_with_redirects(transfer, err);
-    curl_easy_cleanup(transfer->curl);
-    fchmod(transfer->fd, 0644);
-    close(transfer->fd);
+    rc = cn_download_into(download, fd, err);
+    fchmod(fd, 0644);
+    close(fd);
     if (!rc && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) < 0)
         rc = errno == EEXIST
                  ? exists(path, err)
@@ -309,7 +403,6 @@ run(struct transfer *transfer, char *part, const char *path, struct cn_error *er
 int
 cn_download_run(struct cn_download *download, char **path, struct cn_error *err)
 {
-    struct transfer transfer = {.download = download};
     char *name, *part;
     int rc;
 
@@ -321,7 +414,7 @@ cn_download_run(struct cn_download *download, char **path, struct cn_error *err)
         return CN_E_DOWNLOAD_FAILED;
     *path = in_store(download, name);
     part = in_store(download, PART_PREFIX "XXXXXX");
-    rc = access(*path, F_OK) == 0 ? exists(*path, err) : run(&transfer, part, *path, err);
+    rc = access(*path, F_OK) == 0 ? exists(*path, err) : run(download, part, *path, err);
     if (rc) {
         cn_free(*path);
         *path = NULL;

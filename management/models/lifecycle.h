@@ -25,6 +25,8 @@ typedef void (*cn_lifecycle_done_fn)(void *ctx, const struct cn_lifecycle_result
 
 struct cn_register_call {
     struct cn_model_request request; /* strings are copied */
+    /* the SHA-256 that the archive must have, in hexadecimal digits, or NULL; copied */
+    const char *digest;
     /* answer when the workers are ready; a failure then undoes the registration */
     bool synchronous;
     bool at_startup; /* synchronous, but a model whose workers fail stays and is tried again */

@@ -2,7 +2,8 @@
  * workers, publish. Loop 0, with visits to the file thread and, for URLs, to a download thread.
  *
  * The way of a registration (struct registration), each step begun by the end of the one before:
- * - work_download: only for http(s) URLs. The archive then lies in the model store.
+ * - work_download: only for http(s) URLs, and for names if the model store is a web server. The
+ *   archive then lies in the model store or in the model cache.
  * - work_unpack: the archive becomes a struct cn_model_about.
  * - done_unpack: name and version are reserved in the registry, so that a second registration of
  *   the same version gets a conflict from here on.
@@ -28,6 +29,7 @@
 #include "management/models/download.h"
 #include "management/models/lifecycle.h"
 #include "management/models/lifecycle_priv.h"
+#include "management/models/model_cache.h"
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
@@ -43,7 +45,9 @@ struct registration {
     struct cn_register_call call;
     char *url, *model_name, *handler, *runtime, *config; /* copies of the call's strings */
     struct cn_download download;
-    char *archive; /* the file that was downloaded, until the version owns it */
+    char *archive;             /* the file that was downloaded, until the version owns it */
+    char *cached_url, *digest; /* digest: the one that the archive must have, or NULL */
+    struct cn_cached *cached;  /* until the archive is unpacked */
     cn_lifecycle_done_fn done;
     void *ctx;
     struct cn_file_task task;
@@ -68,6 +72,9 @@ registration_free(struct registration *reg)
 {
     struct cn_management *management = reg->management;
 
+    cn_model_cache_release(management->cache, reg->cached);
+    cn_free(reg->cached_url);
+    cn_free(reg->digest);
     cn_free(reg->archive);
     cn_free(reg->url);
     cn_free(reg->model_name);
@@ -454,12 +461,13 @@ resolve(struct registration *reg, char **path)
     bool exact = config->dialect == CN_DIALECT_TORCHSERVE && reg->url;
     bool is_file = reg->url && strncmp(reg->url, "file://", 7) == 0;
     const char *name = exact && strstr(reg->url, "://") ? strrchr(reg->url, '/') + 1 : "";
+    const char *store = reg->management->cache ? NULL : config->model_store;
     int rc = CN_E_MODEL_NOT_FOUND;
 
     if (exact && !is_file && *name && !cn_model_store_check_url(reg->url, &reg->err))
-        rc = cn_model_store_resolve(config->model_store, name, path, &reg->err);
+        rc = cn_model_store_resolve(store, name, path, &reg->err);
     if (rc)
-        rc = cn_model_store_resolve(config->model_store, reg->url, path, &reg->err);
+        rc = cn_model_store_resolve(store, reg->url, path, &reg->err);
     if (exact && is_file && rc == CN_E_MODEL_NOT_FOUND &&
         strncmp(reg->err.message, "Relative path", 13) != 0)
         rc = cn_fail(&reg->err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s",
@@ -474,8 +482,8 @@ work_unpack(struct cn_file_task *task)
     const struct cn_server_config *config = reg->management->config;
     char *path = NULL, *place;
 
-    if (reg->archive)
-        path = cn_strdup(reg->archive);
+    if (reg->archive || reg->cached)
+        path = cn_strdup(reg->cached ? reg->cached->path : reg->archive);
     else
         reg->rc = resolve(reg, &path);
     if (reg->rc)
@@ -484,6 +492,8 @@ work_unpack(struct cn_file_task *task)
     reg->rc =
         cn_model_load(path, place, cn_state_dir_unpacked(reg->management->state),
                       &reg->call.request, config, reg->call.at_startup, &reg->about, &reg->err);
+    cn_model_cache_release(reg->management->cache, reg->cached);
+    reg->cached = NULL;
     cn_free(place);
     cn_free(path);
 }
@@ -503,7 +513,11 @@ work_download(struct cn_file_task *task)
 {
     struct registration *reg = cn_container_of(task, struct registration, task);
 
-    reg->rc = cn_download_run(&reg->download, &reg->archive, &reg->err);
+    if (reg->cached_url)
+        reg->rc = cn_model_cache_get(reg->management->cache, &reg->download, reg->digest,
+                                     &reg->cached, &reg->err);
+    else
+        reg->rc = cn_download_run(&reg->download, &reg->archive, &reg->err);
 }
 
 static void
@@ -519,6 +533,33 @@ done_download(struct cn_file_task *task)
         discard(reg);
     else if (!stop_if_draining(reg))
         begin_unpack(reg);
+}
+
+/* Does the archive come by way of the cache? It does if the model store is a web server, unless the
+ * archive is a file of this machine. */
+static bool
+is_cached(const struct registration *reg)
+{
+    return reg->management->cache && reg->url && *reg->url != '/' &&
+           (cn_download_is_url(reg->url) || !strstr(reg->url, "://"));
+}
+
+static void
+prepare_download(struct registration *reg)
+{
+    const struct cn_server_config *config = reg->management->config;
+
+    if (is_cached(reg)) {
+        reg->cached_url = cn_model_cache_url(reg->management->cache, reg->url);
+        cn_model_cache_prepare(reg->management->cache, reg->cached_url, &reg->download);
+        return;
+    }
+    reg->download.rules = reg->management->url_rules;
+    reg->download.url = reg->url;
+    reg->download.store = config->model_store;
+    reg->download.max_bytes = config->max_download_bytes;
+    reg->download.timeout_ms = config->download_timeout_ms;
+    reg->download.stopping = &reg->management->draining;
 }
 
 /* Begins a download. Returns at once with what is wrong with the URL; 0: the download is under
@@ -537,17 +578,12 @@ begin_download(struct registration *reg)
         return cn_fail(err, CN_E_MODEL_NOT_FOUND,
                        "Model not found at: %.600s (the server was started without --model-store)",
                        reg->url);
-    if (management->n_downloads >= DOWNLOADS_MAX)
+    if (!reg->call.at_startup && management->n_downloads >= DOWNLOADS_MAX)
         return cn_fail(err, CN_E_UNAVAILABLE, "%d downloads are already running; try again later",
                        DOWNLOADS_MAX);
     management->n_downloads++;
-    reg->download.rules = management->url_rules;
-    reg->download.url = reg->url;
+    prepare_download(reg);
     reg->download.name = reg->model_name;
-    reg->download.store = config->model_store;
-    reg->download.max_bytes = config->max_download_bytes;
-    reg->download.timeout_ms = config->download_timeout_ms;
-    reg->download.stopping = &management->draining;
     cn_list_push_back(&management->downloads, &reg->download.link);
     reg->task.work = work_download;
     reg->task.done = done_download;
@@ -580,7 +616,8 @@ cn_lifecycle_register(struct cn_management *management, const struct cn_register
     reg->call.request.config = reg->config = copy(call->request.config);
     reg->done = done;
     reg->ctx = ctx;
-    if (reg->url && cn_download_is_url(reg->url))
+    reg->digest = copy(call->digest);
+    if ((reg->url && cn_download_is_url(reg->url)) || is_cached(reg))
         rc = begin_download(reg); /* from here on reg->rc belongs to the other thread */
     else if (is_forbidden_file(reg))
         rc = cn_fail(&reg->err, CN_E_MODEL_NOT_FOUND,
