@@ -1,10 +1,13 @@
 /* config/state_store_url.c - reads the URL of the shared state store. Any thread.
  *
  *   valkey://[[user]:password@]host[:port][,host[:port]...][/prefix]
+ *   valkey+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/prefix]
  *
  * redis:// means the same. User and password may have %XX for any byte. The hosts are those of one
- * store, a primary and its replicas; a worker uses the one that is the primary. No message quotes
- * the part before the last @, because a password with a typing error is still a password. */
+ * store, a primary and its replicas; a worker uses the one that is the primary. With +sentinel they
+ * are Sentinels, which know where the primary called `master` is. With TLS (valkeys://, rediss://)
+ * a query may follow: ?ca=FILE&certificate=FILE&key=FILE&name=NAME. No message quotes the part
+ * before the last @, because a password with a typing error is still a password. */
 #include "config/state_store_url.h"
 
 #include <stdio.h>
@@ -12,22 +15,24 @@
 
 #define FORM "valkey://[user:password@]host:port[,host:port...][/prefix]"
 
-/* What the URL's scheme allows. */
+/* What the URL's scheme means. */
 static const struct scheme {
-    const char *begin, *refused; /* refused: why it cannot be used; NULL: it can */
+    const char *begin;
+    bool sentinel, tls;
+    const char *refused; /* why it cannot be used; NULL: it can */
 } schemes[] = {
-    {"valkey://", NULL},
-    {"redis://", NULL},
-    {"valkeys://", "TLS to the state store is not supported yet; use valkey:// over a protected "
-                   "network or through a TLS tunnel"},
-    {"rediss://", "TLS to the state store is not supported yet; use redis:// over a protected "
-                  "network or through a TLS tunnel"},
-    {"valkey+sentinel://", "Sentinel is not supported yet; list the primary and its replicas, as "
-                           "in valkey://host1:6379,host2:6379"},
-    {"redis+sentinel://", "Sentinel is not supported yet; list the primary and its replicas, as "
-                          "in redis://host1:6379,host2:6379"},
-    {"valkey+cluster://", "a cluster is not supported yet; use one primary with replicas"},
-    {"redis+cluster://", "a cluster is not supported yet; use one primary with replicas"},
+    {"valkey://", false, false, NULL},
+    {"redis://", false, false, NULL},
+    {"valkeys://", false, true, NULL},
+    {"rediss://", false, true, NULL},
+    {"valkey+sentinel://", true, false, NULL},
+    {"redis+sentinel://", true, false, NULL},
+    {"valkeys+sentinel://", true, true, NULL},
+    {"rediss+sentinel://", true, true, NULL},
+    {"valkey+cluster://", false, false,
+     "a cluster is not supported yet; use one primary with replicas"},
+    {"redis+cluster://", false, false,
+     "a cluster is not supported yet; use one primary with replicas"},
 };
 
 static bool
@@ -40,7 +45,7 @@ begins_with(struct cn_str text, const char *begin)
 
 /* Takes the scheme off the beginning of the text. */
 static int
-take_scheme(struct cn_str *text, struct cn_error *err)
+take_scheme(struct cn_str *text, const struct scheme **out, struct cn_error *err)
 {
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
         const size_t len = strlen(schemes[i].begin);
@@ -50,6 +55,7 @@ take_scheme(struct cn_str *text, struct cn_error *err)
         if (schemes[i].refused)
             return cn_fail(err, CN_E_CONFIG, "%s", schemes[i].refused);
         *text = (struct cn_str){text->ptr + len, text->len - len};
+        *out = &schemes[i];
         return 0;
     }
     return cn_fail(err, CN_E_CONFIG,
@@ -132,38 +138,129 @@ is_prefix_char(char c)
            c == '_' || c == '.' || c == ':';
 }
 
-/* Takes "/prefix" off the end of the text. A number there is what other programs understand as the
- * number of a database, so it is refused: two servers that mean different databases would share
- * their keys. */
+/* Checks and copies a word of the path. */
 static int
-take_prefix(struct cn_str *text, struct cn_state_store_url *out, struct cn_error *err)
+take_word(struct cn_str word, const char *what, char out[65], struct cn_error *err)
 {
-    const char *slash = memchr(text->ptr, '/', text->len);
-    bool number = true;
-    struct cn_str prefix;
+    bool good = word.len >= 1 && word.len <= 64;
 
-    strcpy(out->prefix, CN_STATE_STORE_PREFIX);
-    if (!slash)
+    for (size_t i = 0; good && i < word.len; i++)
+        good = is_prefix_char(word.ptr[i]);
+    if (!good)
+        return cn_fail(err, CN_E_CONFIG,
+                       "the %s behind the hosts must have 1 to 64 letters, digits or the "
+                       "characters - _ . :",
+                       what);
+    memcpy(out, word.ptr, word.len);
+    out[word.len] = '\0';
+    return 0;
+}
+
+/* Takes the prefix. A number there is what other programs understand as the number of a database,
+ * so it is refused: two servers that mean different databases would share their keys. */
+static int
+take_prefix(struct cn_str prefix, struct cn_state_store_url *out, struct cn_error *err)
+{
+    bool number = true;
+
+    if (prefix.len == 0) {
+        strcpy(out->prefix, CN_STATE_STORE_PREFIX);
         return 0;
-    prefix = (struct cn_str){slash + 1, text->len - (size_t)(slash - text->ptr) - 1};
-    text->len -= prefix.len + 1;
-    if (prefix.len == 0)
-        return 0;
-    for (size_t i = 0; i < prefix.len; i++) {
-        number = number && prefix.ptr[i] >= '0' && prefix.ptr[i] <= '9';
-        if (prefix.len > sizeof(out->prefix) - 1 || !is_prefix_char(prefix.ptr[i]))
-            return cn_fail(err, CN_E_CONFIG,
-                           "the prefix behind the hosts must have 1 to %zu letters, digits or the "
-                           "characters - _ . :",
-                           sizeof(out->prefix) - 1);
     }
+    for (size_t i = 0; i < prefix.len; i++)
+        number = number && prefix.ptr[i] >= '0' && prefix.ptr[i] <= '9';
     if (number)
         return cn_fail(err, CN_E_CONFIG,
                        "the number behind the hosts looks like that of a database, but Continuo "
                        "always uses database 0; to part servers, use a prefix with a letter");
-    memcpy(out->prefix, prefix.ptr, prefix.len);
-    out->prefix[prefix.len] = '\0';
-    return 0;
+    return take_word(prefix, "prefix", out->prefix, err);
+}
+
+/* Takes "/prefix", or "/master/prefix" if the hosts are Sentinels, off the end of the text. */
+static int
+take_path(struct cn_str *text, bool sentinel, struct cn_state_store_url *out, struct cn_error *err)
+{
+    const char *slash = text->len ? memchr(text->ptr, '/', text->len) : NULL, *next;
+    struct cn_str path = {"", 0}, master;
+    int rc;
+
+    if (slash) {
+        path = (struct cn_str){slash + 1, text->len - (size_t)(slash - text->ptr) - 1};
+        text->len -= path.len + 1;
+    }
+    if (!sentinel)
+        return take_prefix(path, out, err);
+    if (path.len == 0)
+        return cn_fail(err, CN_E_CONFIG,
+                       "the URL of Sentinels does not say which primary they watch; put its name "
+                       "behind the hosts, as in valkey+sentinel://host1,host2,host3/mymaster");
+    next = memchr(path.ptr, '/', path.len);
+    master = (struct cn_str){path.ptr, next ? (size_t)(next - path.ptr) : path.len};
+    path = next ? (struct cn_str){next + 1, path.len - master.len - 1} : (struct cn_str){"", 0};
+    if ((rc = take_word(master, "name of the primary", out->master, err)) != 0)
+        return rc;
+    return take_prefix(path, out, err);
+}
+
+static int
+take_parameter(struct cn_str text, struct cn_state_store_url *out, struct cn_error *err)
+{
+    const struct {
+        const char *begin;
+        char *value;
+    } known[] = {{"ca=", out->ca},
+                 {"certificate=", out->certificate},
+                 {"key=", out->key},
+                 {"name=", out->name}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        const size_t len = strlen(known[i].begin);
+        char what[32];
+
+        if (!begins_with(text, known[i].begin))
+            continue;
+        snprintf(what, sizeof(what), "value of %.*s", (int)len - 1, known[i].begin);
+        if (text.len == len || known[i].value[0])
+            return cn_fail(err, CN_E_CONFIG, "the URL has %.*s without a value, or twice",
+                           (int)len - 1, known[i].begin);
+        return decode((struct cn_str){text.ptr + len, text.len - len}, what, known[i].value,
+                      sizeof(out->ca) - 1, err);
+    }
+    return cn_fail(err, CN_E_CONFIG,
+                   "behind the ? of the URL may be ca=FILE, certificate=FILE, key=FILE and "
+                   "name=NAME, with & between them");
+}
+
+/* Takes "?ca=...&key=..." off the end of the text. */
+static int
+take_query(struct cn_str *text, bool tls, struct cn_state_store_url *out, struct cn_error *err)
+{
+    const char *mark = text->len ? memchr(text->ptr, '?', text->len) : NULL;
+    struct cn_str query;
+    int rc = 0;
+
+    if (!mark)
+        return 0;
+    if (!tls)
+        return cn_fail(err, CN_E_CONFIG,
+                       "the URL has a ?, which only URLs with TLS may have (valkeys:// or "
+                       "rediss://)");
+    query = (struct cn_str){mark + 1, text->len - (size_t)(mark - text->ptr) - 1};
+    text->len -= query.len + 1;
+    while (rc == 0) {
+        const char *end = query.len ? memchr(query.ptr, '&', query.len) : NULL;
+        const size_t len = end ? (size_t)(end - query.ptr) : query.len;
+
+        rc = take_parameter((struct cn_str){query.ptr, len}, out, err);
+        if (!end)
+            break;
+        query = (struct cn_str){end + 1, query.len - len - 1};
+    }
+    if (rc == 0 && !out->certificate[0] != !out->key[0])
+        return cn_fail(err, CN_E_CONFIG,
+                       "the URL has only one of certificate= and key=; a client certificate needs "
+                       "both files");
+    return rc;
 }
 
 static int
@@ -194,7 +291,7 @@ is_host_char(char c, bool in_brackets)
 
 /* Reads "host", "host:port" or "[address]:port". */
 static int
-read_host(struct cn_str text, struct cn_state_store_url *out, struct cn_error *err)
+read_host(struct cn_str text, uint16_t port, struct cn_state_store_url *out, struct cn_error *err)
 {
     const bool brackets = text.len > 0 && text.ptr[0] == '[';
     const char *end = text.len ? memchr(text.ptr, brackets ? ']' : ':', text.len) : NULL;
@@ -227,7 +324,7 @@ read_host(struct cn_str text, struct cn_state_store_url *out, struct cn_error *e
                            "only; in a user name or password write %%40 for @ and %%2F for /");
     memcpy(out->hosts[out->n_hosts].host, host.ptr, host.len);
     out->hosts[out->n_hosts].host[host.len] = '\0';
-    out->hosts[out->n_hosts].port = CN_STATE_STORE_PORT;
+    out->hosts[out->n_hosts].port = port;
     out->n_hosts++;
     if (rest.len == 0)
         return 0;
@@ -236,7 +333,7 @@ read_host(struct cn_str text, struct cn_state_store_url *out, struct cn_error *e
 }
 
 static int
-read_hosts(struct cn_str text, struct cn_state_store_url *out, struct cn_error *err)
+read_hosts(struct cn_str text, uint16_t port, struct cn_state_store_url *out, struct cn_error *err)
 {
     int rc = 0;
 
@@ -244,7 +341,7 @@ read_hosts(struct cn_str text, struct cn_state_store_url *out, struct cn_error *
         const char *comma = text.len ? memchr(text.ptr, ',', text.len) : NULL;
         const size_t len = comma ? (size_t)(comma - text.ptr) : text.len;
 
-        if ((rc = read_host((struct cn_str){text.ptr, len}, out, err)) != 0 || !comma)
+        if ((rc = read_host((struct cn_str){text.ptr, len}, port, out, err)) != 0 || !comma)
             return rc;
         text = (struct cn_str){comma + 1, text.len - len - 1};
     }
@@ -253,6 +350,7 @@ read_hosts(struct cn_str text, struct cn_state_store_url *out, struct cn_error *
 int
 cn_state_store_url_parse(struct cn_str text, struct cn_state_store_url *out, struct cn_error *err)
 {
+    const struct scheme *scheme = NULL;
     int rc;
 
     memset(out, 0, sizeof(*out));
@@ -263,9 +361,14 @@ cn_state_store_url_parse(struct cn_str text, struct cn_state_store_url *out, str
                        CN_STATE_STORE_URL_MAX);
     if (memchr(text.ptr, '\0', text.len))
         return cn_fail(err, CN_E_CONFIG, "the URL of the state store has a zero byte");
-    if ((rc = take_scheme(&text, err)) != 0 || (rc = take_login(&text, out, err)) != 0 ||
-        (rc = take_prefix(&text, out, err)) != 0 || (rc = read_hosts(text, out, err)) != 0)
+    if ((rc = take_scheme(&text, &scheme, err)) != 0 || (rc = take_login(&text, out, err)) != 0 ||
+        (rc = take_query(&text, scheme->tls, out, err)) != 0 ||
+        (rc = take_path(&text, scheme->sentinel, out, err)) != 0 ||
+        (rc =
+             read_hosts(text, scheme->sentinel ? CN_STATE_STORE_SENTINEL_PORT : CN_STATE_STORE_PORT,
+                        out, err)) != 0)
         return rc;
+    out->tls = scheme->tls;
     out->shared = true;
     return 0;
 }

@@ -14,6 +14,7 @@
 #define CN_STATE_STORE_URL_MAX 1023 /* the longest URL in bytes */
 #define CN_STATE_STORE_HOSTS_MAX 8
 #define CN_STATE_STORE_PORT 6379           /* if the URL names no port */
+#define CN_STATE_STORE_SENTINEL_PORT 26379 /* if the URL of Sentinels names no port */
 #define CN_STATE_STORE_PREFIX "continuo"   /* if the URL names no prefix */
 #define CN_STATE_STORE_EMBEDDED "embedded" /* the word for LMDB in the state folder */
 #define CN_STATE_STORE_SHOWN_MAX (CN_STATE_STORE_URL_MAX + 1)
@@ -25,8 +26,13 @@ struct cn_state_store_text {
 
 struct cn_state_store_url {
     bool shared;                   /* false: the embedded store, and nothing else is set */
+    bool tls;                      /* connections are encrypted */
     char user[129], password[257]; /* decoded; "" where the URL has none */
+    char master[65]; /* the hosts are Sentinels, and the primary has this name; or "" */
     char prefix[65];
+    /* Only with TLS, decoded, "" where the URL has none: files in PEM, and the name that the
+     * server's certificate must have instead of its host's. */
+    char ca[256], certificate[256], key[256], name[256];
     uint32_t n_hosts;
     struct {
         char host[256]; /* a name or an address, without brackets */

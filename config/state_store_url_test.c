@@ -73,6 +73,42 @@ every_part_is_read(void **state)
     assert_string_equal(url.password, "p@ss/word");
 }
 
+static void
+sentinels_watch_a_primary_with_a_name(void **state)
+{
+    (void)state;
+    reads("valkey+sentinel://me:p@a,b:7000/mymaster");
+    assert_true(url.shared && !url.tls);
+    assert_int_equal(url.n_hosts, 2);
+    assert_int_equal(url.hosts[0].port, 26379);
+    assert_int_equal(url.hosts[1].port, 7000);
+    assert_string_equal(url.master, "mymaster");
+    assert_string_equal(url.prefix, "continuo");
+    reads("redis+sentinel://a/0/team-a"); /* a name may be a number */
+    assert_string_equal(url.master, "0");
+    assert_string_equal(url.prefix, "team-a");
+    reads("valkey://a/mymaster");
+    assert_string_equal(url.master, "");
+}
+
+static void
+tls_has_files_and_a_name(void **state)
+{
+    (void)state;
+    reads("rediss://:p@h:1/team?ca=/etc/ca%20x.pem&certificate=/c&key=/k&name=store.example");
+    assert_true(url.tls);
+    assert_string_equal(url.prefix, "team");
+    assert_string_equal(url.ca, "/etc/ca x.pem");
+    assert_string_equal(url.certificate, "/c");
+    assert_string_equal(url.key, "/k");
+    assert_string_equal(url.name, "store.example");
+    reads("valkeys+sentinel://h/m?ca=x");
+    assert_true(url.tls);
+    assert_string_equal(url.master, "m");
+    reads("valkeys://h");
+    assert_string_equal(url.ca, "");
+}
+
 /* A mistake near the password must not put it into a log. */
 static void
 mistakes_are_named_without_the_password(void **state)
@@ -97,8 +133,19 @@ mistakes_are_named_without_the_password(void **state)
     refuses("valkey://:secret@h/a{b}", "the prefix");
     refuses("valkey://:secret@h/a/b", "the prefix");
     refuses("valkey://:secret@h/0", "database 0");
-    refuses("rediss://:secret@h", "TLS");
-    refuses("valkey+sentinel://:secret@h/master", "Sentinel");
+    refuses("valkey+sentinel://:secret@h", "which primary they watch");
+    refuses("valkey+sentinel://:secret@h/", "which primary they watch");
+    refuses("valkey+sentinel://:secret@h/a b", "the name of the primary");
+    refuses("valkey+sentinel://:secret@h/m/0", "database 0");
+    refuses("valkey+sentinel://:secret@h/m/a/b", "the prefix");
+    refuses("valkey://:secret@h?ca=f", "only URLs with TLS");
+    refuses("rediss://:secret@h?cafile=f", "may be ca=FILE");
+    refuses("rediss://:secret@h?", "may be ca=FILE");
+    refuses("rediss://:secret@h?ca=", "without a value");
+    refuses("rediss://:secret@h?ca=a&ca=b", "or twice");
+    refuses("rediss://:secret@h?ca=%4", "value of ca");
+    refuses("rediss://:secret@h?key=k", "needs both files");
+    refuses("rediss://:secret@h?certificate=c&ca=a", "needs both files");
     refuses("redis+cluster://:secret@h", "cluster");
     for (int i = 0; i < 8; i++)
         strcat(many, ",h");
@@ -138,6 +185,8 @@ main(void)
         cmocka_unit_test(embedded_is_not_shared),
         cmocka_unit_test(parts_have_defaults),
         cmocka_unit_test(every_part_is_read),
+        cmocka_unit_test(sentinels_watch_a_primary_with_a_name),
+        cmocka_unit_test(tls_has_files_and_a_name),
         cmocka_unit_test(mistakes_are_named_without_the_password),
         cmocka_unit_test(shown_without_password),
         cmocka_unit_test(the_text_is_kept_only_if_it_is_good),

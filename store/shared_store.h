@@ -19,8 +19,9 @@ struct cn_shared_host {
 };
 
 struct cn_shared_options {
-    const struct cn_shared_host *hosts;   /* the primary is used, wherever it stands in the list */
-    uint32_t n_hosts;                     /* at least 1 */
+    const struct cn_shared_host *hosts; /* the primary is used, wherever it stands in the list */
+    uint32_t n_hosts;                   /* at least 1 */
+    const char *master; /* not "": the hosts are Sentinels, and the primary has this name there */
     const char *user, *password;          /* "" for none */
     const char *prefix, *model, *version; /* what all keys begin with */
     uint32_t timeout_ms;                  /* the longest wait of one call */

@@ -106,9 +106,15 @@ open_shared(struct cn_states *states, const struct cn_load *load, struct cn_erro
 
     if (rc != 0)
         return rc;
+    if (url.tls)
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "TLS to the state store is not supported yet; use valkey:// over a protected "
+            "network or through a TLS tunnel");
     for (uint32_t i = 0; i < url.n_hosts; i++)
         hosts[i] = (struct cn_shared_host){.host = url.hosts[i].host, .port = url.hosts[i].port};
     options.n_hosts = url.n_hosts;
+    options.master = url.master;
     options.user = url.user;
     options.password = url.password;
     options.prefix = url.prefix;

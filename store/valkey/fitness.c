@@ -4,8 +4,6 @@
  * primary. */
 #include "store/valkey/fitness.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define INFO_MAX 32768 /* a server's INFO has about 6 KiB */
@@ -19,31 +17,9 @@ struct answers {
     char fsync[24]; /* CONFIG GET appendfsync; "" when it does not say */
 };
 
-static int __attribute__((format(printf, 3, 4)))
-fail_at(const struct cn_valkey_link *link, struct cn_error *err, const char *fmt, ...)
-{
-    char why[700];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(why, sizeof(why), fmt, args);
-    va_end(args);
-    return cn_fail(err, CN_E_STATE_STORE, "the state store at %s:%u %s",
-                   link->hosts[link->host].host, link->hosts[link->host].port, why);
-}
-
-static int __attribute__((format(printf, 3, 4)))
-fail_for_now(const struct cn_valkey_link *link, struct cn_error *err, const char *fmt, ...)
-{
-    char why[700];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(why, sizeof(why), fmt, args);
-    va_end(args);
-    return cn_fail(err, CN_E_STORE_UNREACHABLE, "the state store at %s:%u %s",
-                   link->hosts[link->host].host, link->hosts[link->host].port, why);
-}
+#define fail_at(link, err, ...) cn_wire_fail(&(link)->wire, CN_E_STATE_STORE, err, __VA_ARGS__)
+#define fail_for_now(link, err, ...)                                                               \
+    cn_wire_fail(&(link)->wire, CN_E_STORE_UNREACHABLE, err, __VA_ARGS__)
 
 struct cn_str
 cn_valkey_info_field(struct cn_str info, const char *name)
@@ -183,9 +159,10 @@ check_answers(const struct cn_valkey_link *link, const struct answers *answers,
     if (says(answers, "loading", "1"))
         return fail_for_now(link, err, "is still loading its data");
     if (!says(answers, "role", "master"))
-        return fail_for_now(link, err,
-                            "is a replica; add the primary to the URL, as in "
-                            "valkey://host1:6379,host2:6379");
+        return fail_for_now(link, err, "is a replica; %s",
+                            link->options.master[0] ? "the Sentinels still take it for the primary"
+                                                    : "add the primary to the URL, as in "
+                                                      "valkey://host1:6379,host2:6379");
     if (says(answers, "cluster_enabled", "1"))
         return fail_at(link, err, "is a node of a cluster, which is not supported yet");
     if (!cn_str_eq(policy, CN_STR("noeviction")))

@@ -130,13 +130,27 @@ reopen(struct trip *trip)
         trip->vs->writes[trip->sent[i]].done = false;
 }
 
+int
+cn_valkey_check_replicas(const struct cn_valkey_store *vs, long long replicas, struct cn_error *err)
+{
+    const struct cn_shared_options *options = &vs->link.options;
+
+    if (replicas >= (long long)options->replicas)
+        return 0;
+    return cn_fail(
+        err, CN_E_STORE_UNREACHABLE,
+        "only %lld of %u replicas of the state store have what was written last, after %u ms "
+        "(state.replicas)",
+        replicas, options->replicas, options->timeout_ms);
+}
+
 /* What the primary has written counts only when enough replicas have it. */
 static int
 check_replicas(struct trip *trip)
 {
-    const struct cn_shared_options *options = &trip->vs->link.options;
+    int rc = cn_valkey_check_replicas(trip->vs, trip->replicas, trip->err);
 
-    if (trip->replicas >= (long long)options->replicas)
+    if (rc == 0)
         return 0;
     for (uint32_t i = 0; i < trip->n; i++) {
         struct cn_valkey_write *write = &trip->vs->writes[trip->sent[i]];
@@ -144,10 +158,7 @@ check_replicas(struct trip *trip)
         if (write->done && write->outcome == CN_STORE_WRITTEN)
             write->outcome = CN_STORE_FAILED;
     }
-    return cn_fail(trip->err, CN_E_STORE_UNREACHABLE,
-                   "only %lld of %u replicas of the state store confirmed the step within %u ms "
-                   "(state.replicas)",
-                   trip->replicas, options->replicas, options->timeout_ms);
+    return rc;
 }
 
 /* How long the server may wait for its replicas: less than we wait for the server, which looks at
@@ -159,6 +170,15 @@ wait_ms(uint64_t deadline_us)
     const uint64_t left_ms = deadline_us > now ? (deadline_us - now) / 1000 : 0;
 
     return left_ms > 240 ? left_ms - 120 : left_ms / 2 + 1;
+}
+
+void
+cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us)
+{
+    cn_valkey_command(&vs->link, 3);
+    cn_valkey_word(&vs->link, CN_STR("WAIT"));
+    cn_valkey_number_word(vs, vs->link.options.replicas);
+    cn_valkey_number_word(vs, wait_ms(deadline_us));
 }
 
 /* Sends what is not done and waits for the replies. */
@@ -178,16 +198,12 @@ make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
         put_write(vs, &vs->writes[i]);
         trip->sent[trip->n++] = i;
     }
-    if (replicas) {
-        cn_valkey_command(&vs->link, 3);
-        cn_valkey_word(&vs->link, CN_STR("WAIT"));
-        cn_valkey_number_word(vs, replicas);
-        cn_valkey_number_word(vs, wait_ms(deadline_us));
-    }
+    if (replicas)
+        cn_valkey_put_wait(vs, deadline_us);
     rc = cn_valkey_talk(&vs->link, on_reply, trip, deadline_us, err);
-    if (rc == 0 && replicas)
-        return check_replicas(trip);
-    if (rc != 0 && replicas)
+    if (rc == 0 && replicas && (rc = check_replicas(trip)) != 0)
+        cn_valkey_link_drop(&vs->link); /* the replicas may follow another primary now */
+    else if (rc != 0 && replicas)
         reopen(trip); /* the replicas have not confirmed them */
     return rc;
 }

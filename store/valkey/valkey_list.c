@@ -219,7 +219,7 @@ cn_valkey_count(struct cn_store *store)
     struct counting counting = {0};
     struct cn_error err;
 
-    if (vs->link.fd < 0 || (vs->counted_ms && cn_now_ms() - vs->counted_ms < COUNT_EVERY_MS))
+    if (vs->link.wire.fd < 0 || (vs->counted_ms && cn_now_ms() - vs->counted_ms < COUNT_EVERY_MS))
         return vs->count;
     for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
         cn_valkey_command(&vs->link, 2);

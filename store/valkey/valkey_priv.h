@@ -95,6 +95,11 @@ int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *rep
 /* valkey_commit.c */
 extern const char cn_valkey_script[];
 int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
+/* Appends a WAIT for the replicas that must have everything that was done before it. */
+void cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us);
+/* Were there enough of them? CN_E_STORE_UNREACHABLE: no. */
+int cn_valkey_check_replicas(const struct cn_valkey_store *vs, long long replicas,
+                             struct cn_error *err);
 
 /* valkey_list.c */
 int cn_valkey_next(struct cn_store *store, struct cn_str after, struct cn_str *key,

@@ -45,7 +45,7 @@ cn_valkey_bucket(struct cn_str id)
 void
 cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id)
 {
-    struct cn_buf *out = &vs->link.out;
+    struct cn_buf *out = &vs->link.wire.out;
 
     cn_buf_puts(out, "$");
     cn_buf_put_uint(out, vs->head.len + 3 + id.len);
@@ -112,23 +112,25 @@ int
 cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                      struct cn_error *err)
 {
-    static const char *const passing[] = {"LOADING", "READONLY", "MASTERDOWN",
+    static const char *const passing[] = {"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS",
                                           "BUSY",    "TRYAGAIN", "UNBLOCKED"};
-    const struct cn_shared_host *host = &vs->link.hosts[vs->link.host];
+    const struct cn_valkey_wire *wire = &vs->link.wire;
     const struct cn_str text = cn_valkey_text(reply);
+    const int len = (int)(text.len < 200 ? text.len : 200);
 
     for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
         if (cn_valkey_is_error(reply, passing[i]))
-            return cn_fail(err, CN_E_STORE_UNREACHABLE,
-                           "the state store at %s:%u cannot be used now: %.*s", host->host,
-                           host->port, (int)(text.len < 200 ? text.len : 200), text.ptr);
+            return cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, "cannot be used now: %.*s", len,
+                                text.ptr);
     if (cn_valkey_is_error(reply, "OOM"))
-        return cn_fail(err, CN_E_STATE_STORE,
-                       "the state store at %s:%u is full (maxmemory); end sequences, or give it "
-                       "more memory",
-                       host->host, host->port);
-    return cn_fail(err, CN_E_STATE_STORE, "the state store at %s:%u refuses a command: %.*s",
-                   host->host, host->port, (int)(text.len < 200 ? text.len : 200), text.ptr);
+        return cn_wire_fail(wire, CN_E_STATE_STORE, err,
+                            "is full (maxmemory); end sequences, or give it more memory");
+    if (cn_valkey_is_error(reply, "NOPERM"))
+        return cn_wire_fail(wire, CN_E_STATE_STORE, err,
+                            "does not permit a command to the user of the URL: %.*s; "
+                            "docs/shared-store.md lists the commands and keys that the user needs",
+                            len, text.ptr);
+    return cn_wire_fail(wire, CN_E_STATE_STORE, err, "refuses a command: %.*s", len, text.ptr);
 }
 
 /* --- reading */
@@ -163,8 +165,9 @@ find_read(struct cn_valkey_store *vs, struct cn_str key)
 
 struct reading {
     struct cn_valkey_store *vs;
-    uint32_t first; /* of the reads that this trip fills */
-    int passing;    /* an error that another attempt may heal */
+    uint32_t first;     /* of the reads that this trip fills */
+    long long replicas; /* that have what was read */
+    int passing;        /* an error that another attempt may heal */
 };
 
 static void
@@ -179,11 +182,16 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct reading *reading = ctx;
     struct cn_valkey_store *vs = reading->vs;
-    struct cn_valkey_read *read = &vs->reads[reading->first + i];
+    struct cn_valkey_read *read;
     struct cn_str entry;
     struct cn_error err;
     char *copy;
 
+    if (reading->first + i == vs->n_reads) { /* WAIT */
+        reading->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+        return;
+    }
+    read = &vs->reads[reading->first + i];
     read->rc = 0;
     if (reply->type == REDIS_REPLY_NIL)
         return;
@@ -206,10 +214,14 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
         fail_read(read, err.code, &err);
 }
 
-/* Reads the entries of all reads from `first` on, in one round trip. */
+/* Reads the entries of all reads from `first` on, in one round trip. With state.replicas, what is
+ * read must be on the replicas, too: an answer that is given from a record is as good as that of
+ * the step that wrote it, also if that step was refused because no replica confirmed it. And a
+ * primary that was replaced and does not know it has no replicas, so its records are not used. */
 static int
 fill_reads(struct cn_valkey_store *vs, uint32_t first, struct cn_error *err)
 {
+    const bool wait = vs->link.options.replicas > 0;
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     int rc = 0;
 
@@ -223,7 +235,11 @@ fill_reads(struct cn_valkey_store *vs, uint32_t first, struct cn_error *err)
             cn_valkey_word(&vs->link, CN_STR("GET"));
             cn_valkey_key_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
         }
+        if (wait)
+            cn_valkey_put_wait(vs, deadline_us);
         rc = cn_valkey_talk(&vs->link, on_value, &reading, deadline_us, err);
+        if (rc == 0 && wait && (rc = cn_valkey_check_replicas(vs, reading.replicas, err)) != 0)
+            cn_valkey_link_drop(&vs->link);
         if (rc == 0 && !reading.passing)
             return 0;
         if (rc == 0) /* each read has its own error; another server may answer */

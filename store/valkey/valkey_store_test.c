@@ -401,6 +401,7 @@ a_stopped_server_fails_in_time_and_comes_back(void **state)
 
     hasty = open_node(&options);
     cn_valkey_of(hasty)->link.options.timeout_ms = 300;
+    cn_valkey_of(hasty)->link.wire.timeout_ms = 300;
     step_in_the_end(hasty, "s", 1, 0, 1);
     kill(f->server.pid, SIGSTOP); /* it takes connections, but says nothing */
     begun_us = cn_now_us();

@@ -1,0 +1,39 @@
+/* store/valkey/sentinel.h - asks Sentinels which server is the primary, and notices when another
+ * one becomes it. Worker's thread. */
+#ifndef CN_STORE_VALKEY_SENTINEL_H
+#define CN_STORE_VALKEY_SENTINEL_H
+
+#include "store/shared_store.h"
+#include "store/valkey/wire.h"
+
+struct cn_sentinel {
+    const struct cn_shared_options *options; /* the hosts are Sentinels; borrowed */
+    struct cn_valkey_wire wire; /* to the Sentinel that answered last, which reports changes */
+    uint32_t host;              /* its place among the hosts */
+    char primary[256];          /* the primary's address, as it was told last; "" for none */
+    uint16_t port;
+    uint64_t next_try_us, pause_us; /* when to connect again, if the connection was lost */
+};
+
+/* `options` must outlive it. */
+void cn_sentinel_init(struct cn_sentinel *sentinel, const struct cn_shared_options *options,
+                      const struct cn_hiredis *lib);
+void cn_sentinel_fini(struct cn_sentinel *sentinel);
+
+/* Finds the primary. `out` borrows its name until the next call. CN_E_STORE_UNREACHABLE: no
+ * Sentinel answers. CN_E_STATE_STORE: they do not know a primary of this name, or refuse the
+ * password. */
+int cn_sentinel_find(struct cn_sentinel *sentinel, uint64_t deadline_us, struct cn_shared_host *out,
+                     struct cn_error *err);
+/* Has another server become the primary since cn_sentinel_find? Cheap: it reads what the Sentinel
+ * has sent. If the connection to the Sentinel was lost, it makes a new one, at most once a second
+ * and for at most a tenth of one. */
+bool cn_sentinel_moved(struct cn_sentinel *sentinel);
+
+/* Reads "name ip port" ... "name ip port", as Sentinel's message +switch-master has it: is it about
+ * this primary? */
+bool cn_sentinel_is_about(struct cn_str message, const char *master);
+/* Takes the reply to SENTINEL GET-MASTER-ADDR-BY-NAME. Returns whether it has an address. */
+bool cn_sentinel_take_address(const redisReply *reply, char host[256], uint16_t *port);
+
+#endif

@@ -1,0 +1,255 @@
+/* store/valkey/wire.c - connects to a server, sends commands and reads replies. Worker's thread.
+ *
+ * The socket does not block; each wait is a poll that ends at the call's deadline. Sockets' own
+ * timeouts would not do: they bound each read, and a server that sends a byte now and then would
+ * never be too slow. */
+#include "store/valkey/wire.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/time/clock.h"
+
+#define READ_BYTES 65536
+#define KEEPALIVE_IDLE_S 10 /* a peer whose machine is gone is noticed after 16 s of silence */
+#define OUT_KEEP_BYTES (1u << 20)
+
+void
+cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib, uint32_t timeout_ms)
+{
+    memset(wire, 0, sizeof(*wire));
+    wire->lib = lib;
+    wire->timeout_ms = timeout_ms;
+    wire->fd = -1;
+    cn_buf_init(&wire->out, 0);
+}
+
+void
+cn_wire_fini(struct cn_valkey_wire *wire)
+{
+    cn_wire_drop(wire);
+    cn_buf_fini(&wire->out);
+    cn_lookup_forget(wire->lookup);
+    wire->lookup = NULL;
+}
+
+void
+cn_wire_drop(struct cn_valkey_wire *wire)
+{
+    if (wire->fd >= 0)
+        close(wire->fd);
+    wire->fd = -1;
+    if (wire->reader)
+        wire->lib->destroy(wire->reader);
+    wire->reader = NULL;
+    cn_buf_reset(&wire->out);
+    wire->n_out = 0;
+}
+
+int
+cn_wire_fail(const struct cn_valkey_wire *wire, int code, struct cn_error *err, const char *fmt,
+             ...)
+{
+    char why[700];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    return cn_fail(err, code, "%s %s", wire->peer, why);
+}
+
+/* The connection cannot be used now; another one may do. */
+#define fail_io(wire, err, ...) cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, __VA_ARGS__)
+
+bool
+cn_wait_for_fd(int fd, short events, uint64_t deadline_us)
+{
+    struct pollfd watched = {.fd = fd, .events = events};
+
+    for (;;) {
+        const uint64_t now = cn_now_us();
+        int n;
+
+        if (now >= deadline_us)
+            return false;
+        n = poll(&watched, 1, (int)((deadline_us - now + 999) / 1000));
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; /* the next read or write reports an error */
+    }
+}
+
+/* --- commands and replies */
+
+void
+cn_wire_command(struct cn_valkey_wire *wire, uint32_t n)
+{
+    cn_buf_puts(&wire->out, "*");
+    cn_buf_put_uint(&wire->out, n);
+    cn_buf_puts(&wire->out, "\r\n");
+    wire->n_out++;
+}
+
+void
+cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word)
+{
+    cn_buf_puts(&wire->out, "$");
+    cn_buf_put_uint(&wire->out, word.len);
+    cn_buf_puts(&wire->out, "\r\n");
+    cn_buf_append_str(&wire->out, word);
+    cn_buf_puts(&wire->out, "\r\n");
+}
+
+static int
+send_some(struct cn_valkey_wire *wire, size_t *sent, struct cn_error *err)
+{
+    ssize_t n =
+        send(wire->fd, wire->out.data + *sent, wire->out.len - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    if (n >= 0)
+        *sent += (size_t)n;
+    else if (errno != EAGAIN && errno != EINTR)
+        return fail_io(wire, err, "closed the connection: %s", strerror(errno));
+    return 0;
+}
+
+static int
+read_some(struct cn_valkey_wire *wire, struct cn_error *err)
+{
+    char bytes[READ_BYTES];
+    ssize_t n = recv(wire->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+    if (n == 0)
+        return fail_io(wire, err, "closed the connection");
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR
+                   ? 0
+                   : fail_io(wire, err, "cannot be read: %s", strerror(errno));
+    if (wire->lib->feed(wire->reader, bytes, (size_t)n) != REDIS_OK)
+        return fail_io(wire, err, "sent what is not a reply: %s", wire->reader->errstr);
+    return 0;
+}
+
+/* Passes on the replies that have arrived, until there are `max` of them. */
+static int
+take_replies(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx, uint32_t *taken,
+             uint32_t max, struct cn_error *err)
+{
+    void *reply = NULL;
+
+    while (*taken < max) {
+        if (wire->lib->reply(wire->reader, &reply) != REDIS_OK)
+            return fail_io(wire, err, "sent what is not a reply: %s", wire->reader->errstr);
+        if (!reply)
+            return 0;
+        on_reply(ctx, (*taken)++, reply);
+        wire->lib->free_reply(reply);
+    }
+    return 0;
+}
+
+int
+cn_wire_talk(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx,
+             uint64_t deadline_us, struct cn_error *err)
+{
+    uint32_t taken = 0;
+    size_t sent = 0;
+    int rc = 0;
+
+    if (wire->out.failed)
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a command to the state store");
+    while (rc == 0 && taken < wire->n_out) {
+        if (sent < wire->out.len)
+            rc = send_some(wire, &sent, err);
+        if (rc == 0 && !cn_wait_for_fd(wire->fd, sent < wire->out.len ? POLLIN | POLLOUT : POLLIN,
+                                       deadline_us))
+            rc = fail_io(wire, err, "did not answer within %u ms (state.storeTimeoutMSec)",
+                         wire->timeout_ms);
+        if (rc == 0)
+            rc = read_some(wire, err);
+        if (rc == 0)
+            rc = take_replies(wire, on_reply, ctx, &taken, wire->n_out, err);
+    }
+    cn_buf_reset(&wire->out);
+    if (wire->out.cap > OUT_KEEP_BYTES)
+        cn_buf_fini(&wire->out);
+    wire->n_out = 0;
+    if (rc != 0)
+        cn_wire_drop(wire);
+    return rc;
+}
+
+int
+cn_wire_hear(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx,
+             struct cn_error *err)
+{
+    uint32_t taken = 0;
+    int rc = read_some(wire, err);
+
+    if (rc == 0)
+        rc = take_replies(wire, on_reply, ctx, &taken, UINT32_MAX, err);
+    if (rc != 0)
+        cn_wire_drop(wire);
+    return rc;
+}
+
+/* --- connecting */
+
+/* Connects to one address. Returns 0 or the errno. */
+static int
+connect_address(struct cn_valkey_wire *wire, const struct addrinfo *at, uint64_t deadline_us)
+{
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error = 0, on = 1, idle_s = KEEPALIVE_IDLE_S, every_s = 2, count = 3;
+    socklen_t len = sizeof(error);
+
+    if (fd < 0)
+        return errno;
+    if (connect(fd, at->ai_addr, at->ai_addrlen) != 0)
+        error = errno;
+    if (error == EINPROGRESS) {
+        if (!cn_wait_for_fd(fd, POLLOUT, deadline_us))
+            error = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+            error = errno;
+    }
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+    wire->fd = fd;
+    return 0;
+}
+
+int
+cn_wire_connect(struct cn_valkey_wire *wire, const char *what, const struct cn_shared_host *to,
+                uint64_t deadline_us, struct cn_error *err)
+{
+    struct addrinfo *found = NULL;
+    int rc, error = ETIMEDOUT;
+
+    snprintf(wire->peer, sizeof(wire->peer), "%s at %s:%u", what, to->host, to->port);
+    if ((rc = cn_lookup_host(&wire->lookup, to->host, to->port, deadline_us, &found)) != 0)
+        return fail_io(wire, err, "has no address: %s", gai_strerror(rc));
+    for (const struct addrinfo *at = found; at && wire->fd < 0; at = at->ai_next)
+        error = connect_address(wire, at, deadline_us);
+    freeaddrinfo(found);
+    if (wire->fd < 0)
+        return fail_io(wire, err, "cannot be reached: %s", strerror(error));
+    wire->reader = wire->lib->create();
+    if (wire->reader)
+        return 0;
+    cn_wire_drop(wire);
+    return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to read the state store's replies");
+}
