@@ -652,6 +652,14 @@ on_drain_timer(struct cn_timer *timer)
 }
 
 void
+cn_management_announce_stop(struct cn_management *management)
+{
+    cn_assert_on_loop(management->home);
+    cn_health_set(&management->health, cn_unready_word(CN_UNREADY_STOPPING), "server",
+                  cn_unready_text(CN_UNREADY_STOPPING));
+}
+
+void
 cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx)
 {
     cn_assert_on_loop(management->home);
@@ -662,6 +670,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_log(CN_LOG_INFO, "event=draining drain_timeout_ms=%u", management->config->drain_timeout_ms);
     management->on_drained = on_done;
     management->drained_ctx = ctx;
+    cn_management_announce_stop(management);
     cn_snapshot_stopping(management);
     cn_repository_stop(management->repository);
     atomic_store(&management->draining, true);

@@ -72,6 +72,8 @@ const char *cn_management_first_failure(const struct cn_management *management);
 int cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
                             struct cn_str authorization, struct cn_error *err);
 
+/* Loop 0: from now on the server is unhealthy, because it stops soon. It still serves. */
+void cn_management_announce_stop(struct cn_management *management);
 /* Loop 0: stops the server. New jobs are refused (CN_E_DRAINING), running and waiting steps finish
  * within drain_timeout_ms, workers stop, and sequences stay in the store. `on_done(ctx)` is called
  * when all is over. A second call hurries: waiting jobs are refused, and workers stop after their

@@ -32,12 +32,12 @@ cn_v2_http_live(struct cn_http_request *request)
     cn_http_answer_bytes(request, 200, NULL, CN_STR(""));
 }
 
-/* While the server drains, this is an error with a reason. Otherwise only the status says whether
+/* Once the server stops, this is an error with a reason. Otherwise only the status says whether
  * the server is ready, because clients of the protocol do not read a body here. */
 void
 cn_v2_http_ready(struct cn_http_request *request)
 {
-    if (request->listener->draining)
+    if (request->listener->leaving)
         cn_v2_http_error(request, CN_E_UNAVAILABLE, "Server exiting");
     else
         cn_http_answer_bytes(

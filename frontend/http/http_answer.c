@@ -85,7 +85,7 @@ closes(struct MHD_Response *response, const struct cn_http_request *request, uns
     bool exact = request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE;
     /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
      * came together with the request. */
-    bool ends = request->close || request->listener->draining || request->conn->peer_closed;
+    bool ends = request->close || request->listener->leaving || request->conn->peer_closed;
 
     if (exact && status < 400 && !ends)
         MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);

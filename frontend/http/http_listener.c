@@ -465,13 +465,19 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
 }
 
 void
+cn_http_listener_leave(struct cn_http_listener *listener)
+{
+    listener->leaving = true;
+}
+
+void
 cn_http_listener_drain(struct cn_http_listener *listener)
 {
     struct cn_list *node;
 
     if (listener->draining)
         return;
-    listener->draining = true;
+    listener->leaving = listener->draining = true;
     MHD_run(listener->daemon); /* requests that arrived before are still accepted */
     cn_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {

@@ -63,7 +63,8 @@ struct cn_http_listener {
     uint32_t n_conns, n_discards;
     uint32_t n_requests;    /* request records not freed yet, some without a connection */
     bool told_full;         /* the log already says that there are too many connections */
-    bool draining;          /* every answer closes its connection */
+    bool leaving;           /* every answer closes its connection */
+    bool draining;          /* leaving, and no connection is accepted any more */
     bool ready;             /* the daemon's epoll set has an event */
     bool resumed;           /* connections were resumed since the daemon's last run */
     bool again;             /* the daemon must run again without waiting */
@@ -80,6 +81,8 @@ struct cn_http_listener {
 int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
                             struct cn_loop *loop, int listen_fd, bool is_tls,
                             struct cn_http_listener **out, struct cn_error *err);
+/* Lets each answer close its connection, so that clients connect anew, perhaps elsewhere. */
+void cn_http_listener_leave(struct cn_http_listener *listener);
 /* Stops accepting, closes idle connections, and lets each answer close its own connection. */
 void cn_http_listener_drain(struct cn_http_listener *listener);
 /* Shuts down the connections that are still open. */

@@ -26,7 +26,8 @@ cn_sequence_name_find(struct cn_str name)
 {
     unsigned i;
 
-    if (cn_str_eq_header(name, CN_STR(CN_SHORT_SEQUENCE_HEADER)))
+    if (cn_str_eq_header(name, CN_STR(CN_SHORT_SEQUENCE_HEADER)) ||
+        cn_str_eq_header(name, CN_STR(CN_LONG_SEQUENCE_HEADER)))
         return CN_NAME_ID;
     for (i = 0; i < CN_N_SEQUENCE_NAMES; i++)
         if (cn_str_eq_header(name, cn_str_from(names[i])))
@@ -58,7 +59,8 @@ is_taken(struct cn_str name)
                                            CN_STR("origin"),
                                            CN_STR("inference-header-content-length"),
                                            CN_STR("x-amzn-sagemaker-session-id"),
-                                           CN_STR(CN_SHORT_SEQUENCE_HEADER)};
+                                           CN_STR(CN_SHORT_SEQUENCE_HEADER),
+                                           CN_STR(CN_LONG_SEQUENCE_HEADER)};
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (cn_str_eq_header(name, others[i]))

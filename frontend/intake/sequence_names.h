@@ -17,6 +17,8 @@ enum cn_sequence_name { CN_NAME_ID, CN_NAME_START, CN_NAME_END, CN_N_SEQUENCE_NA
 /* The short name of the id's header. It cannot be renamed, and it has no underscore, because nginx
  * drops headers with underscores. */
 #define CN_SHORT_SEQUENCE_HEADER "Continuo-Sequence"
+/* Means the same. Clients of the v2 protocol expect this name, after their field sequence_id. */
+#define CN_LONG_SEQUENCE_HEADER "Continuo-Sequence-Id"
 
 /* Returns the name in lower case, because gRPC allows no other in metadata, and HTTP ignores case.
  * The text ends with a NUL. */
@@ -26,7 +28,7 @@ struct cn_str cn_sequence_name(enum cn_sequence_name which);
 #define CN_SEQUENCE_HEADER (cn_sequence_name(CN_NAME_ID).ptr)
 
 /* Returns which of the three names it is. Upper and lower case are the same, and so are - and _;
- * the short name counts as the id. Returns CN_N_SEQUENCE_NAMES for any other name. */
+ * the short and the long name count as the id. Returns CN_N_SEQUENCE_NAMES for any other name. */
 enum cn_sequence_name cn_sequence_name_find(struct cn_str name);
 
 /* Reads the names from the options. Returns CN_E_CONFIG when a name is empty, too long, has a

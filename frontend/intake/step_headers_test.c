@@ -21,7 +21,8 @@ any_spelling_is_read_and_kept(void **state)
 {
     static const char *const spellings[] = {"ts_request_sequence_id", "ts-request-sequence-id",
                                             "TS-Request-Sequence-Id", "Ts_Request-sequence_ID",
-                                            "Continuo-Sequence",      "continuo_sequence"};
+                                            "Continuo-Sequence",      "continuo_sequence",
+                                            "Continuo-Sequence-Id",   "continuo_sequence_id"};
     struct cn_sequence_headers got;
     size_t i;
 
@@ -94,6 +95,8 @@ headers_may_be_renamed(void **state)
               "--sequence-end-header: the header idempotency_key already has");
     use_names("i", "continuo_sequence", "e",
               "--sequence-start-header: the header continuo_sequence already has");
+    use_names("i", "s", "continuo-sequence-id",
+              "--sequence-end-header: the header continuo-sequence-id already has");
     use_names("x-a", "s", "X_A",
               "--sequence-id-header and --sequence-end-header both name the header X_A");
     use_names("ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end",

@@ -510,7 +510,7 @@ on_models_up(void *ctx, unsigned failed)
     char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX], grpc[CN_N_GRPC][CN_HTTP_ADDRESS_MAX];
     unsigned api;
 
-    if (server->draining)
+    if (server->stopping)
         return;
     if (failed && server->config.exit_on_model_failure) {
         give_up(server, failed);

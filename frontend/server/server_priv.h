@@ -34,7 +34,7 @@ struct cn_server_site {
     bool has_thread;
     int fds[CN_N_APIS]; /* listening sockets until their listener takes them; -1: none */
     struct cn_http_listener *listeners[CN_N_APIS];
-    struct cn_msg drain, finish;
+    struct cn_msg leave, drain, finish;
     struct cn_msg finished; /* posted to loop 0 */
     struct cn_timer timer;
     uint64_t finish_since_ms;
@@ -61,9 +61,10 @@ struct cn_server {
     struct cn_metrics_file metrics_file;
     struct cn_msg start;
     uint64_t began_us;
-    bool draining, is_stuck;
-    int exit_code;               /* the exit code of a clean stop */
-    void (*on_ready)(void *ctx); /* from the caller of cn_server_run; may be NULL */
+    bool stopping, draining, is_stuck; /* stopping: a signal came; draining: the delay is over */
+    struct cn_timer delay;             /* loop 0: ends when the drain begins */
+    int exit_code;                     /* the exit code of a clean stop */
+    void (*on_ready)(void *ctx);       /* from the caller of cn_server_run; may be NULL */
     void *ready_ctx;
 };
 
@@ -77,7 +78,8 @@ void cn_server_stop_listeners(struct cn_server *server);
 /* server_stop.c: prepares what the stop needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);
 /* Begins the stop, on loop 0. `signal_number` is SIGTERM or SIGINT, or 0 when the server gives up
- * by itself. A second call makes the stop hurry. */
+ * by itself. A second call makes the stop hurry: it ends the delay before the drain, or it shortens
+ * the drain. */
 void cn_server_stop_begin(struct cn_server *server, int signal_number);
 
 #endif

@@ -1,9 +1,13 @@
-/* frontend/server/server_stop.c - the end of the server: drain, let connections go, stop the loops.
+/* frontend/server/server_stop.c - the end of the server: leave, drain, let connections go, stop the
+ * loops.
  *
- * The stop has four phases:
+ * The stop has five phases:
+ * - leave: for --drain-delay, which is 0 by default, the server serves as before. But it says that
+ *   it is not ready, and each answer closes its connection, so that proxies send requests to other
+ *   servers. A second signal ends this phase.
  * - drain: on every loop the inference listener accepts no more connections, and management lets
  *   the steps that wait or run come to their end. Management and metrics stay open, so that one can
- *   watch. A second signal shortens this phase.
+ *   watch. One more signal shortens this phase.
  * - finish: when the steps are done, all listeners stop, and clients get FLUSH_MS to take their
  *   last answers.
  * - cut: after that the connections that are left are shut down.
@@ -107,6 +111,15 @@ finish_site(struct cn_msg *msg)
 }
 
 static void
+leave_site(struct cn_msg *msg)
+{
+    struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, leave);
+
+    if (site->listeners[CN_INFERENCE])
+        cn_http_listener_leave(site->listeners[CN_INFERENCE]);
+}
+
+static void
 drain_site(struct cn_msg *msg)
 {
     struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, drain);
@@ -129,15 +142,13 @@ on_drained(void *ctx)
         cn_loop_post(server->loops[i], &server->sites[i].finish);
 }
 
-void
-cn_server_stop_begin(struct cn_server *server, int signal_number)
+/* Begins the drain, or makes it hurry. */
+static void
+drain(struct cn_server *server)
 {
     unsigned i;
 
-    cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "stop_hurried" : "stopping",
-           signal_number == 0         ? "none"
-           : signal_number == SIGTERM ? "SIGTERM"
-                                      : "SIGINT");
+    cn_timer_cancel(&server->delay);
     if (!server->draining) {
         for (i = 0; i < server->n_loops; i++)
             cn_loop_post(server->loops[i], &server->sites[i].drain);
@@ -146,14 +157,53 @@ cn_server_stop_begin(struct cn_server *server, int signal_number)
     cn_management_drain(server->management, on_drained, server);
 }
 
+static void
+on_delay_over(struct cn_timer *timer)
+{
+    drain(cn_container_of(timer, struct cn_server, delay));
+}
+
+/* Tells everybody who asks that the server stops, and drains --drain-delay later. */
+static void
+leave(struct cn_server *server)
+{
+    const uint32_t delay_ms = server->config.drain_delay_ms;
+    unsigned i;
+
+    cn_log(CN_LOG_INFO, "event=leaving drain_delay_ms=%u", delay_ms);
+    cn_management_announce_stop(server->management);
+    for (i = 0; i < server->n_loops; i++)
+        cn_loop_post(server->loops[i], &server->sites[i].leave);
+    cn_timer_set(cn_loop_wheel(server->loops[0]), &server->delay,
+                 cn_loop_now_ms(server->loops[0]) + delay_ms);
+}
+
+void
+cn_server_stop_begin(struct cn_server *server, int signal_number)
+{
+    const bool is_first = !server->stopping;
+
+    cn_log(CN_LOG_INFO, "event=%s signal=%s", is_first ? "stopping" : "stop_hurried",
+           signal_number == 0         ? "none"
+           : signal_number == SIGTERM ? "SIGTERM"
+                                      : "SIGINT");
+    server->stopping = true;
+    if (is_first && signal_number != 0 && server->config.drain_delay_ms > 0)
+        leave(server);
+    else
+        drain(server);
+}
+
 void
 cn_server_stop_init(struct cn_server *server)
 {
     unsigned i;
 
+    cn_timer_init(&server->delay, on_delay_over);
     for (i = 0; i < server->n_loops; i++) {
         struct cn_server_site *site = &server->sites[i];
 
+        site->leave.fn = leave_site;
         site->drain.fn = drain_site;
         site->finish.fn = finish_site;
         site->finished.fn = on_finished;

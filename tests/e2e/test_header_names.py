@@ -15,7 +15,7 @@ from test_v2_http import accumulator
 from v2rpc import Stream as V2Stream
 from v2rpc import channel_of, request, stub_of
 
-IDS = ["ts_request_sequence_id", "ts-request-sequence-id", "Continuo-Sequence", "continuo_sequence"]
+IDS = ["ts_request_sequence_id", "ts-request-sequence-id", "Continuo-Sequence", "continuo_sequence", "Continuo-Sequence-Id"]
 STARTS = ["ts_request_sequence_start", "ts-request-sequence-start"]
 ENDS = ["ts_request_sequence_end", "ts-request-sequence-end"]
 fresh = itertools.count()
@@ -92,7 +92,7 @@ def test_every_spelling_is_the_same_header_on_every_path(served, way):
     """Steps under all names of the id go to one sequence, and START and END work in both spellings."""
     step, name = WAYS[way], f"spelt{next(fresh)}"
     sums = [step(served, 1, {spelling: name}) for spelling in IDS]
-    assert sums == [1, 2, 3, 4]
+    assert sums == list(range(1, len(IDS) + 1))
     for start in STARTS:
         assert step(served, 5, {IDS[1]: name, start: "true"}) == 5
         assert step(served, 1, {IDS[1]: name}) == 6
@@ -122,18 +122,19 @@ def test_two_different_ids_are_refused_and_both_named(served, path):
                               'ts-request-sequence-id is "b"; send one of them')
 
 
+@pytest.mark.parametrize("header_name", ["Continuo-Sequence", "continuo-sequence-id"])
 @pytest.mark.parametrize("own, header, fits", [
     ("7", "7", True), (7, "7", True), ("x", "x", True), ("x", "y", False), (7, "8", False)])
-def test_a_v2_id_and_the_header_must_be_the_same(served, own, header, fits):
+def test_a_v2_id_and_the_header_must_be_the_same(served, own, header, fits, header_name):
     """A router reads the header, and the model's protocol reads the parameter. The two must agree."""
     body = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1], "data": [3]}],
             "parameters": {"sequence_id": own, "sequence_start": True}}
-    answer = served.client().post("/v2/models/accumulator/infer", json.dumps(body), headers={"Continuo-Sequence": header})
+    answer = served.client().post("/v2/models/accumulator/infer", json.dumps(body), headers={header_name: header})
     if fits:
         assert answer.status == 200, answer
     else:
         assert answer.status == 400
-        assert answer.json["error"] == (f'the request names two different sequences: Continuo-Sequence is "{header}", '
+        assert answer.json["error"] == (f'the request names two different sequences: {header_name} is "{header}", '
                                         f'and sequence_id is "{own}"; send one of them')
 
 
