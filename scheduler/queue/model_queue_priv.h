@@ -18,6 +18,8 @@
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/sequence/missing_ids.h"
 #include "scheduler/sequence/sequence.h"
+#include "scheduler/swap/forwarded_step.h"
+#include "scheduler/swap/peers.h"
 #include "scheduler/swap/version_swap.h"
 #include "scheduler/workers/worker_link_priv.h"
 

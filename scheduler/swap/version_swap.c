@@ -21,7 +21,7 @@
  *
  * What may surprise: while a step is away, the sequence has no place here (`counted`), but its
  * group has a job in flight, so the steps behind it wait. And two versions may look for the same
- * sequence in each other; cn_swap_send_back() answers at once where waiting would never end.
+ * sequence in each other; forwarded_step.c answers at once where waiting would never end.
  */
 #include "scheduler/swap/version_swap.h"
 
@@ -31,46 +31,11 @@
 #include "scheduler/queue/model_queue_priv.h"
 #include "scheduler/queue/submit.h"
 #include "scheduler/swap/forward.h"
+#include "scheduler/swap/peers.h"
 #include "scheduler/swap/swap_leftovers.h"
 
-#define ROUNDS_MAX                                                                                 \
-    8 /* a client that steps without pause in the old version should not hold up the others */
-
-/* --- who is there */
-
-/* Finds the version with the highest serial below `below`, or, if `exactly` is not 0, the one with
- * that serial. NULL: there is none. Valid until the end of the turn. An error: the versions are not
- * known. */
-static int
-find_peer(const struct cn_model_queue *queue, uint32_t below, uint32_t exactly,
-          struct cn_model_queue **out, struct cn_error *err)
-{
-    struct cn_model_queue *other;
-    unsigned i;
-    int rc;
-
-    *out = NULL;
-    for (i = 0;; i++) {
-        rc = queue->family.version_at(queue->family.ctx, cn_str_from(queue->name), i, &other, err);
-        if (rc || !other)
-            return rc;
-        if (other == queue || !other->stateful || other->serial >= below ||
-            (exactly && other->serial != exactly) || (*out && other->serial < (*out)->serial))
-            continue;
-        *out = other;
-    }
-}
-
-bool
-cn_swap_may_leave(const struct cn_model_queue *queue, const struct cn_job *job)
-{
-    struct cn_model_queue *peer;
-
-    if (!job->any_version || !queue->stateful || !queue->family.version_at ||
-        (job->row.flags & CN_ROW_GENERATED_ID))
-        return false;
-    return find_peer(queue, UINT32_MAX, 0, &peer, NULL) || peer;
-}
+/* A client that steps without pause in the old version should not hold up the others. */
+#define ROUNDS_MAX 8
 
 static void on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box);
 
@@ -171,7 +136,7 @@ find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn
     forward->leftovers = (struct cn_swap_leftovers){0};
     if (counts && leftovers.pending_at == queue->serial)
         return 0;
-    rc = counts ? find_peer(queue, UINT32_MAX, leftovers.pending_at, out, err) : 0;
+    rc = counts ? cn_swap_find_peer(queue, UINT32_MAX, leftovers.pending_at, out, err) : 0;
     forward->take_pending = rc == 0 && *out;
     forward->pass_pending = forward->had_pending && !*out;
     return rc;
@@ -187,7 +152,7 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
     int rc;
 
     forward->take_pending = false;
-    rc = find_peer(queue, forward->below, 0, &peer, &err);
+    rc = cn_swap_find_peer(queue, forward->below, 0, &peer, &err);
     if (rc == 0 && !peer) {
         forward->below = 0;
         rc = find_pending(queue, forward, &peer, &err);
@@ -196,8 +161,7 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
-    if (!peer &&
-        queue->closed) { /* the sequence would be opened here only to end with this version */
+    if (!peer && queue->closed) { /* the sequence would be opened only to end with this version */
         if (queue->close_code == CN_E_DRAINING)
             cn_forward_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
         else
@@ -230,7 +194,7 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
         (job->row.flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED)) || !queue->family.version_at)
         return false;
     sequence = job->sequence;
-    blind = find_peer(queue, UINT32_MAX, 0, &peer, NULL) != 0;
+    blind = cn_swap_find_peer(queue, UINT32_MAX, 0, &peer, NULL) != 0;
     if (!blind && !peer)
         return false;
     /* Not a member of the job: a hundred times as many jobs never need it. */
@@ -239,7 +203,7 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     forward->below = UINT32_MAX;
     cn_list_init(&forward->link);
     if (!blind && cn_sequence_away(sequence) && !(job->row.flags & CN_ROW_START) &&
-        !find_peer(queue, UINT32_MAX, cn_sequence_away(sequence), &peer, NULL) && peer) {
+        !cn_swap_find_peer(queue, UINT32_MAX, cn_sequence_away(sequence), &peer, NULL) && peer) {
         forward->by_hint = true;
         forward->stage = CN_STAGE_VISIT;
         cn_forward_begin(queue, job);
@@ -331,7 +295,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     const char *version;
     struct cn_error err;
 
-    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
+    if (cn_swap_find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
         cn_answer_box_free(box);
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
@@ -470,7 +434,7 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
            queue->name, forward->version, queue->version,
            cn_log_quote(job->row.sequence_id.ptr, job->row.sequence_id.len, id, sizeof(id)),
            cn_log_quote(answer->body.ptr, answer->body.len, why, sizeof(why)));
-    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
+    if (cn_swap_find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
     } else if (!peer) {
         cn_forward_give_up(
@@ -492,7 +456,7 @@ imported(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_model_queue *peer;
     struct cn_error err;
 
-    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
+    if (cn_swap_find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
@@ -532,64 +496,5 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     } else {
         stay_there(queue, job, answer);
     }
-    return true;
-}
-
-/* --- the visited side */
-
-/* Is the sequence of this job about to come here? Then no version can use it yet. */
-static bool
-on_its_way(const struct cn_forward *forward)
-{
-    return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY);
-}
-
-/* Does a job of ours look for the sequence in other versions? Then it is not known to be here. If a
- * forwarded step waited for that job, while the job waits for a forwarded step of its own, both
- * would wait for ever. A job that still asks our own worker waits for no other version: the
- * sequence may be here, so a forwarded step waits for that answer. */
-static bool
-is_looked_for(const struct cn_forward *forward)
-{
-    return forward && forward->stage != CN_STAGE_HOME && forward->stage != CN_STAGE_ASK_HERE;
-}
-
-bool
-cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded)
-{
-    static const struct cn_move look = {.op = CN_MOVE_LOOK};
-    struct cn_sequence *sequence = cn_table_find(queue->sequences, forwarded->row.sequence_id);
-    const struct cn_job *first = NULL;
-    struct cn_answer_box *box;
-
-    if (queue->closed && queue->close_code == CN_E_DRAINING)
-        return false;
-    if (atomic_load_explicit(&queue->retired, memory_order_relaxed) &&
-        (forwarded->row.flags & CN_ROW_ASK)) { /* a retired version runs no step */
-        forwarded->row.flags &= ~(uint32_t)CN_ROW_ASK;
-        forwarded->row.flags |= CN_ROW_MOVE;
-        forwarded->row.move = &look;
-    }
-    if (sequence && sequence->group.in_flight)
-        first = sequence->group.in_flight;
-    else if (sequence)
-        first = cn_job_group_next(&sequence->group);
-    if (first && on_its_way(first->forward)) {
-        cn_queue_fail(queue, forwarded, CN_E_CONFLICT,
-                      "sequence %.*s is being moved to version %s; send the step again",
-                      CN_STR_ARG(forwarded->row.sequence_id), queue->version);
-        return true;
-    }
-    if (!queue->closed && !(first && is_looked_for(first->forward))) {
-        if (sequence && (sequence->known || sequence->closing || first))
-            return false;
-        if (!(sequence && cn_sequence_away(sequence)) && queue->may_remember &&
-            cn_queue_has_hope(queue))
-            return false;
-    }
-    box = cn_answer_box_error(forwarded, CN_E_SEQUENCE_UNKNOWN,
-                              "the sequence does not live in this version", 0);
-    box->answer.flags |= CN_ANSWER_ELSEWHERE;
-    cn_queue_finish(queue, forwarded, box);
     return true;
 }

@@ -25,9 +25,6 @@ struct cn_job;
 struct cn_job_group;
 struct cn_model_queue;
 
-/* May the job's sequence live in another version? Then bounds of this version may not apply to
- * it. */
-bool cn_swap_may_leave(const struct cn_model_queue *queue, const struct cn_job *job);
 /* Forwards the group's next job if that is necessary. True: it is at another version's queue now,
  * and the group is in no list. */
 bool cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group);
@@ -42,8 +39,6 @@ bool cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job,
 bool cn_swap_imports(const struct cn_job *job);
 /* Was it sent by another version's queue? */
 bool cn_swap_is_forwarded(const struct cn_job *job);
-/* Answers a forwarded step at once, and returns true, if its sequence cannot be here. */
-bool cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded);
 
 /* Frees what forwarding the job needed, with the job's final answer. */
 void cn_forward_free(struct cn_job *job);
