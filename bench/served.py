@@ -31,8 +31,9 @@ def machine():
 
 
 class Served:
-    """`models`: {name: (the file of a handler or Lua text, or a model of TorchScript (.pt) or ONNX (.onnx), YAML text)}. With `clock`, advance() works, and the
-    server looks at its clock each 5 ms. Use it in a `with`."""
+    """`models`: {name: (handler, YAML text)}. The handler is the file of a handler or of a model of TorchScript (.pt) or
+    ONNX (.onnx), or the text of a Lua handler. With `clock`, advance() works, and the server looks at its clock every
+    5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False, grpc=False):
         # A measurement that a timeout ends must leave neither servers nor gigabytes behind.

@@ -29,7 +29,7 @@ struct cn_ctl_model {
     struct cn_ctl_model *next;
     const char *name, *version;
     const char *url;        /* where its archive is */
-    const char *last_error; /* of loading; NULL if the last load succeeded */
+    const char *last_error; /* why the last load failed; NULL if it succeeded */
     const char *reload_error,
         *reload_since; /* set if the archive cannot be loaded again; else NULL */
     bool is_default;

@@ -40,7 +40,7 @@ struct call {
     struct cn_item *item;     /* the item in the present run */
     struct cn_row row;        /* the row that the handler gets */
     const struct cn_row *was; /* the worker's row */
-    void *resume;             /* that of the runtime below */
+    void *resume;             /* the value of cn_item.resume for the runtime below */
     struct cn_tensor *state;  /* the state before the step */
 };
 

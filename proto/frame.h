@@ -161,7 +161,8 @@ struct cn_forked {
 struct cn_worker_stats {
     uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, stored_bytes, batches,
         rows;
-    uint64_t streams; /* rows that stream. While there are some, STATS is sent each second: a stream
+    uint64_t
+        streams; /* rows that stream. While there are some, STATS is sent once a second: a stream
                        * may be silent for long, and the server must see that the worker lives */
     uint64_t busy_us; /* CPU time since the last STATS, without the time spent polling for frames */
 };

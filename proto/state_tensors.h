@@ -24,7 +24,7 @@
  * which are named like the inputs, in the order of the declaration. */
 #define CN_STATE_TENSORS_MAGIC 0x53544e43u /* "CNTS" */
 #define CN_STATE_TENSORS_VERSION 1
-#define CN_STATE_TENSORS_HEAD_BYTES 12 /* with the number of tensors, with which a set begins */
+#define CN_STATE_TENSORS_HEAD_BYTES 12 /* includes the number of tensors, with which a set begins */
 
 enum cn_state_init {
     CN_STATE_ZEROS,

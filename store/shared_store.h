@@ -23,7 +23,7 @@ struct cn_shared_options {
     uint32_t n_hosts;                   /* at least 1 */
     const char *master; /* not "": the hosts are Sentinels, and the primary has this name there */
     const char *user, *password;          /* "" for none */
-    const char *prefix, *model, *version; /* what all keys begin with */
+    const char *prefix, *model, *version; /* all keys begin with these three */
     uint32_t timeout_ms;                  /* the longest wait of one call */
     uint32_t replicas; /* number of replicas that must have a commit before it counts */
     bool power;        /* the primary must have written it to its disk, too */

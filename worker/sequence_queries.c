@@ -24,7 +24,7 @@
 #define LOOK_MAX 2000
 /* Room for what a RESULT has besides its sequences and its record. */
 #define RESULT_SLACK_BYTES 1024
-#define INFO_BYTES 96 /* of a listed sequence, besides its id; a little more than the frame's */
+#define INFO_BYTES 96 /* what a listed sequence takes in the frame, without its id, rounded up */
 
 static void
 info_fill(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
@@ -52,7 +52,7 @@ info_fill(const struct cn_states *states, struct cn_str id, const struct cn_reco
         out->flags |= CN_INFO_CLOSED;
         out->close_reason = record->close_reason;
     } else {
-        /* By the present limits, which may differ from those at its last step. */
+        /* The present limits count, which may differ from those at the sequence's last step. */
         out->expires_wall_ms =
             cn_states_expires_at(states, record->opened_wall_ms, record->last_wall_ms);
         if (cn_states_expired(states, record->opened_wall_ms, record->last_wall_ms, now))

@@ -352,9 +352,9 @@ cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema,
 struct closing {
     struct cn_sequence_state *cached; /* its decoded state, when it was cached */
     size_t state_at, state_len;       /* otherwise the place of its bytes in `scratch` */
-    uint32_t schema;                  /* of those bytes */
+    uint32_t schema;                  /* the schema of those bytes */
     bool has_bytes, live;             /* live: on_close must be called */
-    enum cn_store_outcome outcome;    /* of a shared store */
+    enum cn_store_outcome outcome;    /* what a shared store did with the write */
 };
 
 /* Has another node gone on with a sequence that this one takes for expired? */

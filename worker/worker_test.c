@@ -884,7 +884,7 @@ second_worker_takes_over(void **state)
     assert_string_equal(got.body, "6");
     got = client_step(a, 3, "s", "1", 0, got.generation); /* without RELOAD: an error */
     assert_int_equal(got.code, CN_E_CONFLICT);
-    got = client_step(a, 4, "s", "1", 0, 0); /* nothing was lost by that */
+    got = client_step(a, 4, "s", "1", 0, 0); /* that error changed nothing */
     assert_string_equal(got.body, "7");
     assert_int_equal(client_stop(&b), 0);
     assert_int_equal(client_stop(a), 0);

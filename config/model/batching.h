@@ -72,11 +72,11 @@ struct cn_batching {
     uint64_t idle_us; /* how long a sequence may be idle; never 0 after cn_batching_apply */
     /* requests that wait when their sequence expires are refused; otherwise they are done */
     bool reject_expired;
-    bool describe_expired; /* and the sequence is logged, too */
+    bool describe_expired; /* such a sequence is also logged */
     /* 0: all requests are equal; otherwise levels go from 1, the first, to this */
     uint32_t priority_levels;
     uint32_t default_level;
-    /* by level; [0] is used without levels */
+    /* the index is the level; without levels [0] is used */
     struct cn_queue_policy policies[CN_PRIORITY_LEVELS_MAX + 1];
 };
 

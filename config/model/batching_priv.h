@@ -15,7 +15,7 @@ struct cn_batching_reader {
 /* These three set and return CN_E_CONFIG with name:line:column. */
 int cn_batching_refuse(const struct cn_batching_reader *parse, const struct cn_yaml *at,
                        const char *what, const char *expected);
-/* A sentence that ends with the model's name. */
+/* Makes the message a sentence that ends with the model's name. */
 int cn_batching_invalid(const struct cn_batching_reader *parse, const struct cn_yaml *at,
                         const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Refuses keys that are not in `known`, which ends with NULL: an unknown key would silently change

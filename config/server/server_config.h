@@ -36,7 +36,8 @@ struct cn_model_arg {
 /* What a file says about a model version besides its own YAML. -1: nothing is said. */
 struct cn_model_settings {
     char *name, *version;
-    char *mar_name; /* of a snapshot: a file in the model store, or a path; otherwise NULL */
+    /* the archive that a snapshot names: a file in the model store, or a path; otherwise NULL */
+    char *mar_name;
     bool is_default;
     int64_t min_workers, max_workers, batch_size, max_batch_delay_ms;
     int64_t response_timeout_s, startup_timeout_s;

@@ -30,10 +30,10 @@ struct cn_yaml {
     struct cn_str text;    /* a scalar as it is written */
     bool boolean;
     int64_t integer;
-    double number;     /* of FLOAT and of INT */
+    double number;     /* the value of a FLOAT or an INT */
     struct cn_str key; /* its key, if it is in a map */
     unsigned key_line, key_column;
-    uint32_t n_items; /* of LIST and MAP */
+    uint32_t n_items; /* set for LIST and MAP */
     struct cn_yaml *const *items;
 };
 

@@ -28,7 +28,7 @@
  * before it, up to the maximum. */
 #define CHUNK_BYTES_MIN ((size_t)64 << 10)
 #define CHUNK_BYTES_MAX ((size_t)4 << 20)
-#define HEADER_BYTES 64 /* of a page; its blocks then begin at a cache line */
+#define HEADER_BYTES 64 /* the size of a page's header; its blocks then begin at a cache line */
 
 /* Pages lie at multiples of their size, so that a block's address leads to its page. */
 struct cn_slab_page {

@@ -34,7 +34,7 @@ struct cn_slab {
     struct cn_list chunks;
     /* a chunk without a page in use; kept, because otherwise it might come and go */
     struct cn_slab_chunk *spare;
-    size_t bytes, bytes_max; /* of all chunks; bytes_max 0: no limit */
+    size_t bytes, bytes_max; /* the size of all chunks and its limit; bytes_max 0: no limit */
 };
 
 /* The usual value for `block_max` below: CN_SLAB_BLOCK_MAX, or 0 with the tuning `block-pages` off.

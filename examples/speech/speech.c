@@ -12,7 +12,7 @@
 
 #define QUIETEST_DB (-90.0) /* digital silence would be minus infinity */
 
-/* From the model's YAML, for all sequences. */
+/* The settings in the model's YAML, which are the same for all sequences. */
 struct settings {
     double threshold_db;  /* above the noise floor: speech ... */
     double min_level_db;  /* ... if it is as loud as this too */

@@ -28,8 +28,8 @@ struct cn_management;
 
 /* What all listeners and requests may read. It does not change while loops run. */
 struct cn_http_shared {
-    struct cn_cpu_times *cpu_times; /* of loop 0 */
-    const struct cn_recent *recent; /* of loop 0 */
+    struct cn_cpu_times *cpu_times; /* only loop 0 uses it */
+    const struct cn_recent *recent; /* only loop 0 uses it */
     const struct cn_server_config *config;
     struct cn_management *management;
     struct cn_loop *const *loops;

@@ -39,7 +39,7 @@ cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg)
     }
     if (item->rt->stateful && !item->item->state) /* both items share one state */
         item->item->state = cn_c_state_create();
-    if (!item->stream) /* and one stream */
+    if (!item->stream) /* both items share one stream */
         item->stream = cn_c_stream_create();
     open = cn_alloc(sizeof(*open));
     cn_open_item_init(&open->base, &item->rt->base, item->item);

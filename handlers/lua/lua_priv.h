@@ -58,8 +58,8 @@ struct lua_rt {
     int newest;             /* weak table: [1] is the state of the newest sequence */
     int stop_words;         /* table: why a stream is to end, by enum cn_stop_reason */
     const void *array_mt;   /* identity of the metatable that marks JSON arrays */
-    const void *tensor_mt;  /* and that of tensors */
-    const void *request_mt; /* and that of requests, which the registry has under it */
+    const void *tensor_mt;  /* identity of the metatable of tensors */
+    const void *request_mt; /* identity of the metatable of requests; its key in the registry */
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;
@@ -68,10 +68,10 @@ struct lua_rt {
      * step gets another one. NULL: none yet. */
     lua_State *idle;
     int idle_ref;
-    struct lua_open *opened; /* by the step that runs: its request stays open */
+    struct lua_open *opened; /* the request that the running step has left open; or NULL */
 
-    struct cn_list timers; /* of continuo.after, and how many */
-    uint32_t n_timers;
+    struct cn_list timers; /* those that continuo.after has set */
+    uint32_t n_timers;     /* the length of that list */
 
     uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */

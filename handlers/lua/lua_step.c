@@ -109,7 +109,7 @@ make_coroutine(lua_State *L)
     struct lua_rt *rt = lua_rt_of(L);
     lua_State *co = lua_newthread(L);
 
-    /* So that setting it needs no memory later. */
+    /* This makes an entry for the coroutine now, so that a later write to it needs no memory. */
     lua_pushboolean(L, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, co);
     rt->idle_ref = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -23,7 +23,7 @@
 struct module_place {
     size_t at, bytes;
     uint32_t rank;
-    bool none; /* the state is None, which some may be, and has no data */
+    bool none; /* the state is None (`init: none`), so it has no data */
     int64_t dims[CN_TENSOR_RANK_MAX];
 };
 
@@ -31,7 +31,7 @@ struct module_place {
  * model without open sizes has one for all of its sequences. */
 struct module_layout {
     uint32_t refs, n;
-    size_t bytes;                 /* of the whole state */
+    size_t bytes;                 /* size of the whole state */
     struct module_place places[]; /* in the order of the declaration */
 };
 
@@ -67,9 +67,9 @@ struct module_piece {
     size_t outer, inner;
     size_t
         step; /* from a row's first piece to the next row's: `inner`; 0: all rows have the same */
-    int32_t input; /* the rows have it in this input; -1: in their states, */
-    int32_t state; /* in this one, */
-    size_t at;     /* which begins here in their bytes */
+    int32_t input; /* the input that has the rows' data; -1: their states have it */
+    int32_t state; /* if input is -1: which of the states has it */
+    size_t at;     /* if input is -1: where that state begins in the bytes of the states */
 };
 
 /* A request while its batch runs. */
@@ -77,9 +77,9 @@ struct module_item {
     struct cn_item *item;
     uint32_t n_rows;
     bool failed;
-    const struct cn_tensor
-        *inputs;       /* shared by requests with the same names, types and shapes; the data */
-    const char **data; /* of this request is here, borrowed from it */
+    /* names, types and shapes; requests in which they are equal share one array */
+    const struct cn_tensor *inputs;
+    const char **data; /* the data of each input, borrowed from the request */
     struct module_output *outputs;
 };
 
@@ -245,7 +245,7 @@ module_rt(struct cn_runtime *rt)
     return (struct module_runtime *)rt;
 }
 
-/* Like module_of(), for a pointer that comes from outside this folder. */
+/* Like module_rt(), for a pointer that comes from outside this folder: it is checked. */
 static inline struct module_runtime *
 cn_module_checked(struct cn_runtime *rt)
 {

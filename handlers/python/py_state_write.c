@@ -171,7 +171,7 @@ put_sized(struct writer *writer, char tag, const char *bytes, Py_ssize_t len)
     return 0;
 }
 
-/* Like write_sized(), for a bytes object whose reference it takes. NULL means that an exception is
+/* Like put_sized(), for a bytes object whose reference it takes. NULL means that an exception is
  * set. */
 static int
 put_bytes(struct writer *writer, char tag, PyObject *bytes)

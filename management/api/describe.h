@@ -13,7 +13,8 @@ typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_e
 
 /* Describes a model. `version`: NULL means the default one, "all" all of them. A model that is only
  * being downloaded under this name is shown with the download's progress. `self_described`: also
- * with what the handler says of itself; not with "all". `done` may be called from inside. */
+ * with what the handler says of itself; not with "all". `done` may be called before the function
+ * returns. */
 void cn_describe(struct cn_management *management, const char *name, const char *version,
                  bool self_described, cn_describe_done_fn done, void *ctx);
 

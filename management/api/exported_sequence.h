@@ -4,14 +4,14 @@
  * Format 1, little-endian; str16 and str32 are a length of 2 or 4 bytes and the bytes:
  *   8 bytes  magic: CN_EXPORTED_SEQUENCE_MAGIC, which shows a transfer that changed line ends
  *   u16      format                      u16   zero
- *   u64      bytes of the whole envelope
+ *   u64      length of the whole file
  *   u64      exported (wall ms)
  *   str16    model   str16 version   str16 sequence id
  *   u64      generation   u64 step   u64 opened   u64 last step (wall ms)   u32 schema of the state
  *   str32    record: state, last answer and what identifies its step, for workers
  *            (store/record/record.h)
  *   32 bytes BLAKE2b-256 of all before
- * The checksum finds damage; it does not protect from somebody who makes an envelope of his own.
+ * The checksum finds damage; it does not protect from somebody who makes a file of their own.
  */
 #ifndef CN_MANAGEMENT_API_EXPORTED_SEQUENCE_H
 #define CN_MANAGEMENT_API_EXPORTED_SEQUENCE_H

@@ -13,8 +13,8 @@
 typedef void (*cn_self_description_done_fn)(void *ctx, json_t *metadata,
                                             const struct cn_error *err);
 
-/* Asks one worker of a version that is up. It counts as an operation, and `done` comes in a
- * later turn. */
+/* Asks one worker of a version that is up. Until `done` is called, in a later turn, this counts as
+ * an operation, and a drain of the server waits for its end. */
 void cn_self_description_ask(struct cn_management *management, const struct cn_version *version,
                              cn_self_description_done_fn done, void *ctx);
 

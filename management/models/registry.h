@@ -39,7 +39,7 @@ struct cn_version {
     char *store_dir;      /* NULL with durability none or a shared store */
     uint64_t store_inode; /* inode of that folder when it was first looked at; 0: not yet */
     bool at_startup;
-    uint32_t min_workers, max_workers; /* as an operator last ordered */
+    uint32_t min_workers, max_workers; /* the bounds that an operator set last */
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue;
     struct cn_worker_pool_health health;
@@ -47,7 +47,7 @@ struct cn_version {
     enum cn_swap_policy swap_policy; /* while it is the default: for sequences of other versions */
     uint64_t retire_wall_ms;         /* when it is retired, after it was the default; 0: never */
     bool retired;
-    /* ends at that time, and once more when it is to be unregistered */
+    /* fires at retire_wall_ms, and again when the version is to be unregistered */
     struct cn_timer retire_timer;
     struct cn_management *management;
 };

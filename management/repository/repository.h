@@ -20,7 +20,7 @@ struct cn_management;
 /* In the order of the option's words. */
 enum cn_control_mode {
     CN_CONTROL_NONE,     /* the models of the command line and the management API's */
-    CN_CONTROL_EXPLICIT, /* and those that clients load by name */
+    CN_CONTROL_EXPLICIT, /* the same, and the models that clients load by name */
     CN_CONTROL_POLL      /* the models are what lies in the store, looked at now and then */
 };
 

@@ -31,7 +31,7 @@ struct cn_autoscale_seen {
     uint64_t now_ms;
     uint64_t wait_ms;     /* the longest wait for a worker since the last look */
     uint64_t busy_us;     /* all time in the handler since the start, of all workers */
-    uint64_t jobs;        /* that came since the start */
+    uint64_t jobs;        /* the number of jobs that came since the start */
     bool waiting, active; /* waiting: jobs wait for a worker; active: workers have jobs */
     bool settled;         /* as many workers are ready as there should be */
     uint32_t wanted, min, max;

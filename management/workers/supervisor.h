@@ -48,7 +48,7 @@ struct cn_worker_spec {
     int lock_fd;                     /* inherited by the process; -1: none */
     uint64_t max_frame_bytes;
     struct cn_error_lines *error_lines; /* NULL: no bound */
-    /* that forks their processes; NULL: each loads the model itself */
+    /* the zygote that forks the workers' processes; NULL: each process loads the model itself */
     struct cn_worker_process *zygote;
 };
 
@@ -95,8 +95,8 @@ struct cn_worker_facts {
     struct cn_worker_stats stats; /* as it last reported */
     uint32_t busy_rows;           /* rows that it has; 0: none */
     uint64_t busy_ms;             /* how long it has made no progress with them */
-    char
-        busy_sequence[CN_SEQUENCE_ID_MAX + 1]; /* of the first; an integer id as digits; or empty */
+    /* the id of the sequence of its first row, an integer id as digits; or empty */
+    char busy_sequence[CN_SEQUENCE_ID_MAX + 1];
     bool waits;                     /* it waits for the zygote, whose progress is shown */
     char progress[CN_PROGRESS_MAX]; /* progress of loading; empty: not reported */
     char device[16];                /* "cuda:1"; empty: the CPU, or not loaded */

@@ -53,7 +53,7 @@ struct cn_worker_process {
 
     /* zygote_workers.c */
     struct cn_fork_order *order; /* what it waits for at the zygote; NULL: nothing */
-    struct cn_list orders;       /* of a zygote: struct cn_fork_order, those that were sent first */
+    struct cn_list orders;       /* if it is a zygote: its struct cn_fork_order, the oldest first */
     bool declined;               /* a zygote that can't fork its model */
 };
 

@@ -70,7 +70,7 @@ struct cn_worker_pool_scale {
     uint32_t min, max; /* workers: fewer than min are started, more than max stopped */
     struct cn_list link;
     enum cn_scale_outcome outcome; /* the answer */
-    char why[CN_LAST_WORDS_MAX];   /* of a failure */
+    char why[CN_LAST_WORDS_MAX];   /* if it failed: the reason */
     void (*on_done)(struct cn_worker_pool_scale *scale);
 };
 void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_worker_pool_scale *scale);
@@ -78,9 +78,9 @@ void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_worker_pool_sca
 /* How the number of workers came about. */
 struct cn_worker_pool_scaling {
     bool automatic;
-    const char *fixed_for; /* why it is not, of the model; NULL: it is, or nobody wants it */
+    const char *fixed_for; /* the setting of the model that forbids it; NULL: none does */
     uint32_t wanted, from, to;
-    enum cn_scale_reason reason; /* of the last change */
+    enum cn_scale_reason reason; /* the reason of the last change */
     uint64_t wall_ms;            /* when that was */
 };
 
@@ -93,9 +93,9 @@ struct cn_worker_pool_facts {
     struct cn_worker_facts zygote;
     struct cn_model_queue_stats queue;
     struct cn_metrics metrics;
-    bool wants_series; /* the caller's */
+    bool wants_series; /* set by the caller: `series` is to be filled */
     struct cn_series_copy series;
-    char last_error[CN_LAST_WORDS_MAX]; /* of loading; empty: the last load succeeded */
+    char last_error[CN_LAST_WORDS_MAX]; /* why the last load failed; empty: it succeeded */
     void (*on_done)(struct cn_worker_pool_facts *facts);
 };
 void cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts);

@@ -72,8 +72,8 @@ struct cn_job {
     uint64_t timeout_us; /* how long the client lets it wait; 0: not given (policy.h) */
     uint64_t priority;   /* priority that the client gave: 1 goes first; 0: the default */
     int connection;      /* socket that it came by, open until the final answer; 0: not known */
-    /* Becomes true once the client has left, where `connection` is not known; NULL: not known
-     * either. */
+    /* Where `connection` is not known: becomes true once the client has left. NULL: that cannot be
+     * known either. */
     const atomic_bool *left;
 
     /* The members from here on are the scheduler's, and submit sets them all. What both loops need
@@ -87,9 +87,9 @@ struct cn_job {
 
     /* Only the origin uses these. */
     struct cn_answer_box *final_box; /* final answer that waits until the messages above are back */
-    uint8_t cancel_message, credit_message; /* scheduler/queue/job_message_phases.def */
+    uint8_t cancel_message, credit_message; /* phases: scheduler/queue/job_message_phases.def */
     uint64_t consumed;     /* bytes that the client took and that were not reported yet */
-    uint64_t credit_least; /* from this many bytes on a message is worth it */
+    uint64_t credit_least; /* a credit message is sent once `consumed` is at least this much */
 
     /* Only the queue's loop uses these. */
     /* in `incoming`, in its group's FIFO, or in a worker's list of rows in flight */

@@ -248,8 +248,8 @@ publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash
     cn_journal_count_owed(old, &was, -1);
 }
 
-/* Like publish, for the newer file and with a hint about the replaced entry, so that no other entry
- * has to be read. */
+/* Like publish(), for the newer file and with a hint about the replaced entry, so that no other
+ * entry has to be read. */
 static void
 publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
               const struct cn_journal_entry *entry, uint64_t at)

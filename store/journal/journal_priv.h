@@ -23,8 +23,8 @@ struct cn_journal_file {
     uint64_t first, next, seed, tail;
     struct cn_journal_index index;
     uint64_t live_bytes; /* the size of the newest entry of each key, together */
-    int64_t owed;        /* by how much LMDB grows when this file is drained, */
-    int64_t freed;       /* and by how much other values shrink there */
+    int64_t owed;        /* bytes by which LMDB's new and larger values grow when it is drained */
+    int64_t freed;       /* bytes by which LMDB's other values shrink when it is drained */
     uint64_t last_at;    /* the offset of the last transaction that another process wrote */
     /* the offset of an entry; all keys share the first `common` bytes of its key */
     uint64_t first_key;
@@ -126,7 +126,8 @@ cn_journal_of(struct cn_store *store)
     return cn_container_of(store, struct cn_journal_store, base);
 }
 
-/* By how many bytes LMDB will grow, and in other places shrink, when the journal is drained. */
+/* These two return by how many bytes LMDB's values will grow, and other ones shrink, when both
+ * files are drained. */
 static inline int64_t
 cn_journal_owed(const struct cn_journal_store *js)
 {

@@ -42,7 +42,7 @@ struct cn_valkey_write {
     size_t at, len;  /* stamp and record in `values`; len is 0: the key is removed */
     bool may_remove; /* if the server is full, the key is removed instead */
     bool done;       /* `outcome` is final */
-    uint64_t number; /* of the write, as in the stamp */
+    uint64_t number; /* the number of the write, which its stamp has */
     enum cn_store_outcome outcome, *tell;
 };
 
@@ -55,7 +55,7 @@ struct cn_valkey_store {
     struct cn_store base;
     struct cn_valkey_link link;
     struct cn_buf head;    /* "{PREFIX/MODEL/VERSION/" */
-    struct cn_arena arena; /* of the transaction */
+    struct cn_arena arena; /* memory of the transaction, freed with it */
     struct cn_valkey_read *reads;
     uint32_t n_reads, cap_reads, next_read; /* next_read: where the next look-up begins */
     struct cn_valkey_write *writes;
@@ -63,12 +63,12 @@ struct cn_valkey_store {
     struct cn_buf values; /* stamps and records of the writes */
     bool open, writing;
     bool unconditional; /* CONTINUO_TEST_UNCONDITIONAL: tests show with it that they can fail */
-    struct {            /* of the next write */
+    struct {            /* what the next write expects to find */
         bool given;
         struct cn_store_seen seen;
         enum cn_store_outcome *tell;
     } expected;
-    uint64_t next_number;            /* of a write; begins at random */
+    uint64_t next_number;            /* the next write gets this number; begins at random */
     struct cn_valkey_listed *listed; /* in the arena */
     uint32_t n_listed, next_listed;
     struct cn_str listed_from;

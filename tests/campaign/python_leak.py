@@ -2,7 +2,7 @@
 """Does the worker of a Python handler grow with its steps? It must not.
 
 Each handler answers a million steps of 64 sequences; continuo-bench checks each answer. The worker's
-memory is read each second: its PSS, and the anonymous part of it (Pss_Anon), which is what the worker
+memory is read once a second: its PSS, and the anonymous part of it (Pss_Anon), which is what the worker
 allocated. The rest is pages of files that it has mapped. They include those of its store, which it reads
 as the store grows, and which the system takes back when it needs memory. Fails if the line through the
 second half of the anonymous figures rises by more than --most bytes a step, or if an answer was wrong.

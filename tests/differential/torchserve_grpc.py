@@ -1,4 +1,4 @@
-"""The gRPC half of the matrix compares codes, details and messages of both services."""
+"""The gRPC calls of tests/differential/torchserve.py: compares codes, details and messages of both services."""
 
 import json
 import pathlib

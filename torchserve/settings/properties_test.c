@@ -48,7 +48,7 @@ keys_end_at_equals_colon_or_blank(void **state)
     cn_properties_fini(&p);
 }
 
-/* And every kind of line end. */
+/* Every kind of line end is read, too. */
 static void
 comments_and_empty_lines_say_nothing(void **state)
 {

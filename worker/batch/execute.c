@@ -405,7 +405,7 @@ run_again_after_memory(struct cn_worker *worker)
 
 /* Rows that lost against another node run again on the state that the store holds now, and are
  * committed, until none is lost. A row whose step the other node has done is answered from the
- * record. Commit.c bounds how often a row can lose. */
+ * record. The file commit.c bounds how often a row can lose. */
 static void
 run_again_lost(struct cn_worker *worker)
 {

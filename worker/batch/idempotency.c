@@ -13,7 +13,8 @@
 
 #define FLAGS_HASHED (CN_ROW_START | CN_ROW_END | CN_ROW_EXPLAIN)
 
-/* With its length, so that no two lists of strings look alike. */
+/* Hashes the string's length before its bytes, so that two lists of strings that differ only in
+ * where one string ends have different hashes. */
 static void
 hash_str(crypto_generichash_state *state, struct cn_str text)
 {

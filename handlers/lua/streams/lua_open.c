@@ -20,8 +20,8 @@
 #define OPEN_MAGIC 0x4c4f504eu
 
 struct lua_open {
-    uint32_t magic; /* first, as that of a coroutine's */
-    bool told;      /* that it is to end */
+    uint32_t magic; /* the first member, as in the struct of a coroutine */
+    bool told;      /* the handler was told that the request is to end */
     int ref;        /* the request, in the registry */
     struct cn_open_item base;
 };

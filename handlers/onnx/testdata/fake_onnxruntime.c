@@ -69,7 +69,7 @@ struct ort_value {
 struct slot {
     char name[32];
     struct ort_value *value; /* NULL: an output that the run allocates */
-    struct ort_value *given; /* which it has allocated */
+    struct ort_value *given; /* the output that the run has allocated */
 };
 
 struct ort_binding {
