@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/containers/buckets.h"
 #include "core/errors/error.h"
 #include "core/memory/arena.h"
 #include "core/memory/borrowed_output.h"
@@ -157,6 +158,18 @@ struct cn_forked {
     struct cn_str message; /* the error */
 };
 
+#define CN_STORE_ERROR_MAX 256
+
+/* What a worker's shared store has done since the last STATS, and how it is now. */
+struct cn_store_stats {
+    bool shared; /* false: nothing else is set */
+    bool connected;
+    uint64_t since_wall_ms;      /* when the connection was made, or lost */
+    uint64_t conflicts, reloads; /* refused writes; states read again */
+    uint64_t trips[CN_DURATION_VALUES], commits[CN_ROWS_VALUES]; /* histograms: us, records */
+    char last_error[CN_STORE_ERROR_MAX];
+};
+
 /* STATS: sent after LOADED and then at most once a second, when something changed. */
 struct cn_worker_stats {
     uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, stored_bytes, batches,
@@ -165,6 +178,7 @@ struct cn_worker_stats {
         streams; /* rows that stream. While there are some, STATS is sent once a second: a stream
                        * may be silent for long, and the server must see that the worker lives */
     uint64_t busy_us; /* CPU time since the last STATS, without the time spent polling for frames */
+    struct cn_store_stats store;
 };
 
 /* A number that a handler measured under a name of its own. */

@@ -197,13 +197,29 @@ put_small(void)
 {
     struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler"), CN_STR("cuda:1"),
                                CN_STR("rows are run alone")};
-    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    struct cn_worker_stats stats = {1,
+                                    2,
+                                    3,
+                                    4,
+                                    5,
+                                    6,
+                                    7,
+                                    8,
+                                    9,
+                                    .store = {.shared = true,
+                                              .connected = true,
+                                              .since_wall_ms = 10,
+                                              .conflicts = 11,
+                                              .reloads = 12,
+                                              .last_error = "it is full"}};
     struct cn_close closes[] = {{CN_STR("a"), 5, CN_CLOSE_IDLE},
                                 {CN_STR("b"), 0, CN_CLOSE_DELETED}};
     struct cn_cancel cancels[] = {{1, CN_STOP_GONE}, {UINT64_MAX, CN_STOP_CANCELLED}};
     struct cn_credit credits[] = {{3, 4096}, {UINT64_MAX, 1}};
 
     cn_frame_put_loaded(&buf, &loaded);
+    stats.store.trips[CN_DURATION_VALUES - 1] = 13;
+    stats.store.commits[0] = 14;
     cn_frame_put_stats(&buf, &stats);
     cn_frame_put_close(&buf, closes, 2);
     cn_frame_put_cancel(&buf, cancels, 2);
@@ -302,6 +318,13 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_int_equal(stats.rows, 7);
     assert_int_equal(stats.streams, 8);
     assert_int_equal(stats.busy_us, 9);
+    assert_true(stats.store.shared && stats.store.connected);
+    assert_int_equal(stats.store.since_wall_ms, 10);
+    assert_int_equal(stats.store.conflicts, 11);
+    assert_int_equal(stats.store.reloads, 12);
+    assert_int_equal(stats.store.trips[CN_DURATION_VALUES - 1], 13);
+    assert_int_equal(stats.store.commits[0], 14);
+    assert_string_equal(stats.store.last_error, "it is full");
     NEXT(CN_FRAME_CLOSE);
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_int_equal(closes[0].generation, 5);

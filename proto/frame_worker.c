@@ -148,7 +148,55 @@ cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct 
     return 0;
 }
 
-/* STATS: nine u64 in the order of struct cn_worker_stats. */
+/* For a shared store: u8 1, u8 connected, u64 since, u64 conflicts, u64 reloads, the u64 of both
+ * histograms, the last error as str32. For another store: u8 0. */
+static void
+put_store(struct cn_buf *buf, const struct cn_store_stats *store)
+{
+    cn_write_u8(buf, store->shared);
+    if (!store->shared)
+        return;
+    cn_write_u8(buf, store->connected);
+    cn_write_u64(buf, store->since_wall_ms);
+    cn_write_u64(buf, store->conflicts);
+    cn_write_u64(buf, store->reloads);
+    for (unsigned i = 0; i < CN_DURATION_VALUES; i++)
+        cn_write_u64(buf, store->trips[i]);
+    for (unsigned i = 0; i < CN_ROWS_VALUES; i++)
+        cn_write_u64(buf, store->commits[i]);
+    cn_write_str32(buf, cn_str_from(store->last_error));
+}
+
+/* Returns false if the bytes are wrong. */
+static bool
+get_store(struct cn_reader *reader, struct cn_store_stats *out)
+{
+    const uint8_t shared = cn_read_u8(reader);
+    uint8_t connected;
+    struct cn_str error;
+
+    *out = (struct cn_store_stats){.shared = shared == 1};
+    if (shared != 1)
+        return shared == 0;
+    connected = cn_read_u8(reader);
+    out->connected = connected == 1;
+    out->since_wall_ms = cn_read_u64(reader);
+    out->conflicts = cn_read_u64(reader);
+    out->reloads = cn_read_u64(reader);
+    for (unsigned i = 0; i < CN_DURATION_VALUES; i++)
+        out->trips[i] = cn_read_u64(reader);
+    for (unsigned i = 0; i < CN_ROWS_VALUES; i++)
+        out->commits[i] = cn_read_u64(reader);
+    error = cn_read_str32(reader);
+    if (reader->bad || connected > 1 || error.len >= sizeof(out->last_error) ||
+        (error.len && memchr(error.ptr, '\0', error.len)))
+        return false;
+    if (error.len)
+        memcpy(out->last_error, error.ptr, error.len);
+    return true;
+}
+
+/* STATS: nine u64 in the order of struct cn_worker_stats, and the store. */
 void
 cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
 {
@@ -163,6 +211,7 @@ cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
     cn_write_u64(buf, stats->rows);
     cn_write_u64(buf, stats->streams);
     cn_write_u64(buf, stats->busy_us);
+    put_store(buf, &stats->store);
     frame_end(buf, begun);
 }
 
@@ -181,7 +230,7 @@ cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out, st
     out->rows = cn_read_u64(&reader);
     out->streams = cn_read_u64(&reader);
     out->busy_us = cn_read_u64(&reader);
-    return reader_done(&reader) ? 0 : bad_payload(err, "STATS");
+    return get_store(&reader, &out->store) && reader_done(&reader) ? 0 : bad_payload(err, "STATS");
 }
 
 /* STOP: empty. */

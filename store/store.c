@@ -105,6 +105,12 @@ cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
         store->ops->expect(store, seen, outcome);
 }
 
+const struct cn_store_activity *
+cn_store_activity(struct cn_store *store)
+{
+    return store->ops->activity ? store->ops->activity(store) : NULL;
+}
+
 int
 cn_store_commit(struct cn_store *store, struct cn_error *err)
 {

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/containers/buckets.h"
 #include "core/errors/error.h"
 #include "core/text/str.h"
 
@@ -68,6 +69,16 @@ enum cn_store_outcome {
     CN_STORE_FAILED,  /* it may or may not be written; the commit's error says why */
 };
 
+/* What a shared store has done since it was opened, and how it is now. */
+struct cn_store_activity {
+    uint64_t trips[CN_DURATION_VALUES]; /* a histogram: how long each answer took, in us */
+    uint64_t commits[CN_ROWS_VALUES];   /* a histogram: how many records each commit wrote */
+    uint64_t conflicts;                 /* writes that were LOST */
+    bool connected;
+    uint64_t since_wall_ms; /* when the connection was made, or lost */
+    char last_error[256];   /* why the last call that failed did so; "": none has */
+};
+
 /* The functions of one kind of store. Callers use the cn_store_ functions below, which check keys
  * and handle the members that may be NULL. */
 struct cn_store_ops {
@@ -96,6 +107,7 @@ struct cn_store_ops {
                      const struct cn_store_hint *const *hints, uint32_t n); /* may be NULL */
     void (*expect)(struct cn_store *store, const struct cn_store_seen *seen,
                    enum cn_store_outcome *outcome); /* NULL: the store is not shared */
+    const struct cn_store_activity *(*activity)(struct cn_store *store); /* NULL likewise */
 };
 
 struct cn_store {
@@ -160,6 +172,9 @@ bool cn_store_is_shared(const struct cn_store *store);
  * which must live until then and may be NULL. */
 void cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
                      enum cn_store_outcome *outcome);
+/* What the store has done, for metrics and descriptions; valid until the next call. NULL: it is not
+ * shared. */
+const struct cn_store_activity *cn_store_activity(struct cn_store *store);
 /* Makes all changes of the transaction durable at once, or none of them. The transaction is over in
  * both cases. CN_E_STATE_STORE: the store or the disk is full, or a write failed; the message says
  * which.

@@ -220,12 +220,30 @@ cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq, st
     seq->n_keys = (uint32_t)(len / CN_KEY_HASH_BYTES);
 }
 
+/* Tells a shared store which records the batch will read: those of the sequences that are not
+ * cached. cn_lru_prefetch cannot say which ones these are, because it does nothing for a small
+ * cache. */
+static void
+announce_reads(struct cn_states *states, const struct cn_str *ids, uint32_t n)
+{
+    const struct cn_store_hint *hints[CN_PREFETCH_MAX];
+    static const struct cn_store_hint cached;
+
+    for (uint32_t i = 0; i < n; i++)
+        hints[i] = cn_lru_holds(states->lru, ids[i]) ? &cached : NULL;
+    cn_store_prefetch(states->store, ids, hints, n);
+}
+
 void
 cn_states_prefetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
 {
     struct cn_lru_entry *found[CN_PREFETCH_MAX];
     const struct cn_store_hint *hints[CN_PREFETCH_MAX];
 
+    if (cn_store_is_shared(states->store)) {
+        announce_reads(states, ids, n);
+        return;
+    }
     cn_lru_prefetch(states->lru, ids, n, sizeof(struct cn_sequence_state) + 16, found);
     for (uint32_t i = 0; i < n; i++)
         hints[i] =

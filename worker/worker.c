@@ -313,6 +313,29 @@ busy_until_now(const struct cn_worker *worker)
     return all_us > waited_us + worker->busy_us ? all_us - waited_us : worker->busy_us;
 }
 
+/* What a shared store has done since the last STATS. */
+static void
+put_store_stats(struct cn_worker *worker, struct cn_store_stats *out)
+{
+    const struct cn_store_activity *now = cn_store_activity(worker->states.store);
+    struct cn_store_activity *told = &worker->told;
+
+    if (!now)
+        return;
+    out->shared = true;
+    out->connected = now->connected;
+    out->since_wall_ms = now->since_wall_ms;
+    out->conflicts = now->conflicts - told->conflicts;
+    out->reloads = worker->reloads;
+    worker->reloads = 0;
+    for (unsigned i = 0; i < CN_DURATION_VALUES; i++)
+        out->trips[i] = now->trips[i] - told->trips[i];
+    for (unsigned i = 0; i < CN_ROWS_VALUES; i++)
+        out->commits[i] = now->commits[i] - told->commits[i];
+    snprintf(out->last_error, sizeof(out->last_error), "%s", now->last_error);
+    *told = *now;
+}
+
 static int
 stats_send(struct cn_worker *worker, struct cn_error *err)
 {
@@ -330,6 +353,7 @@ stats_send(struct cn_worker *worker, struct cn_error *err)
         stats.cached_bytes = cn_lru_bytes(worker->states.lru);
         stats.stored_sequences = cn_store_count(worker->states.store);
         stats.stored_bytes = cn_store_bytes(worker->states.store);
+        put_store_stats(worker, &stats.store);
     }
     if (worker->rt->ops->report)
         worker->rt->ops->report(worker->rt);

@@ -164,7 +164,9 @@ struct cn_worker {
     struct cn_error
         broken; /* an error of frames that were read while a handler ran; code 0: none */
     uint64_t batches, rows;
-    uint64_t busy_us; /* CPU time without waiting, up to the last STATS */
+    uint64_t busy_us;              /* CPU time without waiting, up to the last STATS */
+    uint64_t reloads;              /* sequences read again, because another node had changed them */
+    struct cn_store_activity told; /* the shared store's, as STATS last reported it */
     bool stats_due;
     uint64_t stats_sent_ms, maintained_ms;
     const char *hold_file; /* CONTINUO_TEST_HOLD */

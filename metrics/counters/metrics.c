@@ -38,16 +38,10 @@ static const struct info {
 #undef CN_METRIC
 };
 
-/* The ends of the buckets of durations, from 100 us, which a step of a small model takes, to 30 s.
- */
-static const struct {
-    uint64_t us;
-    const char *seconds;
-} durations[CN_DURATION_BUCKETS] = {
-    {100, "0.0001"},  {250, "0.00025"}, {500, "0.0005"},  {1000, "0.001"},  {2500, "0.0025"},
-    {5000, "0.005"},  {10000, "0.01"},  {25000, "0.025"}, {50000, "0.05"},  {100000, "0.1"},
-    {250000, "0.25"}, {500000, "0.5"},  {1000000, "1"},   {2500000, "2.5"}, {5000000, "5"},
-    {10000000, "10"}, {30000000, "30"},
+/* cn_duration_ends_us as Prometheus shows them. */
+static const char *const duration_ends[CN_DURATION_BUCKETS] = {
+    "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05",
+    "0.1",    "0.25",    "0.5",    "1",     "2.5",    "5",     "10",   "30",
 };
 
 /* The words of enum cn_close_reason. */
@@ -124,7 +118,7 @@ cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsig
 static uint64_t
 upper_end(enum shape shape, unsigned i)
 {
-    return shape == DURATION ? durations[i].us : UINT64_C(1) << i;
+    return shape == DURATION ? cn_duration_ends_us[i] : UINT64_C(1) << i;
 }
 
 void
@@ -152,6 +146,16 @@ cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t v
         i++;
     add(metrics, info->at + i, 1);
     add(metrics, info->at + n + 1, value);
+}
+
+void
+cn_metrics_merge(struct cn_metrics *metrics, enum cn_metric metric, const uint64_t *values)
+{
+    const struct info *info = &infos[metric];
+
+    cn_assert(info->shape == DURATION || info->shape == ROWS);
+    for (unsigned i = 0; i < info->n; i++)
+        add(metrics, info->at + i, values[i]);
 }
 
 /* How many of a metric's values count something; the last one of a histogram is a sum. */
@@ -266,7 +270,7 @@ print_histogram(const struct info *info, const uint64_t *values, const char *lab
     for (i = 0; i <= n; i++) {
         below += values[i];
         if (i < n && info->shape == DURATION)
-            snprintf(end, sizeof(end), "%s", durations[i].seconds);
+            snprintf(end, sizeof(end), "%s", duration_ends[i]);
         else if (i < n)
             snprintf(end, sizeof(end), "%" PRIu64, upper_end(info->shape, i));
         else

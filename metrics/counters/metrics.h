@@ -9,14 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/containers/buckets.h"
 #include "core/errors/error.h"
 #include "core/log/log_files.h"
 #include "core/memory/buf.h"
 #include "metrics/counters/unready.h"
-
-/* A histogram has a value for each bucket, one for what is above the last bucket, and the sum. */
-#define CN_DURATION_BUCKETS 17
-#define CN_ROWS_BUCKETS 11
 
 /* How many values each shape has. REASONS has one for each enum cn_close_reason of proto/frame.h.
  */
@@ -30,8 +27,8 @@ enum {
     CN_VALUES_UNREADY = CN_N_UNREADY,
     CN_VALUES_HIDDEN = 1,
     CN_VALUES_NAMED = 2,
-    CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
-    CN_VALUES_ROWS = CN_ROWS_BUCKETS + 2,
+    CN_VALUES_DURATION = CN_DURATION_VALUES,
+    CN_VALUES_ROWS = CN_ROWS_VALUES,
 };
 
 enum cn_metric {
@@ -74,6 +71,9 @@ void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, boo
                           uint64_t n);
 /* Adds a value to a histogram: microseconds for DURATION, a count for ROWS. */
 void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
+/* Adds to a histogram what was counted elsewhere (core/containers/buckets.h): as many values as its
+ * shape has. */
+void cn_metrics_merge(struct cn_metrics *metrics, enum cn_metric metric, const uint64_t *values);
 
 /* The value of a metric. If it has several, their sum; of a histogram, how many values were added.
  * Any thread. */

@@ -221,6 +221,12 @@ on_stats(struct cn_worker_link *link, const struct cn_worker_stats *stats)
     if (queue->stats.jobs == 0 && stats->stored_sequences == 0 && !queue->shares_store)
         queue->may_remember = false;
     cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
+    if (!stats->store.shared)
+        return;
+    cn_metrics_merge(&queue->metrics, CN_M_STORE_TRIPS, stats->store.trips);
+    cn_metrics_merge(&queue->metrics, CN_M_STORE_COMMITS, stats->store.commits);
+    cn_metrics_add(&queue->metrics, CN_M_STORE_CONFLICTS, stats->store.conflicts);
+    cn_metrics_add(&queue->metrics, CN_M_STORE_RELOADS, stats->store.reloads);
 }
 
 static void

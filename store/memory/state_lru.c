@@ -131,6 +131,14 @@ cn_lru_take(struct cn_lru *lru, struct cn_str key)
     return entry;
 }
 
+bool
+cn_lru_holds(const struct cn_lru *lru, struct cn_str key)
+{
+    const struct cn_lru_entry *entry = cn_table_find(lru->table, key);
+
+    return entry && !entry->out;
+}
+
 void
 cn_lru_prefetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes,
                 struct cn_lru_entry **found)

@@ -41,6 +41,8 @@ void cn_lru_destroy(struct cn_lru *lru);
 struct cn_lru_entry *cn_lru_take(struct cn_lru *lru, struct cn_str key);
 /* Forgets an entry that was taken out or never put in, so that the caller may free it. */
 void cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry);
+/* Would cn_lru_take give an entry? */
+bool cn_lru_holds(const struct cn_lru *lru, struct cn_str key);
 /* Prefetches for cn_lru_take of these keys, at most CN_PREFETCH_MAX: what a look-up touches, and
  * `owner_bytes` of each owner's object. For each key `found` gets the entry that its hash suggests,
  * or NULL; it may be used for further prefetches only. */

@@ -1,11 +1,14 @@
 /* store/valkey/valkey_commit.c - sends a transaction's writes to the shared store, which decides
  * about each of them. Worker's thread.
  *
- * All writes of a batch go in one round trip, each as a call of one script by its digest. The
- * script runs alone in the server, so nothing can change the entry between its comparison and its
- * write. If a connection breaks before all replies have come, what was not confirmed is sent again
- * on the next connection until the call's time is over. That does no step twice: the entry has the
- * number of the write that made it, and the script takes a write that it finds there as done. */
+ * All writes of a batch go in one round trip, as calls of the script of valkey_script.c. The steps
+ * of live sequences, which nearly all writes are, share calls: a call costs the server more than
+ * what the script does for a step. (In a cluster the entries of a call would have to be in one
+ * bucket.) The script runs alone in the server, so nothing can change the entry between its
+ * comparison and its write. If a connection breaks before all replies have come, what was not
+ * confirmed is sent again on the next connection until the commit's time is over. That does no step
+ * twice: the entry has the number of the write that made it, and the script takes a write that it
+ * finds there as done. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,42 +19,17 @@
 #include "store/valkey/valkey_priv.h"
 
 #define SCRIPT_LOADS_MAX 3 /* how often the script is loaded again during one commit */
-
-/* KEYS: the entry, the index of its bucket. ARGV: what the worker saw ("" nothing, "*" anything,
- * else the first 26 bytes of a stamp), stamp and record ("" to remove the entry), the id, and "1"
- * if the entry may be removed where there is no room for the new one. Returns 1 if the entry is as
- * the worker wants it, and 0 if it is not what the worker saw. An entry that the worker saw as a
- * tombstone may be gone: another node has forgotten it. */
-const char cn_valkey_script[] =
-    "-- continuo: conditional write, layout 1\n"
-    "local seen, value = ARGV[1], ARGV[2]\n"
-    "local now = redis.call('GETRANGE', KEYS[1], 0, 33)\n"
-    "if now ~= '' then\n"
-    "  if value ~= '' and string.sub(now, 27) == string.sub(value, 27, 34) then return 1 end\n"
-    "  if seen ~= '*' and string.sub(now, 1, 26) ~= seen then return 0 end\n"
-    "elseif value ~= '' and seen ~= '' and seen ~= '*' and string.byte(seen, 2) % 2 == 0 then\n"
-    "  return 0\n"
-    "end\n"
-    "if value ~= '' then\n"
-    "  local done = redis.pcall('SET', KEYS[1], value)\n"
-    "  if type(done) == 'table' and done.err then\n"
-    "    if ARGV[4] ~= '1' then return done end\n"
-    "    value = ''\n"
-    "  end\n"
-    "end\n"
-    "if value == '' then\n"
-    "  redis.call('DEL', KEYS[1])\n"
-    "  redis.call('ZREM', KEYS[2], ARGV[3])\n"
-    "elseif now == '' then\n"
-    "  redis.call('ZADD', KEYS[2], 0, ARGV[3])\n"
-    "end\n"
-    "return 1\n";
+/* A call has at most this many steps, and stops growing at this many bytes. The server does nothing
+ * else while it runs the script. */
+#define CALL_STEPS 64
+#define CALL_BYTES (256u << 10)
 
 /* One round trip of a commit. */
 struct trip {
     struct cn_valkey_store *vs;
-    uint32_t *sent; /* in the arena: the writes that it carries, by their index */
-    uint32_t n;
+    uint32_t *sent;  /* in the arena: the writes that it carries, by their index */
+    uint32_t *calls; /* in the arena: where in `sent` the writes of each call end */
+    uint32_t n, n_calls;
     long long replicas;   /* that confirmed it */
     bool no_script;       /* the server has forgotten the script */
     bool passing;         /* another server, or a later attempt, may take what this one did not */
@@ -76,35 +54,94 @@ put_seen(struct cn_valkey_store *vs, const struct cn_store_seen *seen)
     cn_valkey_word(&vs->link, (struct cn_str){(char *)bytes, sizeof(bytes)});
 }
 
+static struct cn_str
+value_of(const struct cn_valkey_store *vs, const struct cn_valkey_write *write)
+{
+    return (struct cn_str){vs->values.data + write->at, write->len};
+}
+
+/* Does the write change nothing but the entry? So it is with a step of a live sequence. */
+static bool
+is_step(const struct cn_valkey_store *vs, const struct cn_valkey_write *write)
+{
+    return write->seen.what == CN_SEEN_RECORD && !write->seen.tombstone && write->len > 0 &&
+           !write->tombstone && !vs->unconditional;
+}
+
+/* Appends one call for the n steps of `sent`. */
 static void
-put_write(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
+put_steps(struct cn_valkey_store *vs, const uint32_t *sent, uint32_t n)
+{
+    cn_valkey_call(vs, n, 1 + 2 * n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cn_str id = vs->writes[sent[i]].key;
+
+        cn_valkey_entry_word(vs, cn_valkey_bucket(id), id);
+    }
+    cn_valkey_word(&vs->link, CN_STR("step"));
+    for (uint32_t i = 0; i < n; i++) {
+        put_seen(vs, &vs->writes[sent[i]].seen);
+        cn_valkey_word(&vs->link, value_of(vs, &vs->writes[sent[i]]));
+    }
+}
+
+/* Appends a call for a write that may open, close or remove a sequence. */
+static void
+put_change(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
 {
     const unsigned bucket = cn_valkey_bucket(write->key);
 
-    cn_valkey_command(&vs->link, 9);
-    cn_valkey_word(&vs->link, CN_STR("EVALSHA"));
-    cn_valkey_word(&vs->link, cn_str_from(vs->link.digest));
-    cn_valkey_word(&vs->link, CN_STR("2"));
-    cn_valkey_key_word(vs, bucket, write->key);
-    cn_valkey_key_word(vs, bucket, CN_STR(""));
+    cn_valkey_call(vs, 3, 6);
+    cn_valkey_entry_word(vs, bucket, write->key);
+    cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
+    cn_valkey_key_word(vs, bucket, CN_VALKEY_TIMES);
+    cn_valkey_word(&vs->link, CN_STR("change"));
     put_seen(vs, &write->seen);
-    cn_valkey_word(&vs->link, (struct cn_str){vs->values.data + write->at, write->len});
+    cn_valkey_word(&vs->link, value_of(vs, write));
     cn_valkey_word(&vs->link, write->key);
     cn_valkey_word(&vs->link, write->may_remove ? CN_STR("1") : CN_STR("0"));
+    cn_valkey_number_word(vs, write->look_at_ms);
 }
 
-/* The reply to a write, or, behind those of all writes, to WAIT. */
+/* Puts the pending writes into calls: the changes one by one, the steps together. Fills in
+ * trip->sent and trip->calls. */
 static void
-on_reply(void *ctx, uint32_t i, const redisReply *reply)
+put_writes(struct trip *trip)
 {
-    struct trip *trip = ctx;
-    struct cn_valkey_write *write;
+    struct cn_valkey_store *vs = trip->vs;
+    uint32_t first;
+    size_t bytes = 0;
 
-    if (i == trip->n) {
-        trip->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
-        return;
+    trip->n = trip->n_calls = 0;
+    for (uint32_t i = 0; i < vs->n_writes; i++) {
+        if (vs->writes[i].done || is_step(vs, &vs->writes[i]))
+            continue;
+        put_change(vs, &vs->writes[i]);
+        trip->sent[trip->n++] = i;
+        trip->calls[trip->n_calls++] = trip->n;
     }
-    write = &trip->vs->writes[trip->sent[i]];
+    first = trip->n;
+    for (uint32_t i = 0; i < vs->n_writes; i++) {
+        if (vs->writes[i].done || !is_step(vs, &vs->writes[i]))
+            continue;
+        if (trip->n > first && (trip->n - first == CALL_STEPS || bytes >= CALL_BYTES)) {
+            put_steps(vs, trip->sent + first, trip->n - first);
+            trip->calls[trip->n_calls++] = first = trip->n;
+            bytes = 0;
+        }
+        trip->sent[trip->n++] = i;
+        bytes += vs->writes[i].len;
+    }
+    if (trip->n > first) {
+        put_steps(vs, trip->sent + first, trip->n - first);
+        trip->calls[trip->n_calls++] = trip->n;
+    }
+}
+
+/* What the script says about one write. */
+static void
+on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *reply)
+{
     if (reply->type == REDIS_REPLY_INTEGER) {
         write->outcome = reply->integer == 1 ? CN_STORE_WRITTEN : CN_STORE_LOST;
         write->done = true;
@@ -120,6 +157,26 @@ on_reply(void *ctx, uint32_t i, const redisReply *reply)
     }
     write->outcome = CN_STORE_FAILED;
     write->done = true;
+}
+
+/* The reply to a call, or, behind those of all calls, to WAIT. A call of steps is answered by an
+ * array; an error is about all writes of the call. */
+static void
+on_reply(void *ctx, uint32_t i, const redisReply *reply)
+{
+    struct trip *trip = ctx;
+    const uint32_t first = i ? trip->calls[i - 1] : 0;
+
+    if (i == trip->n_calls) {
+        trip->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+        return;
+    }
+    for (uint32_t k = first; k < trip->calls[i]; k++) {
+        const bool each = reply->type == REDIS_REPLY_ARRAY && k - first < reply->elements;
+
+        on_decision(trip, &trip->vs->writes[trip->sent[k]],
+                    each ? reply->element[k - first] : reply);
+    }
 }
 
 /* Makes the trip's writes pending again. */
@@ -189,18 +246,12 @@ make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
     const uint32_t replicas = vs->link.options.replicas;
     int rc;
 
-    trip->n = 0;
     trip->replicas = 0;
     trip->no_script = trip->passing = false;
-    for (uint32_t i = 0; i < vs->n_writes; i++) {
-        if (vs->writes[i].done)
-            continue;
-        put_write(vs, &vs->writes[i]);
-        trip->sent[trip->n++] = i;
-    }
+    put_writes(trip);
     if (replicas)
         cn_valkey_put_wait(vs, deadline_us);
-    rc = cn_valkey_talk(&vs->link, on_reply, trip, deadline_us, err);
+    rc = cn_valkey_trip(vs, on_reply, trip, deadline_us, err);
     if (rc == 0 && replicas && (rc = check_replicas(trip)) != 0)
         cn_valkey_link_drop(&vs->link); /* the replicas may follow another primary now */
     else if (rc != 0 && replicas)
@@ -228,8 +279,9 @@ send_all(struct cn_valkey_store *vs, struct cn_error *err)
     int rc;
 
     trip.sent = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.sent));
+    trip.calls = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.calls));
     for (;;) {
-        if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+        if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
             return rc;
         rc = make_trip(&trip, deadline_us, err);
         if (all_done(vs))
@@ -260,6 +312,7 @@ cn_valkey_commit(struct cn_store *store, struct cn_error *err)
     if (vs->n_writes == 0)
         return 0;
     err->code = 0;
+    cn_rows_observe(vs->activity.commits, vs->n_writes);
     rc = send_all(vs, err);
     for (uint32_t i = 0; i < vs->n_writes; i++) {
         struct cn_valkey_write *write = &vs->writes[i];
@@ -269,6 +322,7 @@ cn_valkey_commit(struct cn_store *store, struct cn_error *err)
         if (write->tell)
             *write->tell = write->outcome;
         failed |= write->outcome == CN_STORE_FAILED;
+        vs->activity.conflicts += write->outcome == CN_STORE_LOST;
         lost |= write->outcome == CN_STORE_LOST && !write->tell;
     }
     if (failed)

@@ -74,7 +74,7 @@ read_ids(struct cn_valkey_store *vs, struct cn_str after, struct cn_str *bound,
     char from[CN_STORE_KEY_MAX + 1] = "(";
     int rc;
 
-    if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+    if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
         return rc;
     if (after.len)
         memcpy(from + 1, after.ptr, after.len);
@@ -83,14 +83,14 @@ read_ids(struct cn_valkey_store *vs, struct cn_str after, struct cn_str *bound,
     for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
         cn_valkey_command(&vs->link, 7);
         cn_valkey_word(&vs->link, CN_STR("ZRANGEBYLEX"));
-        cn_valkey_key_word(vs, bucket, CN_STR(""));
+        cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
         cn_valkey_word(&vs->link, after.len ? (struct cn_str){from, after.len + 1} : CN_STR("-"));
         cn_valkey_word(&vs->link, CN_STR("+"));
         cn_valkey_word(&vs->link, CN_STR("LIMIT"));
         cn_valkey_word(&vs->link, CN_STR("0"));
         cn_valkey_word(&vs->link, CN_STR(BUCKET_PAGE_TEXT));
     }
-    if ((rc = cn_valkey_talk(&vs->link, on_ids, &ids, deadline_us, err)) != 0)
+    if ((rc = cn_valkey_trip(vs, on_ids, &ids, deadline_us, err)) != 0)
         return rc;
     *bound = ids.bound;
     return ids.rc;
@@ -131,16 +131,16 @@ read_fronts(struct cn_valkey_store *vs, struct cn_error *err)
 
     if (vs->n_listed == 0)
         return 0;
-    if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+    if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
         return rc;
     for (uint32_t i = 0; i < vs->n_listed; i++) {
         cn_valkey_command(&vs->link, 4);
         cn_valkey_word(&vs->link, CN_STR("GETRANGE"));
-        cn_valkey_key_word(vs, cn_valkey_bucket(vs->listed[i].id), vs->listed[i].id);
+        cn_valkey_entry_word(vs, cn_valkey_bucket(vs->listed[i].id), vs->listed[i].id);
         cn_valkey_word(&vs->link, CN_STR("0"));
         cn_valkey_number_word(vs, CN_VALKEY_STAMP_BYTES + CN_STORE_PREFIX_BYTES - 1);
     }
-    rc = cn_valkey_talk(&vs->link, on_front, &fronts, deadline_us, err);
+    rc = cn_valkey_trip(vs, on_front, &fronts, deadline_us, err);
     return rc ? rc : fronts.rc;
 }
 
@@ -224,10 +224,9 @@ cn_valkey_count(struct cn_store *store)
     for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
         cn_valkey_command(&vs->link, 2);
         cn_valkey_word(&vs->link, CN_STR("ZCARD"));
-        cn_valkey_key_word(vs, bucket, CN_STR(""));
+        cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
     }
-    if (cn_valkey_talk(&vs->link, on_count, &counting, cn_valkey_deadline_us(&vs->link), &err) ==
-            0 &&
+    if (cn_valkey_trip(vs, on_count, &counting, cn_valkey_deadline_us(&vs->link), &err) == 0 &&
         !counting.failed)
         vs->count = counting.n;
     vs->counted_ms = cn_now_ms();

@@ -2,13 +2,17 @@
  * thread.
  *
  * Keys in the server. BB is a number from 00 to 3f that the id's hash gives, the bucket:
- *   {PREFIX/MODEL/VERSION/BB}ID   the entry of the sequence ID: a stamp and the record
- *   {PREFIX/MODEL/VERSION/BB}     a sorted set of the bucket's ids, all with score 0
- * What is in braces decides on which node of a cluster a key lies, so an entry and its index are
+ *   {PREFIX/MODEL/VERSION/BB}:ID     the entry of the sequence ID: a stamp and the record
+ *   {PREFIX/MODEL/VERSION/BB}        the index: a sorted set of the bucket's ids, all with score 0
+ *   {PREFIX/MODEL/VERSION/BB}times   a sorted set of the bucket's ids. The score is the time at
+ *                                    which the sweeper looks at the entry, in ms since 1970
+ *   {PREFIX/MODEL/VERSION/BB}fence   the highest fencing number with which it was swept
+ *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the model version, until when
+ * What is in braces decides on which node of a cluster a key lies, so what belongs to a bucket is
  * always on the same one, as a script needs, while a model's sequences are spread.
  *
  * Stamp, numbers little-endian:
- *   offset  0  u8   version of the layout, 1
+ *   offset  0  u8   version of the layout, 2
  *           1  u8   bit 0: the record is a tombstone
  *           2  u64  generation
  *          10  u64  step
@@ -24,8 +28,15 @@
 #define CN_VALKEY_BUCKETS 64
 #define CN_VALKEY_STAMP_BYTES 34
 #define CN_VALKEY_SEEN_BYTES 26
-#define CN_VALKEY_LAYOUT 1
+#define CN_VALKEY_LAYOUT 2
 #define CN_VALKEY_TOMBSTONE 1
+#define CN_VALKEY_LOOK_MS 86400000 /* the sweeper looks at each entry at least this often */
+
+/* The ends of keys that are not of an entry. */
+#define CN_VALKEY_INDEX CN_STR("")
+#define CN_VALKEY_TIMES CN_STR("times")
+#define CN_VALKEY_FENCE CN_STR("fence")
+#define CN_VALKEY_LEASE CN_STR("lease")
 
 /* What was read under a key. All of it lies in the transaction's arena. */
 struct cn_valkey_read {
@@ -39,10 +50,12 @@ struct cn_valkey_read {
 struct cn_valkey_write {
     struct cn_str key;
     struct cn_store_seen seen;
-    size_t at, len;  /* stamp and record in `values`; len is 0: the key is removed */
-    bool may_remove; /* if the server is full, the key is removed instead */
-    bool done;       /* `outcome` is final */
-    uint64_t number; /* the number of the write, which its stamp has */
+    size_t at, len;      /* stamp and record in `values`; len is 0: the key is removed */
+    bool tombstone;      /* what is written is one */
+    bool may_remove;     /* if the server is full, the key is removed instead */
+    bool done;           /* `outcome` is final */
+    uint64_t number;     /* the number of the write, which its stamp has */
+    uint64_t look_at_ms; /* when the sweeper is to look at it */
     enum cn_store_outcome outcome, *tell;
 };
 
@@ -57,7 +70,8 @@ struct cn_valkey_store {
     struct cn_buf head;    /* "{PREFIX/MODEL/VERSION/" */
     struct cn_arena arena; /* memory of the transaction, freed with it */
     struct cn_valkey_read *reads;
-    uint32_t n_reads, cap_reads, next_read; /* next_read: where the next look-up begins */
+    /* The first n_filled reads have been made. A look-up begins at next_read. */
+    uint32_t n_reads, n_filled, cap_reads, next_read;
     struct cn_valkey_write *writes;
     uint32_t n_writes, cap_writes;
     struct cn_buf values; /* stamps and records of the writes */
@@ -74,16 +88,12 @@ struct cn_valkey_store {
     struct cn_str listed_from;
     bool listed_all; /* nothing follows `listed` */
     uint64_t count, counted_ms;
+    struct cn_store_activity activity;
 };
 
 struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
 
 /* valkey_store.c */
-/* Appends the key of an id, or, with an empty id, of a bucket's index, as a word of a command. */
-void cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id);
-unsigned cn_valkey_bucket(struct cn_str id);
-/* Appends a number as a word of a command. */
-void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
 /* Takes the stamp off an entry. CN_E_STATE_DAMAGED: it has none that we know. */
 int cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
                          struct cn_error *err);
@@ -92,8 +102,23 @@ int cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct
 int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                          struct cn_error *err);
 
-/* valkey_commit.c */
+/* These two are cn_valkey_link_ready and cn_valkey_talk, and are counted for metrics. */
+int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
+int cn_valkey_trip(struct cn_valkey_store *vs, cn_valkey_reply_fn on_reply, void *ctx,
+                   uint64_t deadline_us, struct cn_error *err);
+
+/* valkey_script.c */
 extern const char cn_valkey_script[];
+/* Begins a call of the script; its keys and then its arguments follow as words. */
+void cn_valkey_call(struct cn_valkey_store *vs, uint32_t n_keys, uint32_t n_args);
+unsigned cn_valkey_bucket(struct cn_str id);
+/* Append the key of a sequence's entry, another key of a bucket, or a number as a word of a
+ * command. */
+void cn_valkey_entry_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id);
+void cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str kind);
+void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
+
+/* valkey_commit.c */
 int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
 /* Appends a WAIT for the replicas that must have everything that was done before it. */
 void cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us);

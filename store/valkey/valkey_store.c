@@ -31,40 +31,6 @@ cn_valkey_of(struct cn_store *store)
 
 /* --- keys, stamps, replies */
 
-/* FNV-1a: the bucket of an id must be the same on every node, now and later. */
-unsigned
-cn_valkey_bucket(struct cn_str id)
-{
-    uint32_t hash = 2166136261u;
-
-    for (size_t i = 0; i < id.len; i++)
-        hash = (hash ^ (unsigned char)id.ptr[i]) * 16777619u;
-    return (hash ^ hash >> 16) % CN_VALKEY_BUCKETS;
-}
-
-void
-cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_str id)
-{
-    struct cn_buf *out = &vs->link.wire.out;
-
-    cn_buf_puts(out, "$");
-    cn_buf_put_uint(out, vs->head.len + 3 + id.len);
-    cn_buf_puts(out, "\r\n");
-    cn_buf_append_str(out, cn_buf_str(&vs->head));
-    cn_buf_printf(out, "%02x}", bucket);
-    cn_buf_append(out, id.ptr, id.len);
-    cn_buf_puts(out, "\r\n");
-}
-
-void
-cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number)
-{
-    char text[24];
-
-    snprintf(text, sizeof(text), "%" PRIu64, number);
-    cn_valkey_word(&vs->link, cn_str_from(text));
-}
-
 /* Makes what all keys begin with. Names may have any bytes; those that mean something in a key are
  * written as %XX. */
 static void
@@ -131,6 +97,51 @@ cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                             "docs/shared-store.md lists the commands and keys that the user needs",
                             len, text.ptr);
     return cn_wire_fail(wire, CN_E_STATE_STORE, err, "refuses a command: %.*s", len, text.ptr);
+}
+
+/* --- round trips */
+
+/* Notes whether there is a connection, and why a call has failed. */
+static const struct cn_store_activity *
+note(struct cn_valkey_store *vs, int rc, const struct cn_error *err)
+{
+    struct cn_store_activity *activity = &vs->activity;
+    const bool connected = vs->link.wire.fd >= 0;
+
+    if (connected != activity->connected) {
+        activity->connected = connected;
+        activity->since_wall_ms = cn_wall_ms();
+    }
+    if (rc != 0)
+        snprintf(activity->last_error, sizeof(activity->last_error), "%.255s", err->message);
+    return activity;
+}
+
+int
+cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err)
+{
+    const int rc = cn_valkey_link_ready(&vs->link, deadline_us, err);
+
+    note(vs, rc, err);
+    return rc;
+}
+
+int
+cn_valkey_trip(struct cn_valkey_store *vs, cn_valkey_reply_fn on_reply, void *ctx,
+               uint64_t deadline_us, struct cn_error *err)
+{
+    const uint64_t begun_us = cn_now_us();
+    const int rc = cn_valkey_talk(&vs->link, on_reply, ctx, deadline_us, err);
+
+    cn_duration_observe(vs->activity.trips, cn_now_us() - begun_us);
+    note(vs, rc, err);
+    return rc;
+}
+
+static const struct cn_store_activity *
+valkey_activity(struct cn_store *store)
+{
+    return note(cn_valkey_of(store), 0, NULL);
 }
 
 /* --- reading */
@@ -214,32 +225,27 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
         fail_read(read, err.code, &err);
 }
 
-/* Reads the entries of all reads from `first` on, in one round trip. With state.replicas, what is
- * read must be on the replicas, too: an answer that is given from a record is as good as that of
- * the step that wrote it, also if that step was refused because no replica confirmed it. And a
- * primary that was replaced and does not know it has no replicas, so its records are not used. */
+/* Reads the entries that were noted and are not read yet, in one round trip. */
 static int
-fill_reads(struct cn_valkey_store *vs, uint32_t first, struct cn_error *err)
+fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
 {
-    const bool wait = vs->link.options.replicas > 0;
+    const uint32_t first = vs->n_filled;
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     int rc = 0;
 
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         struct reading reading = {.vs = vs, .first = first};
 
-        if ((rc = cn_valkey_link_ready(&vs->link, deadline_us, err)) != 0)
+        if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
             return rc;
         for (uint32_t i = first; i < vs->n_reads; i++) {
             cn_valkey_command(&vs->link, 2);
             cn_valkey_word(&vs->link, CN_STR("GET"));
-            cn_valkey_key_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
+            cn_valkey_entry_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
         }
-        if (wait)
-            cn_valkey_put_wait(vs, deadline_us);
-        rc = cn_valkey_talk(&vs->link, on_value, &reading, deadline_us, err);
-        if (rc == 0 && wait && (rc = cn_valkey_check_replicas(vs, reading.replicas, err)) != 0)
-            cn_valkey_link_drop(&vs->link);
+        rc = cn_valkey_trip(vs, on_value, &reading, deadline_us, err);
+        if (rc == 0)
+            vs->n_filled = vs->n_reads;
         if (rc == 0 && !reading.passing)
             return 0;
         if (rc == 0) /* each read has its own error; another server may answer */
@@ -250,27 +256,25 @@ fill_reads(struct cn_valkey_store *vs, uint32_t first, struct cn_error *err)
     return rc;
 }
 
-/* Reads the keys without a hint: those that have one are in the worker's cache. */
+/* Notes the keys without a hint, because those that have one are in the worker's cache. The first
+ * get that needs one of them reads all, so they cost one round trip however many calls noted them.
+ */
 static void
 valkey_prefetch(struct cn_store *store, const struct cn_str *keys,
                 const struct cn_store_hint *const *hints, uint32_t n)
 {
     struct cn_valkey_store *vs = cn_valkey_of(store);
-    const uint32_t first = vs->n_reads;
-    struct cn_error err;
 
     for (uint32_t i = 0; i < n; i++)
         if (!hints[i])
             add_read(vs, keys[i]);
-    if (vs->n_reads > first && fill_reads(vs, first, &err) != 0)
-        vs->n_reads = first; /* the read itself reports it */
 }
 
 static void
 forget_transaction(struct cn_valkey_store *vs)
 {
     vs->open = vs->writing = false;
-    vs->n_reads = vs->next_read = vs->n_writes = 0;
+    vs->n_reads = vs->n_filled = vs->next_read = vs->n_writes = 0;
     vs->n_listed = vs->next_listed = 0;
     vs->listed_all = false;
     vs->expected.given = false;
@@ -289,7 +293,7 @@ valkey_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *er
     cn_assert(!vs->open);
     if (kind == CN_STORE_WRITE)
         forget_transaction(vs); /* what was prefetched is for reading */
-    rc = cn_valkey_link_ready(&vs->link, cn_valkey_deadline_us(&vs->link), err ? err : &own);
+    rc = cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err ? err : &own);
     vs->open = rc == 0;
     vs->writing = kind == CN_STORE_WRITE;
     return rc;
@@ -328,12 +332,11 @@ valkey_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct
         return 0;
     }
     read = find_read(vs, key);
-    if (!read) {
+    if (!read)
         read = add_read(vs, key);
-        if ((rc = fill_reads(vs, vs->n_reads - 1, err ? err : &own)) != 0) {
-            vs->n_reads--;
-            return rc;
-        }
+    if (read >= vs->reads + vs->n_filled && (rc = fill_reads(vs, err ? err : &own)) != 0) {
+        vs->n_reads = vs->n_filled;
+        return rc;
     }
     if (read->rc != 0)
         return cn_fail(err, read->rc, "%s", read->why);
@@ -395,6 +398,17 @@ add_write(struct cn_valkey_store *vs, struct cn_str key)
     return write;
 }
 
+/* When the sweeper is to look at the entry: when it expires, and at least once a day, because the
+ * model's limits may change. */
+static uint64_t
+look_at(const struct cn_record *record)
+{
+    const uint64_t latest = cn_wall_ms() + CN_VALKEY_LOOK_MS;
+
+    return record->expires_wall_ms && record->expires_wall_ms < latest ? record->expires_wall_ms
+                                                                       : latest;
+}
+
 static int
 valkey_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
 {
@@ -414,6 +428,8 @@ valkey_put(struct cn_store *store, struct cn_str key, struct cn_str value, struc
     put64(stamp + 26, write->number);
     write->at = vs->values.len;
     write->len = sizeof(stamp) + value.len;
+    write->tombstone = record.flags & CN_RECORD_TOMBSTONE;
+    write->look_at_ms = look_at(&record);
     write->may_remove = (record.flags & CN_RECORD_TOMBSTONE) && !(record.flags & CN_RECORD_ASKED);
     cn_buf_append(&vs->values, stamp, sizeof(stamp));
     if (cn_buf_append_str(&vs->values, value) < 0)
@@ -497,6 +513,7 @@ static const struct cn_store_ops valkey_ops = {
     .work_off = valkey_work_off,
     .prefetch = valkey_prefetch,
     .expect = valkey_expect,
+    .activity = valkey_activity,
 };
 
 int
@@ -518,7 +535,7 @@ cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **
     rc = cn_valkey_link_init(&vs->link, options, cn_valkey_script, err);
     make_head(vs);
     if (rc == 0)
-        rc = cn_valkey_link_ready(&vs->link, cn_valkey_deadline_us(&vs->link), err);
+        rc = cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err);
     if (rc != 0) {
         valkey_close(&vs->base);
         return rc;

@@ -123,7 +123,9 @@ def streams():
     write("frame_to_server", "answer.bin",
           frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
-    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<9Q", 1, 2, 3, 4, 5, 6, 7, 8, 9)))
+    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<9QB", 1, 2, 3, 4, 5, 6, 7, 8, 9, 0)))
+    write("frame_to_server", "stats_shared.bin",
+          frame(STATS, struct.pack("<9QBB3Q32Q", *range(9), 1, 1, 10, 11, 12, *range(32)) + str32(b"it is full")))
     write("frame_to_server", "report.bin",
           report(2, 1500, [1, 2], [sample(0, b"tokens", b"Count", 2.5, [(b"Kind", b"prompt")]),
                                    sample(2, b"size", b"Bytes", 1e300)]))

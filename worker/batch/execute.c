@@ -417,6 +417,7 @@ run_again_lost(struct cn_worker *worker)
             if (!batch->slots[i].lost)
                 continue;
             batch->slots[i].lost = false;
+            worker->reloads++;
             begin_again(worker, &batch->slots[i]);
         }
         add_controls(worker);

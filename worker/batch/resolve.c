@@ -295,6 +295,7 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
         return;
     }
     if (!cn_resolve_is_cached(cached, record)) {
+        at->worker->reloads += cached != NULL;
         cn_states_free(&at->worker->states, cached);
         cached = record_take(at, slot, record, &slot->decode);
     }

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Compares a node whose states are in a shared store with one that keeps them itself, and three nodes with one.
+
+The store is a redis-server on the same machine, with an append-only file that is synced once a second. The model is the
+counter of examples/ with durability process, and every sum is checked.
+
+Part "store": rounds alternate between the two kinds of store, each with a server of its own. The table has medians:
+steps per second; the 99th percentile of a step's time, and by how many round trips to the store it is longer with the
+shared one; the time of a round trip (its mean, as the worker measured it); CPU time of a step in the server, its worker
+and the store. The ratio of the steps is the median of the rounds' ratios.
+
+Part "nodes": rounds alternate between one node and three, which get --rate steps a second each, far less than they
+could do, at fixed times. So batches are alike, and the nodes do not wait for each other's cores. The polling of idle
+loops (--tuning busy-wait) is off, because it would be counted as work.
+
+    bench/shared_store.py --rounds 5 --seconds 3
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+from served import ROOT, Served, machine
+
+HANDLER = ROOT / "examples/counter/handler.lua"
+CONFIG = """minWorkers: 1
+maxWorkers: 1
+batchSize: 256
+sequenceBatching: true
+state: {durability: process}
+"""
+TICK = os.sysconf("SC_CLK_TCK")
+TRIPS = re.compile(r"^continuo_store_round_trip_seconds_(sum|count)\{[^}]*\} (\S+)$", re.M)
+
+
+@contextlib.contextmanager
+def redis():
+    """Yields the port and the process of a store of its own."""
+    folder = tempfile.mkdtemp(prefix="continuo-bench-store-")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "",
+                                "--appendonly", "yes", "--appendfsync", "everysec"], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.02)
+        yield port, process
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cpu_seconds(pid):
+    """CPU time of a process, without its children."""
+    words = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / TICK
+
+
+def node(port=None, flags=()):
+    url = ["--state-store", f"valkey://127.0.0.1:{port}/bench"] if port else []
+    return Served({"counter": (HANDLER, CONFIG)}, [*url, *flags])
+
+
+def round_trips(server):
+    """Returns how many round trips there were, and what they took together, in seconds."""
+    time.sleep(1.2)  # workers tell it once a second
+    page = urllib.request.urlopen(f"{server.metrics}/metrics", timeout=30).read().decode()
+    told = dict(TRIPS.findall(page))
+    return float(told.get("count", 0)), float(told.get("sum", 0))
+
+
+def bench(server, connections, seconds, *args):
+    result = server.bench("counter", "--connections", connections, "--duration", seconds, "--warmup", 0,
+                          "--stall-seconds", 30, *args)
+    if result["errors"]:
+        raise SystemExit(f"{result['errors']} steps failed or had a wrong sum")
+    return result
+
+
+def measure(connections, seconds, shared):
+    with contextlib.ExitStack() as stack:
+        port, store = stack.enter_context(redis()) if shared else (None, None)
+        server = stack.enter_context(node(port))
+        bench(server, connections, 1)
+        pids = [server.process.pid, server.worker_pid("counter"), *([store.pid] if shared else [])]
+        n, took = round_trips(server)
+        spent = [cpu_seconds(pid) for pid in pids]
+        result = bench(server, connections, seconds)
+        spent = [(cpu_seconds(pid) - before) / result["steps"] * 1e6 for pid, before in zip(pids, spent, strict=True)]
+        after = round_trips(server)
+        trip_ms = (after[1] - took) / max(after[0] - n, 1) * 1e3
+        return {"rate": result["steps_per_s"], "p99": result["p99_ms"], "cpu": spent, "trip_ms": trip_ms}
+
+
+def compare_stores(args):
+    print("| connections | embedded, steps/s | shared, steps/s | shared / embedded | p99 embedded / shared, ms | round trip, ms "
+          "| longer p99 in round trips | CPU embedded: server + worker, us a step | CPU shared: server + worker + store, us a step |"
+          "\n|---|---|---|---|---|---|---|---|---|")
+    for connections in args.connections:
+        rounds = [[measure(connections, args.seconds, shared) for shared in (False, True)] for _ in range(args.rounds)]
+        own, ours = ([pair[side] for pair in rounds] for side in (0, 1))
+
+        def median(side, key):
+            return statistics.median(each[key] for each in side)
+
+        def cpu(side):
+            return " + ".join(f"{statistics.median(column):.1f}" for column in zip(*(each["cpu"] for each in side), strict=True))
+
+        ratio = statistics.median(b["rate"] / a["rate"] for a, b in rounds)
+        longer = statistics.median((b["p99"] - a["p99"]) / max(b["trip_ms"], 1e-3) for a, b in rounds)
+        print(f"| {connections} | {median(own, 'rate'):,.0f} | {median(ours, 'rate'):,.0f} | {ratio:.2f} "
+              f"| {median(own, 'p99'):.2f} / {median(ours, 'p99'):.2f} | {median(ours, 'trip_ms'):.2f} | {longer:.1f} "
+              f"| {cpu(own)} | {cpu(ours)} |", flush=True)
+
+
+def measure_nodes(n, args):
+    """Returns the CPU time of a step in microseconds: of the nodes, and of the store."""
+    with contextlib.ExitStack() as stack:
+        port, store = stack.enter_context(redis())
+        nodes = [stack.enter_context(node(port, ["--tuning", "all,-busy-wait"])) for _ in range(n)]
+        for each in nodes:
+            bench(each, 64, 1, "--rate", args.rate)
+        pids = [pid for each in nodes for pid in (each.process.pid, each.worker_pid("counter"))]
+        before = [cpu_seconds(pid) for pid in [*pids, store.pid]]
+        results = []
+        threads = [threading.Thread(target=lambda each=each: results.append(
+            bench(each, 64, args.seconds, "--rate", args.rate))) for each in nodes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        spent = [cpu_seconds(pid) - was for pid, was in zip([*pids, store.pid], before, strict=True)]
+        assert len(results) == n, "a load tool failed"
+        steps = sum(each["steps"] for each in results)
+        return sum(spent[:-1]) / steps * 1e6, spent[-1] / steps * 1e6
+
+
+def compare_nodes(args):
+    rounds = [(measure_nodes(1, args), measure_nodes(3, args)) for _ in range(args.rounds)]
+    one, three = ([statistics.median(column) for column in zip(*side, strict=True)] for side in zip(*rounds, strict=True))
+    ratio = statistics.median(b[0] / a[0] for a, b in rounds)
+    print(f"| steps/s for each node | CPU of one node, us a step | CPU of three nodes, us a step | three / one "
+          f"| CPU of the store with one / three, us a step |\n|---|---|---|---|---|\n"
+          f"| {args.rate:,} | {one[0]:.1f} | {three[0]:.1f} | {ratio:.2f} | {one[1]:.1f} / {three[1]:.1f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--connections", type=int, nargs="*", default=[64, 256])
+    parser.add_argument("--rate", type=int, default=2000, help="steps a second for each node, in the part nodes")
+    parser.add_argument("--parts", nargs="*", default=["store", "nodes"], choices=["store", "nodes"])
+    args = parser.parse_args()
+    print(machine())
+    if "store" in args.parts:
+        compare_stores(args)
+    if "nodes" in args.parts:
+        compare_nodes(args)
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()
