@@ -225,10 +225,15 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
         fail_read(read, err.code, &err);
 }
 
-/* Reads the entries that were noted and are not read yet, in one round trip. */
+/* Reads the entries that were noted and are not read yet, in one round trip. With state.replicas,
+ * what is read must be on the replicas, too: an answer that is given from a record is as good as
+ * that of the step that wrote it, also if that step was refused because no replica confirmed it.
+ * And a primary that was replaced and does not know it has no replicas, so its records are not
+ * used. */
 static int
 fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
 {
+    const bool wait = vs->link.options.replicas > 0;
     const uint32_t first = vs->n_filled;
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     int rc = 0;
@@ -243,7 +248,11 @@ fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
             cn_valkey_word(&vs->link, CN_STR("GET"));
             cn_valkey_entry_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
         }
+        if (wait)
+            cn_valkey_put_wait(vs, deadline_us);
         rc = cn_valkey_trip(vs, on_value, &reading, deadline_us, err);
+        if (rc == 0 && wait && (rc = cn_valkey_check_replicas(vs, reading.replicas, err)) != 0)
+            cn_valkey_link_drop(&vs->link);
         if (rc == 0)
             vs->n_filled = vs->n_reads;
         if (rc == 0 && !reading.passing)
