@@ -16,6 +16,8 @@ void
 cn_py_forked(void)
 {
     in_child = !by_zygote;
+    if (in_child)
+        cn_py_close_fds();
 }
 
 /* What os.fork() does around a fork. It also calls the functions that modules have registered with

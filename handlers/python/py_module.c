@@ -30,6 +30,13 @@ cn_py_hide_fds(void)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+void
+cn_py_close_fds(void)
+{
+    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
+        close(fd);
+}
+
 /* Returns the last word of the command line, where ps reads it: which model and which worker this
  * is. NULL if it is not found. The words lie one behind the other, and the C library points to the
  * first one. */

@@ -152,6 +152,9 @@ int cn_py_state_read_init(PyObject *module);
 
 /* py_module.c: programs that the handler starts do not get the server's socket and lock. */
 void cn_py_hide_fds(void);
+/* In a child that the handler has forked: it may outlive the worker, and it must neither answer nor
+ * keep the next server from the state folder. */
+void cn_py_close_fds(void);
 /* The runtime that is open; NULL: none. */
 extern struct py_rt *cn_py_rt;
 

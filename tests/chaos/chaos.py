@@ -60,6 +60,10 @@ class Tally:
     def heard(self, ms):
         self.slowest_ms = max(self.slowest_ms, ms)
 
+    def done(self):
+        """Returns the number of steps; any thread may ask."""
+        return sum(list(self.steps.values()))
+
     def broken_promises(self):
         return self.lost + self.doubled + self.reordered + self.hung + self.unexpected + self.operations
 
@@ -87,7 +91,7 @@ class Run:
             self.server.state_dir = disk / "state"
         self.server.start()
         chance = random.Random(args.seed)
-        self.faults = Faults(self, self.server, random.Random(chance.random()), disk)
+        self.faults = Faults(self, self.server, random.Random(chance.random()), disk, args.kills)
         links = self._links(args.grpc, address_of(self.server.inference), self.server.grpc)
         self.sequences = [Sequence(i, self, next(links), random.Random(chance.random()))
                           for i in range(args.sequences)]
@@ -140,10 +144,14 @@ class Run:
             before = t.steps.total()
 
     async def play(self, seconds):
+        """`seconds`: how long faults are dealt; None: until there are no more."""
         progress = asyncio.create_task(self._progress())
         clients = [asyncio.create_task(sequence.live()) for sequence in self.sequences]
         self.faults.start()
-        await asyncio.wait(clients, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        if seconds is None:
+            await asyncio.to_thread(self.faults.wait)
+        else:
+            await asyncio.wait(clients, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         await asyncio.to_thread(self.faults.finish)
         self.over = True
         done, late = await asyncio.wait(clients, timeout=SETTLE_S)
@@ -163,10 +171,11 @@ class Run:
         t = self.tally
         down = sorted(self.faults.down_ms)
         return {"seed": args.seed, "seconds": round(seconds, 1), "sequences": args.sequences,
-                "handler": args.handler, "clients": args.clients, "loops": args.loops, "copies": t.copies, "steps": t.steps.total(), "steps_by": t.steps,
+                "handler": args.handler, "clients": args.clients, "loops": args.loops, "copies": t.copies,
+                "steps": t.done(), "steps_by": t.steps,
                 "sequences_ended": t.ended,
                 "faults": dict(sorted(self.faults.counts.items())),
-                "clients_dropped": self.faults.clients_dropped, "errors": dict(sorted(t.errors.items())),
+                "clients_dropped": self.faults.clients_dropped, "redispatched": self.faults.redispatched, "errors": dict(sorted(t.errors.items())),
                 "unreachable": t.unreachable, "done_unanswered": t.done_unanswered, "not_done": t.not_done,
                 "lost": t.lost, "doubled": t.doubled, "reordered": t.reordered, "hung": t.hung,
                 "unexpected_errors": t.unexpected, "failed_operations": t.operations,
@@ -206,6 +215,9 @@ def allow_files(sequences):
 def parse(argv):
     parser = argparse.ArgumentParser(prog="tests/chaos/run.sh", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=60, help="how long faults are dealt (60)")
+    parser.add_argument("--kills", type=int, default=0,
+                        help="instead of faults in random order: this many kill -9 of busy workers, with one of the "
+                             "server in their middle")
     parser.add_argument("--sequences", type=int, default=64, help="clients with a sequence each (64)")
     parser.add_argument("--seed", type=int, help="of the order of faults; as printed by an earlier run")
     parser.add_argument("--clients", choices=("ask", "keys", "numbers"), default="ask",
@@ -240,7 +252,7 @@ def main(argv=None):
             began = time.monotonic()
             try:
                 run = Run(args, folder, disk)
-                asyncio.run(run.play(args.seconds))
+                asyncio.run(run.play(None if args.kills else args.seconds))
                 reports = run.server.sanitizer_reports()
                 for report in reports:
                     run.accuse("sanitizer", report)

@@ -19,12 +19,12 @@ DECK = {"kill_worker": 5, "kill_all_workers": 1, "kill_server": 2, "restart_serv
 
 
 class Faults:
-    def __init__(self, run, server, chance, disk):
+    def __init__(self, run, server, chance, disk, kills=0):
         self._run = run
         self._server = server
         self._chance = chance
         self._disk = disk  # the mounted file system with the state, or None
-        self._deck = []
+        self._plan = self._kills_in_order(kills) if kills else self._decks()
         self._timers = []
         self._stopped = set()
         self._stop = threading.Event()
@@ -32,6 +32,7 @@ class Faults:
         self._fills = 0
         self.counts = Counter()
         self.clients_dropped = 0
+        self.redispatched = 0  # steps that were in a worker that kill_busy_worker killed, and that went to another one
         self.down_ms = []  # from kill -9 of the server until it was ready again
 
     def start(self):
@@ -47,12 +48,30 @@ class Faults:
         for pid in list(self._stopped):
             self._continue(pid)
 
+    def wait(self):
+        """Returns when the plan has no more faults; only the one of --kills ends."""
+        self._thread.join()
+
+    def _decks(self):
+        while True:
+            deck = [name for name, times in DECK.items() for _ in range(times)]
+            self._chance.shuffle(deck)
+            while deck:
+                yield deck.pop()
+
+    @staticmethod
+    def _kills_in_order(kills):
+        """Yields this many kills of workers, and one of the server in their middle."""
+        for number in range(kills):
+            if number == kills // 2:
+                yield "kill_server"
+            yield "kill_busy_worker"
+
     def _work(self):
         while not self._stop.wait(self._chance.uniform(0.05, 0.6)):
-            if not self._deck:
-                self._deck = [name for name, times in DECK.items() for _ in range(times)]
-                self._chance.shuffle(self._deck)
-            self.deal(self._deck.pop())
+            if (name := next(self._plan, None)) is None:
+                return
+            self.deal(name)
 
     def deal(self, name):
         self._run.note(name)
@@ -105,6 +124,26 @@ class Faults:
     def _kill_all_workers(self):
         for pid in self._worker_pids():
             self._signal(pid, signal.SIGKILL)
+
+    def _kill_busy_worker(self):
+        """Kills a ready worker of the version that gets the steps. The clients must then move on, so that the next kill
+        meets their steps, too."""
+        before = self._server.describe("sum")["redispatched"]
+        pid = expect(self._kill_ready, "a worker to kill", 60)
+        self._run.note(f"kill -9 worker {pid}")
+        seen = self._run.tally.done()
+        expect(lambda: self._run.tally.done() > seen + 50, "the clients move on", 60)
+        self.redispatched += self._server.describe("sum")["redispatched"] - before
+
+    def _kill_ready(self):
+        pids = self._server.ready_pids("sum")
+        try:
+            pid = self._chance.choice(pids) if pids else None
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+            return pid
+        except ProcessLookupError:  # it has just ended, and the server has not noticed yet
+            return None
 
     def _stop_worker(self):
         seconds = self._chance.uniform(0.05, 1.5)

@@ -575,6 +575,30 @@ def test_sequences_outlive_workers_and_servers(server, interpreter):
     assert s.client().step("counter", "a", 5).text == "30"
 
 
+def test_a_worker_that_begins_after_its_server_was_killed_ends_before_it_loads(server, folder):
+    """Its interpreter may take seconds to start, and its handler minutes to import what it needs. All that time the
+    worker would hold the state folder, for which the next server waits."""
+    gate, slow, interpreter = folder / "gate", folder / "slow", folder / "python3"
+    os.mkfifo(gate)
+    slow.touch()
+    interpreter.write_text(f'#!/bin/sh\n[ ! -p {gate} ] || read word <{gate}\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    importing = f"import os, time\nwhile os.path.exists({str(slow)!r}):\n    time.sleep(0.01)\n"
+    s = server(start=False)
+    s.models = []
+    s.start()
+    model = python("counter", importing + COUNTER_PY, python=interpreter)
+    assert s.register(model, initial_workers=1, synchronous="false").status == 202
+    expect(lambda: len(s.session_members()) == 2, "the interpreter begins")
+    assert len(s.workers("counter")) == 1  # by now its LOAD was sent
+    s.kill()
+    with open(gate, "w", encoding="ascii") as opened:  # returns when the interpreter reads
+        gate.unlink()
+        opened.write("go\n")
+    expect(lambda: not s.session_members(), "the worker ends")
+    s.restart()
+
+
 EXACT = """
 import collections
 
@@ -878,7 +902,7 @@ def test_a_worker_that_dies_in_a_step_is_replaced(server):
 
 
 FORKING = """
-import os, subprocess
+import os, subprocess, time
 
 
 def init(req):
@@ -891,6 +915,12 @@ def step(state, req):
         if os.fork() == 0:
             return "from the child"
         os.wait()
+    if req.text == "leave":  # a child that lives on
+        child = os.fork()
+        if child == 0:
+            time.sleep(3600)
+            os._exit(0)
+        return child
     if req.text == "program":
         return subprocess.run(["sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"], capture_output=True).stdout
     return state["n"]
@@ -906,6 +936,19 @@ def test_a_child_of_a_fork_never_answers_for_its_parent(server):
     s.expect_log("a child process that the handler has forked returned")
     assert client.step("m", "a", "x").text == "2"
     assert set(client.step("m", "a", "program").text.split()) <= {"0", "1", "2", "3"}  # 3: of ls itself
+
+
+def test_a_child_of_a_fork_keeps_no_server_from_starting(server):
+    """Nothing ends the child when the worker and the server are killed, so it must not hold the state folder."""
+    s = server(python("m", FORKING))
+    child = int(s.client().step("m", "a", "leave").text)
+    try:
+        s.kill()
+        s.restart()
+        assert s.client().step("m", "a", "x").text == "2"
+        os.kill(child, 0)  # it lived meanwhile
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 LOUD = """

@@ -11,6 +11,10 @@ bool cn_worker_has_socket(void);
  * environment names. */
 void cn_worker_log_begin(void);
 
+/* Makes the kernel kill this process when its server ends; `fd` is its socket to the server.
+ * Returns 0, or -1 and sets errno: ESRCH if the server has ended already. */
+int cn_worker_end_with_server(int fd);
+
 /* Makes the process end with its server, gain no rights, leave no core file, and leave signals to
  * the server: a ^C or a service manager's SIGTERM reaches the whole group, but the server drains
  * first. Returns 0, or -1 after it has said what failed. */

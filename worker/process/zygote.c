@@ -9,13 +9,12 @@
  * LOAD of its own.
  */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/log/log.h"
+#include "worker/process/confine.h"
 #include "worker/process/fork.h"
 #include "worker/worker_priv.h"
 
@@ -103,7 +102,7 @@ become_worker(struct cn_worker *worker, const int fds[2], struct cn_error *err)
     int failed;
 
     cn_channel_fini(&worker->channel);
-    failed = setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || dup2(fds[0], own) < 0 ||
+    failed = setpgid(0, 0) != 0 || dup2(fds[0], own) < 0 || cn_worker_end_with_server(own) != 0 ||
                      dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[1], STDERR_FILENO) < 0
                  ? errno
                  : 0;
