@@ -59,10 +59,12 @@ class Faults:
             while deck:
                 yield deck.pop()
 
-    @staticmethod
-    def _kills_in_order(kills):
-        """Yields this many kills of workers, and one of the server in their middle."""
-        for number in range(kills):
+    def _kills_in_order(self, kills):
+        """Yields this many kills of workers, and one of the server in their middle. A kill may come between two
+        batches; if all have, more follow."""
+        for number in range(20 * kills):
+            if number >= kills and self.redispatched:
+                return
             if number == kills // 2:
                 yield "kill_server"
             yield "kill_busy_worker"

@@ -51,6 +51,7 @@ def test_kills_of_busy_workers_and_of_the_server_lose_double_and_reorder_nothing
     """64 verified sequences. CONTINUO_KILLS=100 makes a long run."""
     kills = int(os.environ.get("CONTINUO_KILLS", "8"))
     result = run_chaos(handler, "--kills", kills)
-    assert result["faults"] == {"kill_busy_worker": kills, "kill_server": 2}, result  # the last one is at the end
+    assert set(result["faults"]) == {"kill_busy_worker", "kill_server"}, result
+    assert result["faults"]["kill_busy_worker"] >= kills and result["faults"]["kill_server"] == 2, result
     assert result["redispatched"] > 0, "kills met steps in flight"
     assert result["steps"] > 50 * kills, result
