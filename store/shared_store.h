@@ -18,10 +18,18 @@ struct cn_shared_host {
     uint16_t port;
 };
 
+/* TLS: files in PEM, and what the server's certificate must be for; "" for none of them. */
+struct cn_shared_tls {
+    const char *ca;                /* authorities that are trusted; "": those of the system */
+    const char *certificate, *key; /* of this node */
+    const char *name;              /* the name in the server's certificate; "": the host's */
+};
+
 struct cn_shared_options {
     const struct cn_shared_host *hosts; /* the primary is used, wherever it stands in the list */
     uint32_t n_hosts;                   /* at least 1 */
     const char *master; /* not "": the hosts are Sentinels, and the primary has this name there */
+    const struct cn_shared_tls *tls;      /* NULL: connections are not encrypted */
     const char *user, *password;          /* "" for none */
     const char *prefix, *model, *version; /* all keys begin with these three */
     uint32_t timeout_ms;                  /* the longest wait of one call */

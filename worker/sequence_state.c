@@ -102,19 +102,16 @@ open_shared(struct cn_states *states, const struct cn_load *load, struct cn_erro
         .power = load->durability == CN_DURABILITY_POWER,
     };
     struct cn_state_store_url url;
+    const struct cn_shared_tls tls = {url.ca, url.certificate, url.key, url.name};
     int rc = cn_state_store_url_parse(cn_str_from(load->state_store), &url, err);
 
     if (rc != 0)
         return rc;
-    if (url.tls)
-        return cn_fail(
-            err, CN_E_CONFIG,
-            "TLS to the state store is not supported yet; use valkey:// over a protected "
-            "network or through a TLS tunnel");
     for (uint32_t i = 0; i < url.n_hosts; i++)
         hosts[i] = (struct cn_shared_host){.host = url.hosts[i].host, .port = url.hosts[i].port};
     options.n_hosts = url.n_hosts;
     options.master = url.master;
+    options.tls = url.tls ? &tls : NULL;
     options.user = url.user;
     options.password = url.password;
     options.prefix = url.prefix;

@@ -32,6 +32,13 @@ copy_options(struct cn_valkey_link *link, const struct cn_shared_options *option
     own->prefix = cn_strdup(options->prefix);
     own->model = cn_strdup(options->model);
     own->version = cn_strdup(options->version);
+    if (!options->tls)
+        return;
+    link->tls = (struct cn_shared_tls){.ca = cn_strdup(options->tls->ca),
+                                       .certificate = cn_strdup(options->tls->certificate),
+                                       .key = cn_strdup(options->tls->key),
+                                       .name = cn_strdup(options->tls->name)};
+    own->tls = &link->tls;
 }
 
 int
@@ -44,7 +51,7 @@ cn_valkey_link_init(struct cn_valkey_link *link, const struct cn_shared_options 
     memset(link, 0, sizeof(*link));
     link->script = script;
     copy_options(link, options);
-    cn_wire_init(&link->wire, lib, options->timeout_ms);
+    cn_wire_init(&link->wire, lib, &link->options);
     cn_sentinel_init(&link->sentinel, &link->options, lib);
     return rc;
 }
@@ -68,6 +75,10 @@ cn_valkey_link_fini(struct cn_valkey_link *link)
     free_text(link->options.prefix);
     free_text(link->options.model);
     free_text(link->options.version);
+    free_text(link->tls.ca);
+    free_text(link->tls.certificate);
+    free_text(link->tls.key);
+    free_text(link->tls.name);
 }
 
 void

@@ -16,6 +16,7 @@
 
 struct cn_valkey_link {
     struct cn_shared_options options; /* with strings of its own */
+    struct cn_shared_tls tls;
     struct cn_shared_host hosts[CN_VALKEY_HOSTS_MAX];
     struct cn_valkey_wire wire; /* to the primary */
     struct cn_sentinel sentinel;

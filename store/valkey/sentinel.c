@@ -25,7 +25,7 @@ cn_sentinel_init(struct cn_sentinel *sentinel, const struct cn_shared_options *o
     memset(sentinel, 0, sizeof(*sentinel));
     sentinel->options = options;
     sentinel->pause_us = PAUSE_MIN_US;
-    cn_wire_init(&sentinel->wire, lib, options->timeout_ms);
+    cn_wire_init(&sentinel->wire, lib, options);
 }
 
 void

@@ -21,11 +21,13 @@
 #define OUT_KEEP_BYTES (1u << 20)
 
 void
-cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib, uint32_t timeout_ms)
+cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib,
+             const struct cn_shared_options *options)
 {
     memset(wire, 0, sizeof(*wire));
     wire->lib = lib;
-    wire->timeout_ms = timeout_ms;
+    wire->tls = options->tls;
+    wire->timeout_ms = options->timeout_ms;
     wire->fd = -1;
     cn_buf_init(&wire->out, 0);
 }
@@ -42,6 +44,8 @@ cn_wire_fini(struct cn_valkey_wire *wire)
 void
 cn_wire_drop(struct cn_valkey_wire *wire)
 {
+    cn_tls_close(wire->session);
+    wire->session = NULL;
     if (wire->fd >= 0)
         close(wire->fd);
     wire->fd = -1;
@@ -109,28 +113,48 @@ cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word)
 static int
 send_some(struct cn_valkey_wire *wire, size_t *sent, struct cn_error *err)
 {
-    ssize_t n =
-        send(wire->fd, wire->out.data + *sent, wire->out.len - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const char *from = wire->out.data + *sent;
+    const size_t len = wire->out.len - *sent;
+    char why[CN_TLS_WHY_MAX];
+    ssize_t n = wire->session ? cn_tls_send(wire->session, from, len, why)
+                              : send(wire->fd, from, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
     if (n >= 0)
         *sent += (size_t)n;
+    else if (wire->session)
+        return cn_wire_fail(wire, (int)n, err, "%s", why);
     else if (errno != EAGAIN && errno != EINTR)
         return fail_io(wire, err, "closed the connection: %s", strerror(errno));
     return 0;
 }
 
-static int
-read_some(struct cn_valkey_wire *wire, struct cn_error *err)
+/* Returns the number of bytes; 0: there are none now; or an error. */
+static ssize_t
+receive(struct cn_valkey_wire *wire, char *bytes, size_t max, struct cn_error *err)
 {
-    char bytes[READ_BYTES];
-    ssize_t n = recv(wire->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    char why[CN_TLS_WHY_MAX];
+    ssize_t n = wire->session ? cn_tls_receive(wire->session, bytes, max, why)
+                              : recv(wire->fd, bytes, max, MSG_DONTWAIT);
 
+    if (wire->session)
+        return n >= 0 ? n : cn_wire_fail(wire, (int)n, err, "%s", why);
     if (n == 0)
         return fail_io(wire, err, "closed the connection");
     if (n < 0)
         return errno == EAGAIN || errno == EINTR
                    ? 0
                    : fail_io(wire, err, "cannot be read: %s", strerror(errno));
+    return n;
+}
+
+static int
+read_some(struct cn_valkey_wire *wire, struct cn_error *err)
+{
+    char bytes[READ_BYTES];
+    ssize_t n = receive(wire, bytes, sizeof(bytes), err);
+
+    if (n <= 0)
+        return (int)n;
     if (wire->lib->feed(wire->reader, bytes, (size_t)n) != REDIS_OK)
         return fail_io(wire, err, "sent what is not a reply: %s", wire->reader->errstr);
     return 0;
@@ -238,6 +262,7 @@ cn_wire_connect(struct cn_valkey_wire *wire, const char *what, const struct cn_s
 {
     struct addrinfo *found = NULL;
     int rc, error = ETIMEDOUT;
+    char why[CN_TLS_WHY_MAX];
 
     snprintf(wire->peer, sizeof(wire->peer), "%s at %s:%u", what, to->host, to->port);
     if ((rc = cn_lookup_host(&wire->lookup, to->host, to->port, deadline_us, &found)) != 0)
@@ -248,8 +273,16 @@ cn_wire_connect(struct cn_valkey_wire *wire, const char *what, const struct cn_s
     if (wire->fd < 0)
         return fail_io(wire, err, "cannot be reached: %s", strerror(error));
     wire->reader = wire->lib->create();
-    if (wire->reader)
+    if (!wire->reader) {
+        cn_wire_drop(wire);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                       "not enough memory to read the state store's replies");
+    }
+    if (!wire->tls)
+        return 0;
+    rc = cn_tls_open(wire->tls, wire->fd, to->host, deadline_us, &wire->session, why);
+    if (rc == 0)
         return 0;
     cn_wire_drop(wire);
-    return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to read the state store's replies");
+    return cn_wire_fail(wire, rc, err, "%s", why);
 }

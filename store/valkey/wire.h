@@ -11,11 +11,14 @@
 #include "store/shared_store.h"
 #include "store/valkey/hiredis_library.h"
 #include "store/valkey/lookup.h"
+#include "store/valkey/tls.h"
 
 struct cn_valkey_wire {
     const struct cn_hiredis *lib;
-    uint32_t timeout_ms; /* for messages */
-    int fd;              /* -1: there is no connection */
+    const struct cn_shared_tls *tls; /* borrowed; NULL: connections are not encrypted */
+    uint32_t timeout_ms;             /* for messages */
+    int fd;                          /* -1: there is no connection */
+    struct cn_tls *session;          /* NULL: it is not encrypted */
     redisReader *reader;
     struct cn_buf out; /* commands that are to be sent */
     uint32_t n_out;    /* their number */
@@ -26,11 +29,14 @@ struct cn_valkey_wire {
 /* Called for each reply, in the order of the commands. */
 typedef void (*cn_valkey_reply_fn)(void *ctx, uint32_t i, const redisReply *reply);
 
-void cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib, uint32_t timeout_ms);
+/* Borrows the timeout and the settings of TLS from `options`. */
+void cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib,
+                  const struct cn_shared_options *options);
 void cn_wire_fini(struct cn_valkey_wire *wire);
 
 /* Connects to a server, called `what` in messages. CN_E_STORE_UNREACHABLE: it cannot be reached
- * before the deadline. There must be no connection. */
+ * before the deadline. CN_E_STATE_STORE: TLS has failed, and trying again would not help. There
+ * must be no connection. */
 int cn_wire_connect(struct cn_valkey_wire *wire, const char *what, const struct cn_shared_host *to,
                     uint64_t deadline_us, struct cn_error *err);
 /* Closes the connection, and forgets the commands that were collected. */

@@ -1,0 +1,92 @@
+"""A shared store with TLS: rediss:// (docs/shared-store.md). Each mistake has an error that names it and the fix."""
+
+import pytest
+
+from models import counter
+from store_tls import Authority, tls_store_in
+from waiting import expect
+
+
+@pytest.fixture
+def store(folder, transcript):
+    with tls_store_in(folder, transcript) as made:
+        yield made
+
+
+def step(client, key):
+    return client.step("counter", "s", 1, headers={"Idempotency-Key": key})
+
+
+def refuses(server, url, *why):
+    s = server(counter(), flags=["--state-store", url], start=False)
+    s.launch()
+    assert s.exit_code() == 1
+    for each in why:
+        s.expect_log(each)
+
+
+def test_steps_go_through_tls_and_survive_a_restart_of_the_store(server, store):
+    s = server(counter(), flags=["--state-store", store.tls_url()])
+    client = s.client()
+    assert step(client, "k1").text == "1"
+    store.kill()
+    store.start()
+    expect(lambda: step(client, "k2").text == "2", "the step to be done after the restart")
+    large = "x" * 3000  # a listing and a large answer need more than one record of TLS
+    for i in range(200):
+        assert client.step("counter", f"{i}-{large[:200]}", 1).text == "1"
+    listed = s.admin().get("/models/counter/sequences?limit=1000").json
+    assert len(listed["sequences"]) == 201
+
+
+def test_a_name_of_the_certificate_may_be_the_host(server, store):
+    """And a host that the certificate does not name is refused, also one with an address."""
+    refuses(server, store.tls_url(name=None), "a TLS certificate for another name than '127.0.0.1'", "name= in the URL")
+
+
+def test_an_unknown_authority_is_refused(server, store, folder):
+    other = Authority(folder / "other", "other")
+    refuses(server, store.tls_url(ca=other.file), "no authority has signed which this node trusts", "?ca=")
+    refuses(server, store.tls_url(ca=None), "no authority has signed which this node trusts", "?ca=")
+
+
+def test_an_expired_certificate_is_refused(server, folder, transcript):
+    with tls_store_in(folder, transcript, days=-1) as store:
+        refuses(server, store.tls_url(), "a TLS certificate that has expired; renew it there")
+
+
+def test_a_store_that_wants_a_client_certificate(server, folder, transcript):
+    with tls_store_in(folder, transcript, clients="yes") as store:
+        refuses(server, store.tls_url(), "?certificate=/etc/node.pem&key=/etc/node.key")
+        stranger, stranger_key = Authority(folder / "other", "other").sign("node")
+        refuses(server, store.tls_url(certificate=stranger, key=stranger_key), "TLS connection")
+        certificate, key = store.authority.sign("node")
+        refuses(server, store.tls_url(certificate=certificate, key=stranger_key), "is not that of the certificate")
+        s = server(counter(), flags=["--state-store", store.tls_url(certificate=certificate, key=key)])
+        assert step(s.client(), "k1").text == "1"
+
+
+def test_files_that_cannot_be_read_are_named(server, store, folder):
+    empty = folder / "empty.pem"
+    empty.write_text("", encoding="ascii")
+    refuses(server, store.tls_url(ca="/nowhere/ca.pem"), "the file '/nowhere/ca.pem' (ca= in the URL)")
+    refuses(server, store.tls_url(ca=empty), "empty.pem' (ca= in the URL)")
+
+
+def test_a_port_without_tls_is_named(server, store):
+    url = store.tls_url().replace(str(store.tls_port), str(store.port))
+    refuses(server, url, "speak TLS on this port")
+
+
+def test_tls_to_sentinels_and_a_closed_tls_port(server, store):
+    """Sentinels are asked with TLS, too; a server that is not one says so."""
+    url = store.tls_url().replace("rediss://", "rediss+sentinel://").replace("/test", "/mymaster/test")
+    refuses(server, url, "does not know a primary with the name 'mymaster'")
+
+
+def test_a_worker_without_tls_does_not_load_gnutls_for_it(server, store):
+    """A worker pays for TLS only if its URL has it."""
+    plain = server(counter(), flags=["--state-store", store.url])
+    assert step(plain.client(), "k1").text == "1"
+    with open(f"/proc/{plain.ready_pids('counter')[0]}/maps", encoding="ascii") as maps:
+        assert "gnutls" not in maps.read()

@@ -1,0 +1,68 @@
+"""A redis-server with TLS of a test's own, and the certificates for it."""
+
+import contextlib
+import shutil
+import subprocess
+
+import pytest
+
+from shared_store import SharedStore, free_port
+from waiting import limit
+
+NAME = "store.example"  # what the server's certificate is for
+
+
+def _openssl(folder, *args):
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, timeout=limit(60), cwd=folder)
+
+
+class Authority:
+    """Signs certificates. Files are in `folder`."""
+
+    def __init__(self, folder, name="ca"):
+        self.folder = folder
+        self.name = name
+        folder.mkdir(exist_ok=True)
+        _openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                 "-days", 3, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+        self.file = folder / f"{name}.pem"
+
+    def sign(self, name, subject=NAME, days=3):
+        """Returns the files of a new certificate and its key."""
+        _openssl(self.folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                 "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (self.folder / f"{name}.ext").write_text(f"subjectAltName=DNS:{subject}\n", encoding="ascii")
+        _openssl(self.folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
+                 f"{self.name}.key", "-CAcreateserial", "-days", days, "-extfile", f"{name}.ext", "-out",
+                 f"{name}.pem")
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+
+class TlsStore(SharedStore):
+    """It has a port without TLS, too, for the test's own commands."""
+
+    def __init__(self, folder, transcript, days=3, clients="no"):
+        super().__init__(folder, transcript)
+        self.authority = Authority(folder / "certificates")
+        self.tls_port = free_port()
+        certificate, key = self.authority.sign("server", days=days)
+        self.settings = ("--tls-port", str(self.tls_port), "--tls-cert-file", str(certificate), "--tls-key-file",
+                         str(key), "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", clients)
+
+    def tls_url(self, **query):
+        """ca and name are given unless they are None."""
+        query = {"ca": self.authority.file, "name": NAME, **query}
+        text = "&".join(f"{key}={value}" for key, value in query.items() if value is not None)
+        return f"rediss://127.0.0.1:{self.tls_port}/test" + (f"?{text}" if text else "")
+
+
+@contextlib.contextmanager
+def tls_store_in(folder, transcript, **options):
+    for program in ("redis-server", "openssl"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program} (scripts/setup.sh installs it)")
+    made = TlsStore(folder / "tls-store", transcript, **options)
+    try:
+        yield made.start()
+    finally:
+        made.destroy()
