@@ -105,6 +105,19 @@ cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
         store->ops->expect(store, seen, outcome);
 }
 
+int
+cn_store_due(struct cn_store *store, uint64_t now_wall_ms, struct cn_store_due *out, uint32_t max,
+             uint32_t *n, struct cn_error *err)
+{
+    return store->ops->due(store, now_wall_ms, out, max, n, err);
+}
+
+void
+cn_store_later(struct cn_store *store, struct cn_str key, uint64_t at_wall_ms)
+{
+    store->ops->later(store, key, at_wall_ms);
+}
+
 const struct cn_store_activity *
 cn_store_activity(struct cn_store *store)
 {

@@ -79,6 +79,14 @@ struct cn_store_activity {
     char last_error[256];   /* why the last call that failed did so; "": none has */
 };
 
+/* The most entries that cn_store_due gives. */
+#define CN_STORE_DUE_MAX 64
+
+/* An entry whose time has come: its key, and what cn_store_prefix would give. */
+struct cn_store_due {
+    struct cn_str key, prefix;
+};
+
 /* The functions of one kind of store. Callers use the cn_store_ functions below, which check keys
  * and handle the members that may be NULL. */
 struct cn_store_ops {
@@ -107,7 +115,11 @@ struct cn_store_ops {
                      const struct cn_store_hint *const *hints, uint32_t n); /* may be NULL */
     void (*expect)(struct cn_store *store, const struct cn_store_seen *seen,
                    enum cn_store_outcome *outcome); /* NULL: the store is not shared */
-    const struct cn_store_activity *(*activity)(struct cn_store *store); /* NULL likewise */
+    /* These are NULL, too, if the store is not shared. */
+    const struct cn_store_activity *(*activity)(struct cn_store *store);
+    int (*due)(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out, uint32_t max,
+               uint32_t *n, struct cn_error *err);
+    void (*later)(struct cn_store *store, struct cn_str key, uint64_t at_ms);
 };
 
 struct cn_store {
@@ -172,6 +184,15 @@ bool cn_store_is_shared(const struct cn_store *store);
  * which must live until then and may be NULL. */
 void cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
                      enum cn_store_outcome *outcome);
+/* For a shared store, in a read transaction: gives up to `max` (at least CN_STORE_DUE_MAX) entries
+ * that have expired by their records, and others that somebody should look at, because it may be
+ * so. Only one worker of all nodes gets any. The caller closes or removes each entry, or says with
+ * cn_store_later when it can expire; otherwise it comes again after a minute. `out` is borrowed
+ * until the transaction ends. */
+int cn_store_due(struct cn_store *store, uint64_t now_wall_ms, struct cn_store_due *out,
+                 uint32_t max, uint32_t *n, struct cn_error *err);
+/* Puts an entry off that cn_store_due gave. `at_wall_ms` 0: it never expires. */
+void cn_store_later(struct cn_store *store, struct cn_str key, uint64_t at_wall_ms);
 /* What the store has done, for metrics and descriptions; valid until the next call. NULL: it is not
  * shared. */
 const struct cn_store_activity *cn_store_activity(struct cn_store *store);

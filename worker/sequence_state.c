@@ -41,7 +41,8 @@
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
 #define SWEEP_PAUSE_MS 60000
-/* In a shared store a look costs round trips, and all workers of all nodes sweep. */
+#define SWEPT_MAX CN_STORE_DUE_MAX /* records that a sweep finds at most, in any store */
+/* A shared store is asked for what has expired, and that rarely while nothing has. */
 #define SHARED_SWEEP_MS 1000
 /* The server closes sequences by its own clock. When it closes one that other nodes may have gone
  * on with, the times in the record decide, and this much is allowed for the two clocks. */
@@ -154,7 +155,6 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     cn_slab_init(&states->sequences, cn_slab_usual(), 0);
     if ((rc = open_store(states, load, err)) != 0)
         return rc;
-    states->sweep_every_ms = cn_store_is_shared(states->store) ? SHARED_SWEEP_MS : SWEEP_EVERY_MS;
     states->lru = cn_lru_create(load->cache_entries, load->cache_bytes, on_evict, states);
     cn_buf_init(&states->scratch, 0);
     return 0;
@@ -383,6 +383,15 @@ lives_elsewhere(const struct cn_states *states, const struct cn_close *close,
                               now_wall_ms + CLOCKS_DIFFER_MS);
 }
 
+void
+cn_states_announce(struct cn_states *states, struct cn_str id)
+{
+    const struct cn_store_hint *none = NULL;
+
+    if (cn_store_is_shared(states->store))
+        cn_store_prefetch(states->store, &id, &none, 1);
+}
+
 /* Within the write transaction: replaces a live record by its tombstone, and keeps what on_close
  * needs: the cached object if it is of the record's step, else a copy of the state's bytes. Does
  * nothing for a record that is closed already or of another generation. */
@@ -492,6 +501,8 @@ close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
     cn_buf_reset(&states->scratch);
     rc = cn_store_begin(states->store, CN_STORE_WRITE, err);
     for (i = 0; rc == 0 && i < n; i++)
+        cn_states_announce(states, closes[i].sequence_id);
+    for (i = 0; rc == 0 && i < n; i++)
         rc = close_one(states, &closes[i], &closing[i], now, err);
     if (rc == 0)
         rc = cn_store_commit(states->store, err);
@@ -556,7 +567,7 @@ static int
 forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,
        struct cn_error *err)
 {
-    enum cn_store_outcome outcomes[SWEEP_RECORDS]; /* the store needs a place for them */
+    enum cn_store_outcome outcomes[SWEPT_MAX]; /* the store needs a place for them */
     struct cn_record record;
     struct cn_str bytes;
     int rc;
@@ -565,6 +576,8 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
         return 0;
     if ((rc = cn_store_begin(states->store, CN_STORE_WRITE, err)) != 0)
         return rc;
+    for (unsigned i = 0; i < n; i++)
+        cn_states_announce(states, ids[i]);
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         /* It may have been opened again since it was looked at. */
         if ((rc = cn_store_prefix(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
@@ -583,16 +596,17 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
 /* What one turn of the sweep has found. It is collected in a read transaction, and acted on after
  * it, because closing needs a write transaction. */
 struct swept {
-    struct cn_close expired[SWEEP_RECORDS];
-    struct cn_str old[SWEEP_RECORDS];
+    struct cn_close expired[SWEPT_MAX];
+    struct cn_str old[SWEPT_MAX];
     unsigned n_expired, n_old;
-    char ids[SWEEP_RECORDS][CN_SEQUENCE_ID_MAX];
+    char ids[SWEPT_MAX][CN_SEQUENCE_ID_MAX];
 };
 
-/* Notes in `swept` whether the record has expired or its tombstone can be removed. */
-static void
+/* Notes in `swept` whether the record has expired or its tombstone can be removed. Returns false if
+ * there is nothing to do with it now; then *later is when there may be, 0 for never. */
+static bool
 sweep_look(struct cn_states *states, struct swept *swept, unsigned i, struct cn_str id,
-           struct cn_str value, uint64_t now)
+           struct cn_str value, uint64_t now, uint64_t *later)
 {
     uint64_t late = now > SWEEP_GRACE_MS ? now - SWEEP_GRACE_MS : 0;
     struct cn_record record;
@@ -600,23 +614,29 @@ sweep_look(struct cn_states *states, struct swept *swept, unsigned i, struct cn_
     int reason;
 
     memcpy(swept->ids[i], id.ptr, id.len);
+    *later = 0;
     if (cn_record_peek(value, &record, NULL) != 0)
-        return; /* damaged: its next step says so */
+        return false; /* damaged: its next step says so */
     if (record.flags & CN_RECORD_TOMBSTONE) {
-        if (cn_states_forgotten(states, &record, now))
-            swept->old[swept->n_old++] = copy;
-        return;
+        *later = runs_out(record.closed_wall_ms, states->load->tombstone_ms);
+        if (!cn_states_forgotten(states, &record, now))
+            return false;
+        swept->old[swept->n_old++] = copy;
+        return true;
     }
+    *later = cn_states_expires_at(states, record.opened_wall_ms, record.last_wall_ms);
     reason = cn_states_expired(states, record.opened_wall_ms, record.last_wall_ms, late);
     if (reason)
         swept->expired[swept->n_expired++] =
             (struct cn_close){copy, record.generation, (enum cn_close_reason)reason};
+    return reason != 0;
 }
 
 static int
 sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct cn_error *err)
 {
     struct cn_str at = {states->sweep_at, states->sweep_at_len}, id, value;
+    uint64_t later;
     int rc;
 
     if ((rc = cn_store_begin(states->store, CN_STORE_READ, err)) != 0)
@@ -628,7 +648,7 @@ sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct c
             at.len = 0;
             break;
         }
-        sweep_look(states, swept, i, id, value, now);
+        sweep_look(states, swept, i, id, value, now, &later);
         at = (struct cn_str){swept->ids[i], id.len};
     }
     cn_store_abort(states->store);
@@ -637,27 +657,53 @@ sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct c
     return rc;
 }
 
-/* Looks at the next SWEEP_RECORDS records and acts on them. Returns false when that failed, or when
- * the round through the store is over. */
+/* Asks a shared store what has expired. *more: there may be more of it. */
+static int
+sweep_due(struct cn_states *states, struct swept *swept, uint64_t now, bool *more,
+          struct cn_error *err)
+{
+    const uint64_t late = now > SWEEP_GRACE_MS ? now - SWEEP_GRACE_MS : 0;
+    struct cn_store_due due[CN_STORE_DUE_MAX];
+    uint32_t n = 0;
+    uint64_t later;
+    int rc;
+
+    if ((rc = cn_store_begin(states->store, CN_STORE_READ, err)) != 0)
+        return rc;
+    rc = cn_store_due(states->store, late, due, CN_STORE_DUE_MAX, &n, err);
+    for (uint32_t i = 0; rc == 0 && i < n; i++)
+        if (!sweep_look(states, swept, i, due[i].key, due[i].prefix, now, &later))
+            cn_store_later(states->store, due[i].key, later);
+    cn_store_abort(states->store);
+    *more = n > 0;
+    return rc;
+}
+
+/* Looks at the next records and acts on them. Returns false when that failed, or when there are no
+ * more for now: the round through the store is over, or a shared store has no more that have
+ * expired. */
 static bool
 sweep(struct cn_states *states)
 {
     uint64_t now_ms = cn_now_ms(), now = cn_wall_ms();
+    const bool shared = cn_store_is_shared(states->store);
+    bool more = false;
     struct cn_error err;
     struct swept swept;
     int rc;
 
     cn_states_look_at_clock(states, now);
-    states->next_sweep_ms = now_ms + states->sweep_every_ms;
     swept.n_expired = swept.n_old = 0;
-    rc = sweep_scan(states, &swept, now, &err);
+    rc = shared ? sweep_due(states, &swept, now, &more, &err)
+                : sweep_scan(states, &swept, now, &err);
+    states->next_sweep_ms = now_ms + (shared && !more ? SHARED_SWEEP_MS : SWEEP_EVERY_MS);
     if (rc == 0)
         rc = forget(states, swept.old, swept.n_old, now, &err);
     if (rc == 0 &&
         cn_states_close_some(states, swept.expired, swept.n_expired, &err) < swept.n_expired)
         rc = err.code;
     if (rc == 0)
-        return states->sweep_at_len > 0;
+        return more || states->sweep_at_len > 0;
     cn_states_warn(states, "sweep_failed", &err);
     states->next_sweep_ms = now_ms + SWEEP_PAUSE_MS; /* a full disk should not fill the log too */
     return false;
@@ -673,6 +719,8 @@ cn_states_sweep(struct cn_states *states)
 uint64_t
 cn_states_sweep_on_ms(const struct cn_states *states)
 {
+    if (cn_store_is_shared(states->store))
+        return states->next_sweep_ms;
     return states->sweep_at_len ? states->next_sweep_ms + SWEEP_IDLE_MS : CN_NEVER;
 }
 

@@ -41,12 +41,11 @@ struct cn_states {
     struct cn_lru *lru;
     struct cn_slab sequences; /* memory of all sequence objects, cached or taken out */
     struct cn_buf scratch;    /* bytes copied out of the store, or a tombstone being made */
-    uint32_t sweep_every_ms;
-    uint64_t next_sweep_ms;  /* cn_now_ms(); the sweep does not go on before it */
-    size_t sweep_at_len;     /* length of sweep_at; 0: the sweep begins at the first record */
-    uint64_t clock_floor_ms; /* idle times count from here at the earliest: the wall time of the
+    uint64_t next_sweep_ms;   /* cn_now_ms(); the sweep does not go on before it */
+    size_t sweep_at_len;      /* length of sweep_at; 0: the sweep begins at the first record */
+    uint64_t clock_floor_ms;  /* idle times count from here at the earliest: the wall time of the
                                * clock's last jump; 0: it never jumped */
-    int64_t clock_offset_ms; /* wall time minus boot time at the last look */
+    int64_t clock_offset_ms;  /* wall time minus boot time at the last look */
     char sweep_at[CN_SEQUENCE_ID_MAX]; /* the id behind which the sweep goes on */
 };
 
@@ -105,6 +104,9 @@ void cn_states_bury(const struct cn_states *states, struct cn_record *record, in
 int cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema, void **out,
                      struct cn_error *err);
 
+/* Tells a shared store that the next reads need this record. All that are announced before the
+ * first read cost one round trip together. */
+void cn_states_announce(struct cn_states *states, struct cn_str id);
 /* Closes sequences: writes tombstones in transactions of CN_CLOSE_BATCH, and calls the handler's
  * on_close after each transaction. A sequence that is unknown, closed or of another generation is
  * left alone. Returns how many closes are committed, including those; after an error, which is in
@@ -119,7 +121,9 @@ int cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wal
                     struct cn_error *err);
 
 /* Goes on with the sweep if it is time: looks at a few records, closes those that expired a while
- * ago and that the server does not know, and removes old tombstones. Cheap to call often. */
+ * ago and that the server does not know, and removes old tombstones. Cheap to call often. In a
+ * shared store, one worker of all nodes does this at a time, and asks the store which records these
+ * are. */
 void cn_states_sweep(struct cn_states *states);
 /* These two are for a worker without steps: the first returns when a round that was begun should go
  * on (CN_NEVER: none was begun), and the second looks at more records at a time. */

@@ -262,6 +262,8 @@ void cn_stream_end(struct cn_worker *worker, struct cn_slot *slot);
 /* Looks up what the store holds for each row of the batch: a state, a stored answer or a tombstone.
  * Afterwards each slot is ready to run, or has an error or an answer. */
 void cn_batch_resolve(struct cn_worker *worker);
+/* Looks up anew the slots that are `lost`, with one read for all of them; none is lost then. */
+void cn_batch_resolve_lost(struct cn_worker *worker);
 /* Looks up one slot anew, after its run has failed and nothing of it was kept. */
 void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
 /* Sets `err` to the reason for which a step cannot continue the closed sequence of `record`, and

@@ -122,8 +122,8 @@ on_front(void *ctx, uint32_t i, const redisReply *reply)
     listed->prefix = cn_arena_str(&fronts->vs->arena, value);
 }
 
-static int
-read_fronts(struct cn_valkey_store *vs, struct cn_error *err)
+int
+cn_valkey_read_fronts(struct cn_valkey_store *vs, struct cn_error *err)
 {
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     struct fronts fronts = {.vs = vs, .err = err};
@@ -158,7 +158,7 @@ read_page(struct cn_valkey_store *vs, struct cn_str after, struct cn_error *err)
         n++;
     vs->listed_all = n == vs->n_listed && !bound.ptr;
     vs->n_listed = n;
-    return read_fronts(vs, err);
+    return cn_valkey_read_fronts(vs, err);
 }
 
 int

@@ -59,6 +59,14 @@ struct cn_valkey_write {
     enum cn_store_outcome outcome, *tell;
 };
 
+/* An id that the sweeper has looked at, and when somebody is to look again. */
+struct cn_valkey_later {
+    unsigned bucket;
+    uint64_t at_ms;
+    size_t len;
+    char id[CN_STORE_KEY_MAX];
+};
+
 /* An id of the listing, in the order of ids. */
 struct cn_valkey_listed {
     struct cn_str id, prefix;
@@ -89,6 +97,12 @@ struct cn_valkey_store {
     bool listed_all; /* nothing follows `listed` */
     uint64_t count, counted_ms;
     struct cn_store_activity activity;
+    struct {
+        uint64_t owner, fence;         /* fence 0: this worker does not hold the lease */
+        uint64_t ask_ms;               /* cn_now_ms(): when it asks for the lease again */
+        struct cn_valkey_later *later; /* for the next call */
+        uint32_t n_later;
+    } sweep;
 };
 
 struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
@@ -126,7 +140,15 @@ void cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us);
 int cn_valkey_check_replicas(const struct cn_valkey_store *vs, long long replicas,
                              struct cn_error *err);
 
+/* valkey_sweep.c */
+int cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out, uint32_t max,
+                  uint32_t *n, struct cn_error *err);
+void cn_valkey_later(struct cn_store *store, struct cn_str key, uint64_t at_ms);
+
 /* valkey_list.c */
+/* Reads the beginnings of the entries whose ids are in `listed`; prefix.ptr is NULL for one that is
+ * gone. */
+int cn_valkey_read_fronts(struct cn_valkey_store *vs, struct cn_error *err);
 int cn_valkey_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
                    struct cn_str *prefix, struct cn_error *err);
 uint64_t cn_valkey_count(struct cn_store *store);

@@ -503,6 +503,7 @@ valkey_close(struct cn_store *store)
     cn_arena_fini(&vs->arena);
     cn_free(vs->reads);
     cn_free(vs->writes);
+    cn_free(vs->sweep.later);
     cn_free(vs);
 }
 
@@ -523,6 +524,8 @@ static const struct cn_store_ops valkey_ops = {
     .prefetch = valkey_prefetch,
     .expect = valkey_expect,
     .activity = valkey_activity,
+    .due = cn_valkey_due,
+    .later = cn_valkey_later,
 };
 
 int
@@ -540,6 +543,7 @@ cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **
     cn_buf_init(&vs->values, 0);
     cn_arena_init(&vs->arena);
     vs->next_number = cn_random_u64();
+    vs->sweep.owner = cn_random_u64();
     vs->unconditional = getenv("CONTINUO_TEST_UNCONDITIONAL") != NULL;
     rc = cn_valkey_link_init(&vs->link, options, cn_valkey_script, err);
     make_head(vs);

@@ -358,10 +358,9 @@ run(struct cn_worker *worker, uint32_t n)
             cn_row_enter(batch->slots[i].pending, CN_ROW_IS_RAN);
 }
 
-/* Puts a slot that ran back to what it was before, and looks its row up anew. Returns true if it is
- * ready to run once more. */
-static bool
-begin_again(struct cn_worker *worker, struct cn_slot *slot)
+/* Drops what a run has made of the row. */
+static void
+forget_run(struct cn_worker *worker, struct cn_slot *slot)
 {
     cn_row_enter(slot->pending, CN_ROW_IS_CHOSEN);
     if (slot->seq)
@@ -369,6 +368,14 @@ begin_again(struct cn_worker *worker, struct cn_slot *slot)
     cn_states_free(&worker->states, slot->seq);
     cn_states_free(&worker->states, slot->closed_seq);
     reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+}
+
+/* Puts a slot that ran back to what it was before, and looks its row up anew. Returns true if it is
+ * ready to run once more. */
+static bool
+begin_again(struct cn_worker *worker, struct cn_slot *slot)
+{
+    forget_run(worker, slot);
     cn_batch_resolve_again(worker, slot);
     return cn_slot_is(slot, CN_ROW_IS_READY);
 }
@@ -416,10 +423,10 @@ run_again_lost(struct cn_worker *worker)
         for (uint32_t i = 0; i < batch->n; i++) {
             if (!batch->slots[i].lost)
                 continue;
-            batch->slots[i].lost = false;
             worker->reloads++;
-            begin_again(worker, &batch->slots[i]);
+            forget_run(worker, &batch->slots[i]);
         }
+        cn_batch_resolve_lost(worker);
         add_controls(worker);
         n = collect(worker);
         if (n) {

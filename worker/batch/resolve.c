@@ -507,6 +507,30 @@ cn_batch_resolve(struct cn_worker *worker)
 }
 
 void
+cn_batch_resolve_lost(struct cn_worker *worker)
+{
+    struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->slots[i].lost)
+            cn_states_announce(&worker->states, batch->slots[i].row->sequence_id);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        if (!batch->slots[i].lost)
+            continue;
+        resolve_one(&at, &batch->slots[i]);
+        cn_resolve_tell_moved(&batch->slots[i]);
+    }
+    if (at.reading)
+        cn_store_abort(worker->states.store);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        if (batch->slots[i].lost)
+            decode_one(worker, &batch->slots[i]);
+        batch->slots[i].lost = false;
+    }
+}
+
+void
 cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
 {
     struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};

@@ -161,6 +161,12 @@ touch_all(struct cn_worker *worker, struct cn_error *err)
     cn_list_for_each(node, &worker->streams.all) {
         const struct cn_row *row = cn_container_of(node, struct cn_stream, all)->pending->row;
 
+        if (row->flags & CN_ROW_STATEFUL)
+            cn_states_announce(states, row->sequence_id);
+    }
+    cn_list_for_each(node, &worker->streams.all) {
+        const struct cn_row *row = cn_container_of(node, struct cn_stream, all)->pending->row;
+
         if ((row->flags & CN_ROW_STATEFUL) &&
             (rc = cn_states_touch(states, row->sequence_id, now, err)) != 0) {
             cn_store_abort(states->store);
