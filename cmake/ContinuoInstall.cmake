@@ -11,6 +11,7 @@ Handlers are written in Python, Lua or C; Python models need Python 3.9 or later
 TorchScript models need libtorch.")
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS libhiredis0.14) # workers open it when states are in a shared store
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
