@@ -30,8 +30,12 @@ cn_dependency(protobuf-c libprotobuf-c)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_library(cn_lib_malloc INTERFACE)
 else()
-  cn_dependency(malloc jemalloc)
-  target_link_options(cn_lib_malloc INTERFACE -Wl,--no-as-needed)
+  # No code names it, so the linker must be told that it is needed; it alone, because the server
+  # must not get the libraries of code that it does not use, such as LMDB.
+  pkg_check_modules(CN_PC_malloc REQUIRED jemalloc)
+  add_library(cn_lib_malloc INTERFACE)
+  target_link_libraries(cn_lib_malloc INTERFACE -Wl,--push-state,--no-as-needed
+    ${CN_PC_malloc_LINK_LIBRARIES} -Wl,--pop-state)
 endif()
 foreach(name dl m)
   add_library(cn_lib_${name} INTERFACE)

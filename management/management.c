@@ -37,6 +37,7 @@
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
 #include "management/models/unpacked.h"
+#include "management/nodes/nodes.h"
 #include "management/repository/model_index.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
@@ -189,6 +190,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = cn_url_rules_create(config->allowed_urls, &management->url_rules, err);
     if (!rc)
         rc = create_cache(management, err);
+    if (!rc)
+        rc = cn_nodes_create(management, &management->nodes, err);
     if (!rc && config->token_auth)
         rc = cn_tokens_create(config->token_file, config->token_lifetime_ms, &management->tokens,
                               err);
@@ -229,6 +232,7 @@ cn_management_destroy(struct cn_management *management)
     if (!management)
         return;
     atomic_store(&management->draining, true); /* downloads give up */
+    cn_nodes_destroy(management->nodes);
     cn_file_thread_destroy(management->downloaders);
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
@@ -327,6 +331,7 @@ start_done(struct cn_management *management)
     cn_snapshot_started(management);
     cn_repository_started(management->repository);
     cn_stores_started(management->stores);
+    cn_nodes_changed(management->nodes);
     management->start_wait.done = tell_started;
     cn_snapshot_wait(management, &management->start_wait);
 }
@@ -528,6 +533,13 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
     cn_call_on(management->home, on_nothing_to_start, management);
 }
 
+void
+cn_management_advertise(struct cn_management *management, const char *inference,
+                        const char *management_url, const char *metrics)
+{
+    cn_nodes_begin(management->nodes, inference, management_url, metrics);
+}
+
 /* --- on a request's path */
 
 struct cn_model_queue *
@@ -659,6 +671,7 @@ cn_management_announce_stop(struct cn_management *management)
     cn_assert_on_loop(management->home);
     cn_health_set(&management->health, cn_unready_word(CN_UNREADY_STOPPING), "server",
                   cn_unready_text(CN_UNREADY_STOPPING));
+    cn_nodes_changed(management->nodes);
 }
 
 void

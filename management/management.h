@@ -40,6 +40,11 @@ void cn_management_take_note(struct cn_management *management, const char *model
 void cn_management_start(struct cn_management *management,
                          void (*on_done)(void *ctx, unsigned failed), void *ctx);
 
+/* Loop 0: tells the other nodes of a shared store of this one. The addresses are those on which the
+ * server listens. Does nothing if the server has no shared store. */
+void cn_management_advertise(struct cn_management *management, const char *inference,
+                             const char *management_url, const char *metrics);
+
 /* Any loop: finds the model queue for a request on the calling loop. An empty `version` means the
  * default one. The pointer is valid until the end of this turn, so submit in this turn. NULL:
  * unknown, with CN_E_MODEL_NOT_FOUND or CN_E_VERSION_NOT_FOUND and TorchServe's message; before the

@@ -33,7 +33,8 @@ struct cn_management {
     struct cn_registry *registry;
     struct cn_health health; /* reasons to be unhealthy other than missing workers */
     struct cn_repository *repository;
-    struct cn_list trials; /* struct cn_trial, under way */
+    struct cn_nodes *nodes; /* NULL: the server has no shared store */
+    struct cn_list trials;  /* struct cn_trial, under way */
     char *worker_program;
     _Atomic uint32_t next_worker_id; /* any loop */
     atomic_bool draining;            /* any loop reads it */

@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "config/model/model_config.h"
-#include "config/state_store_url.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
@@ -34,6 +33,7 @@
 #include "core/tuning/tuning.h"
 #include "store/disk_store.h"
 #include "store/shared_store.h"
+#include "store/shared_url.h"
 #include "worker/process/kill_point.h"
 
 /* The sweep looks at SWEEP_RECORDS records every SWEEP_EVERY_MS at most. A million records take ten
@@ -93,30 +93,17 @@ store_passes(enum cn_store_point point)
 static int
 open_shared(struct cn_states *states, const struct cn_load *load, struct cn_error *err)
 {
-    struct cn_shared_host hosts[CN_STATE_STORE_HOSTS_MAX];
-    struct cn_shared_options options = {
-        .hosts = hosts,
-        .model = load->model_name,
-        .version = load->model_version,
-        .timeout_ms = (uint32_t)load->store_timeout_ms,
-        .replicas = (uint32_t)load->store_replicas,
-        .power = load->durability == CN_DURABILITY_POWER,
-    };
-    struct cn_state_store_url url;
-    const struct cn_shared_tls tls = {url.ca, url.certificate, url.key, url.name};
-    int rc = cn_state_store_url_parse(cn_str_from(load->state_store), &url, err);
+    struct cn_shared_url store;
+    int rc = cn_shared_url_read(load->state_store, &store, err);
 
     if (rc != 0)
         return rc;
-    for (uint32_t i = 0; i < url.n_hosts; i++)
-        hosts[i] = (struct cn_shared_host){.host = url.hosts[i].host, .port = url.hosts[i].port};
-    options.n_hosts = url.n_hosts;
-    options.master = url.master;
-    options.tls = url.tls ? &tls : NULL;
-    options.user = url.user;
-    options.password = url.password;
-    options.prefix = url.prefix;
-    return cn_shared_store_open(&options, &states->store, err);
+    store.options.model = load->model_name;
+    store.options.version = load->model_version;
+    store.options.timeout_ms = (uint32_t)load->store_timeout_ms;
+    store.options.replicas = (uint32_t)load->store_replicas;
+    store.options.power = load->durability == CN_DURABILITY_POWER;
+    return cn_shared_store_open(&store.options, &states->store, err);
 }
 
 static int

@@ -199,6 +199,8 @@ const struct cn_route cn_management_routes[] = {
     {OPTIONS, "/models/{model_name}/{model_version}", MODEL_DESCRIPTION, 0, 0, NULL, NULL, NULL},
     {GET, "/environments", API, 0, GET, "listEnvironments",
      "lists the packages that were installed for Python models, with the progress of each", NULL},
+    {GET, "/nodes", API, SLOW, GET, "listNodes",
+     "lists the nodes that share this server's store, and describes the store", NULL},
     {GET, "/stores", API, SLOW, GET, "listStores",
      "lists the stores in the state folder and the reasons why the server is unhealthy", NULL},
     {DELETE, "/stores/{model_folder}/{version_folder}", API, SLOW, DELETE, "removeStore",

@@ -536,7 +536,12 @@ static void
 start_models(struct cn_msg *msg)
 {
     struct cn_server *server = cn_container_of(msg, struct cn_server, start);
+    char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX];
 
+    for (unsigned api = 0; api < CN_N_APIS; api++)
+        cn_http_address_format(&server->addresses[api], shown[api]);
+    cn_management_advertise(server->management, shown[CN_INFERENCE], shown[CN_MANAGEMENT],
+                            shown[CN_METRICS]);
     cn_management_start(server->management, on_models_up, server);
 }
 

@@ -15,6 +15,7 @@
  *    GET    /token?type=inference|management   make a new key, if tokens are on; needs the API key
  *    GET    /stores                       stores in the state folder, and reasons to be unhealthy
  *    GET    /environments                 packages that were installed for Python models
+ *    GET    /nodes                        nodes that share this server's store
  *    DELETE /stores/{m}/{v}               delete a store that no registered model uses
  *    POST   /stores/{m}/{v}/accept        accept that the store has lost records
  *    /workflows[/{w}]                     there are none; answers as in TorchServe's last version
@@ -37,6 +38,7 @@
 #include "management/api/json_text.h"
 #include "management/api/sequences.h"
 #include "management/models/lifecycle.h"
+#include "management/nodes/nodes.h"
 
 #define LIST_LIMIT 100
 #define WORKERS_MAX 1024
@@ -250,6 +252,17 @@ route_environments(struct cn_api_call *call)
 }
 
 static void
+route_nodes(struct cn_api_call *call)
+{
+    if (call->n_parts > 1)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (!cn_str_eq(call->request->method, CN_STR("GET")))
+        not_allowed(call);
+    else
+        cn_nodes_list(call->management->nodes, on_described, call);
+}
+
+static void
 list_sequences(struct cn_api_call *call)
 {
     uint32_t most = call->management->config->max_page;
@@ -430,6 +443,8 @@ route(struct cn_api_call *call)
         route_stores(call);
     else if (strcmp(call->parts[0], "environments") == 0)
         route_environments(call);
+    else if (strcmp(call->parts[0], "nodes") == 0)
+        route_nodes(call);
     else if (call->sequence_id)
         route_sequence(call);
     else if (is_sequence_list(call))
@@ -476,7 +491,8 @@ is_known(const char *first)
 {
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
            strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
-           strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0;
+           strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0 ||
+           strcmp(first, "nodes") == 0;
 }
 
 /* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */

@@ -166,7 +166,7 @@ try_host(struct cn_valkey_link *link, const struct cn_shared_host *host, uint64_
 
     if (rc == 0)
         rc = cn_valkey_check_server(link, deadline_us, err);
-    if (rc == 0)
+    if (rc == 0 && link->script)
         rc = cn_valkey_load_script(link, deadline_us, err);
     if (rc != 0)
         cn_valkey_link_drop(link);

@@ -20,7 +20,7 @@ struct cn_valkey_link {
     struct cn_shared_host hosts[CN_VALKEY_HOSTS_MAX];
     struct cn_valkey_wire wire; /* to the primary */
     struct cn_sentinel sentinel;
-    const char *script; /* loaded into each server that it connects to */
+    const char *script; /* loaded into each server that it connects to; or NULL */
     char digest[CN_VALKEY_DIGEST_LEN + 1];
     uint32_t host;           /* the one that was the primary last */
     uint64_t failed_us;      /* when the last call failed; 0: it succeeded */

@@ -1,0 +1,168 @@
+/* store/valkey/node_link.c - the server's own connection to the shared store. One thread at a
+ * time. */
+#include "store/valkey/node_link_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory/mem.h"
+#include "store/shared_url.h"
+#include "store/valkey/fitness.h"
+
+int
+cn_shared_link_open(const char *url, uint32_t timeout_ms, struct cn_shared_link **out,
+                    struct cn_error *err)
+{
+    struct cn_shared_url *read = cn_alloc(sizeof(*read));
+    struct cn_shared_link *shared = NULL;
+    int rc = cn_shared_url_read(url, read, err);
+
+    if (rc == 0) {
+        shared = cn_alloc(sizeof(*shared));
+        read->options.timeout_ms = timeout_ms;
+        rc = cn_valkey_link_init(&shared->link, &read->options, NULL, err);
+    }
+    if (rc != 0) {
+        cn_shared_link_close(shared);
+        shared = NULL;
+    }
+    cn_free(read);
+    *out = shared;
+    return rc;
+}
+
+void
+cn_shared_link_close(struct cn_shared_link *shared)
+{
+    if (!shared)
+        return;
+    cn_valkey_link_fini(&shared->link);
+    cn_free(shared);
+}
+
+void
+cn_shared_link_hurry(struct cn_shared_link *shared, uint32_t timeout_ms)
+{
+    shared->link.options.timeout_ms = timeout_ms;
+}
+
+int
+cn_shared_link_begin(struct cn_shared_link *shared, uint64_t *deadline_us, struct cn_error *err)
+{
+    *deadline_us = cn_valkey_deadline_us(&shared->link);
+    return cn_valkey_link_ready(&shared->link, *deadline_us, err);
+}
+
+int
+cn_shared_link_fail(struct cn_shared_link *shared, struct cn_str words, struct cn_error *err)
+{
+    cn_valkey_link_drop(&shared->link);
+    return cn_fail(err, CN_E_STATE_STORE, "the state store refuses a command: %.*s",
+                   words.len < 300 ? (int)words.len : 300, words.ptr);
+}
+
+/* --- what the server says about itself */
+
+static uint64_t
+number_of(struct cn_str text)
+{
+    char digits[24];
+
+    snprintf(digits, sizeof(digits), "%.*s", text.len < 23 ? (int)text.len : 23, text.ptr);
+    return strtoull(digits, NULL, 10);
+}
+
+/* Finds the value of `key` in "key=value,key=value". */
+static struct cn_str
+value_of(struct cn_str text, const char *key)
+{
+    const size_t len = strlen(key);
+    const char *at = text.ptr, *end = text.ptr + text.len, *stop;
+
+    for (; at < end; at = stop + 1) {
+        stop = memchr(at, ',', (size_t)(end - at));
+        stop = stop ? stop : end;
+        if ((size_t)(stop - at) > len && memcmp(at, key, len) == 0 && at[len] == '=')
+            return (struct cn_str){at + len + 1, (size_t)(stop - at) - len - 1};
+    }
+    return (struct cn_str){"", 0};
+}
+
+static void
+read_replica(struct cn_str line, uint64_t primary_offset, struct cn_shared_facts *out)
+{
+    const struct cn_str host = value_of(line, "ip"), port = value_of(line, "port");
+    const uint64_t offset = number_of(value_of(line, "offset"));
+    const uint32_t i = out->n_replicas++;
+
+    snprintf(out->replicas[i].address, sizeof(out->replicas[i].address), "%.*s:%.*s",
+             host.len < 255 ? (int)host.len : 255, host.ptr, port.len < 8 ? (int)port.len : 8,
+             port.ptr);
+    out->replicas[i].online = cn_str_eq(value_of(line, "state"), CN_STR("online"));
+    out->replicas[i].lag_bytes = primary_offset > offset ? primary_offset - offset : 0;
+    out->replicas[i].lag_s = (uint32_t)number_of(value_of(line, "lag"));
+}
+
+void
+cn_shared_facts_read(struct cn_str info, struct cn_shared_facts *out)
+{
+    const uint64_t offset = number_of(cn_valkey_info_field(info, "master_repl_offset"));
+    struct cn_str version = cn_valkey_info_field(info, "valkey_version");
+    char name[16];
+
+    memset(out, 0, sizeof(*out));
+    if (version.len == 0)
+        version = cn_valkey_info_field(info, "redis_version");
+    snprintf(out->version, sizeof(out->version), "%.*s", version.len < 31 ? (int)version.len : 31,
+             version.ptr);
+    out->used_bytes = number_of(cn_valkey_info_field(info, "used_memory"));
+    out->max_bytes = number_of(cn_valkey_info_field(info, "maxmemory"));
+    out->commands_per_s = number_of(cn_valkey_info_field(info, "instantaneous_ops_per_sec"));
+    out->has_aof = number_of(cn_valkey_info_field(info, "aof_enabled")) == 1;
+    for (int i = 0; i < CN_SHARED_REPLICAS_MAX; i++) {
+        struct cn_str line;
+
+        snprintf(name, sizeof(name), "slave%d", i);
+        line = cn_valkey_info_field(info, name);
+        if (line.len)
+            read_replica(line, offset, out);
+    }
+}
+
+struct asked {
+    struct cn_shared_facts *out;
+    char refused[300];
+};
+
+static void
+take_info(void *ctx, uint32_t i, const redisReply *reply)
+{
+    struct asked *asked = ctx;
+    const struct cn_str text = cn_valkey_text(reply);
+
+    (void)i;
+    if (reply->type == REDIS_REPLY_ERROR)
+        snprintf(asked->refused, sizeof(asked->refused), "%.*s",
+                 text.len < 299 ? (int)text.len : 299, text.ptr);
+    else
+        cn_shared_facts_read(text, asked->out);
+}
+
+int
+cn_shared_link_facts(struct cn_shared_link *shared, struct cn_shared_facts *out,
+                     struct cn_error *err)
+{
+    struct asked asked = {.out = out};
+    uint64_t deadline_us;
+    int rc = cn_shared_link_begin(shared, &deadline_us, err);
+
+    memset(out, 0, sizeof(*out));
+    if (rc != 0)
+        return rc;
+    cn_valkey_command(&shared->link, 1);
+    cn_valkey_word(&shared->link, CN_STR("INFO"));
+    if ((rc = cn_valkey_talk(&shared->link, take_info, &asked, deadline_us, err)) != 0)
+        return rc;
+    return asked.refused[0] ? cn_shared_link_fail(shared, cn_str_from(asked.refused), err) : 0;
+}

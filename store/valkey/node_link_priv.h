@@ -1,0 +1,19 @@
+/* store/valkey/node_link_priv.h - shared by the files behind store/shared_*.h only. */
+#ifndef CN_STORE_VALKEY_NODE_LINK_PRIV_H
+#define CN_STORE_VALKEY_NODE_LINK_PRIV_H
+
+#include "store/shared_link.h"
+#include "store/valkey/link.h"
+
+struct cn_shared_link {
+    struct cn_valkey_link link;
+};
+
+/* Connects, if there is no connection. Sets the call's deadline. */
+int cn_shared_link_begin(struct cn_shared_link *shared, uint64_t *deadline_us,
+                         struct cn_error *err);
+/* Turns an error reply into an error. Drops the connection if another server, or a later attempt,
+ * may do. */
+int cn_shared_link_fail(struct cn_shared_link *shared, struct cn_str words, struct cn_error *err);
+
+#endif
