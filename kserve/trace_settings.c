@@ -266,7 +266,8 @@ take(struct cn_trace_change *change, const char *key, const json_t *value, struc
         return cn_trace_set(change, (enum cn_trace_key)which, list, 1, err);
     }
     if (n > VALUES_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "%s has %zu values", words[which], n);
+        return cn_fail(err, CN_E_BAD_REQUEST, "%s has %zu values; the limit is %d", words[which], n,
+                       VALUES_MAX);
     for (size_t i = 0; i < n; i++) {
         const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
 

@@ -267,7 +267,7 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     } else if (n == 0 || errno == ECONNRESET) {
         channel->eof = true;
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        return cn_fail_sys(err, CN_E_IO, errno, "read from the server");
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot read from the server");
     }
     return 0;
 }

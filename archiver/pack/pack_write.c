@@ -175,7 +175,7 @@ fd_sink(void *ctx, const char *bytes, size_t len, struct cn_error *err)
 {
     int failed = cn_write_all(*(int *)ctx, bytes, len);
 
-    return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write") : 0;
+    return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write the archive") : 0;
 }
 
 /* Opens <dir>/<name> for writing, with the folders above it. */

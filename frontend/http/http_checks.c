@@ -110,23 +110,26 @@ check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *ou
              struct counts *counts, struct cn_error *err)
 {
     if (!is_token(name))
-        return cn_fail(err, CN_E_BAD_REQUEST, "a header name has a character that is not allowed");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the header name \"%.*s\" has a character that is not allowed",
+                       name.len > 40 ? 40 : (int)name.len, name.len ? name.ptr : "");
     if (!is_field_value(value))
         return cn_fail(err, CN_E_BAD_REQUEST, "the value of header %.*s has a control character",
                        CN_STR_ARG(name));
     if (cn_str_eq_nocase(name, CN_STR("host"))) {
         if (counts->host++)
-            return cn_fail(err, CN_E_BAD_REQUEST, "the request has more than one Host header");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has more than one Host header; send one");
     } else if (cn_str_eq_nocase(name, CN_STR("content-length"))) {
         if (counts->length++)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the request has more than one Content-Length header");
+                           "the request has more than one Content-Length header; send one");
         out->has_length = true;
         return parse_length(value, &out->length, err);
     } else if (cn_str_eq_nocase(name, CN_STR("transfer-encoding"))) {
         if (counts->encoding++)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the request has more than one Transfer-Encoding header");
+                           "the request has more than one Transfer-Encoding header; send one");
         if (!cn_str_eq_nocase(value, CN_STR("chunked")))
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "Transfer-Encoding is \"%.*s\"; only chunked is supported",
@@ -185,7 +188,8 @@ cn_http_check_url(struct cn_str raw, struct cn_error *err)
         unsigned char c = (unsigned char)raw.ptr[i];
 
         if (c <= ' ' || c == 0x7f)
-            return cn_fail(err, CN_E_BAD_REQUEST, "the URL has a space or control character");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the URL has a space or control character; percent-encode it");
         if (c == '%' && escaped_byte(raw, i) <= 0)
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "the URL has %%00 or an escape that is not %% and two hex digits");

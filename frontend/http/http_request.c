@@ -285,7 +285,11 @@ cn_http_request_begin(struct cn_http_request *request)
     }
     if (request->head_bytes + request->listener->shared->answer_room >
         config->connection_memory_bytes) {
-        refuse(request, CN_E_HEADERS_TOO_LARGE, "URL and headers are too long (connection-memory)");
+        refuse(request, CN_E_HEADERS_TOO_LARGE,
+               cn_arena_printf(&request->arena,
+                               "the URL and the headers take %zu bytes, which are too many for the "
+                               "server's connection-memory of %u bytes",
+                               request->head_bytes, (unsigned)config->connection_memory_bytes));
         return;
     }
     if (cn_str_eq(request->method_word, CN_STR("CONNECT"))) { /* its answer would have no length */

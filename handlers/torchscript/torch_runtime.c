@@ -125,9 +125,11 @@ torch_check_zygote(const struct cn_load *load, struct cn_error *err)
     gpu = config.gpu;
     cn_module_config_fini(&config);
     if (gpu)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "deviceType is gpu: CUDA doesn't live through it");
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "deviceType is gpu, and CUDA does not survive a fork");
     if (threads > 1)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "torch.threads is %" PRIu32 ", and threads do not survive a fork", threads);
     return 0;
 }
 

@@ -151,7 +151,8 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
             else if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
                 rc = cn_fail(
                     err, CN_E_CONFLICT,
-                    "the state folder %s is still in use by workers of server %s, which has ended",
+                    "the state folder %s is still in use by workers of server %s, which has ended; "
+                    "start again when they have ended, too",
                     state->path, holder);
             else
                 rc = cn_fail(

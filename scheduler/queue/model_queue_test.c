@@ -738,7 +738,7 @@ waiting_jobs_keep_their_deadline(void **state)
     pass(rig, 100);
     assert_int_equal(busy[0].finals, 0); /* in flight: only the worker's time limit applies */
     assert_int_equal(busy[1].error, CN_E_HANDLER_DEADLINE);
-    assert_string_equal(busy[1].text, "waited 100 ms for a worker; the model is overloaded");
+    assert_non_null(strstr(busy[1].text, "waited 100 ms for a worker of model "));
     answer_all(rig, fake);
     assert_int_equal(busy[0].error, 0);
     rig_destroy(rig);

@@ -100,8 +100,11 @@ deadline_passed(struct cn_timer *timer)
                       "waited %llu ms for a worker of model %s (clientTimeoutInMills %u)", waited,
                       queue->name, queue->config.client_timeout_ms);
     else if (queue->n_links > 0)
-        cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE,
-                      "waited %llu ms for a worker; the model is overloaded", waited);
+        cn_queue_fail(
+            queue, job, CN_E_HANDLER_DEADLINE,
+            "waited %llu ms for a worker of model %s, whose workers are all busy; send fewer "
+            "requests at once, or start more workers (maxWorkers)",
+            waited, queue->name);
     else if (queue->expected > 0)
         cn_queue_fail(queue, job, CN_E_MODEL_LOADING,
                       "waited %llu ms for a worker of model %s, which is still loading", waited,

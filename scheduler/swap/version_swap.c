@@ -116,7 +116,7 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
-    cn_sequence_take_slot(job->sequence);
+    cn_sequence_take_place(job->sequence);
     if (job->forward->stale)
         job->row.flags |= CN_ROW_START;
     cn_forward_return(queue, job, CN_STAGE_HOME);
@@ -439,7 +439,8 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
     } else if (!peer) {
         cn_forward_give_up(
             queue, job, CN_E_UNAVAILABLE,
-            "version %s of model %s is gone, and its sequence %.*s could not be migrated",
+            "version %s of model %s is gone, and its sequence %.*s could not be migrated; start it "
+            "anew with ts-request-sequence-start: true",
             forward->version, queue->name, CN_STR_ARG(job->row.sequence_id));
     } else {
         forward->stage = CN_STAGE_STAY;
@@ -486,7 +487,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     queue->stats.in_flight_jobs++;
     queue->stats.diverted_jobs++;
     cn_queue_wake(queue);
-    cn_sequence_give_slot(job->sequence);
+    cn_sequence_give_place(job->sequence);
     if (forward->stage == CN_STAGE_ASK_HERE) {
         cn_swap_leftovers_note(&forward->leftovers, queue->serial, answer);
         forward->had_pending = answer->flags & CN_ANSWER_PENDING;

@@ -111,7 +111,9 @@ mend(struct guard *guard, uint64_t data_bytes, struct cn_error *err)
     snprintf(aside, sizeof(aside), "data.mdb~bad-%" PRIu64, cn_wall_ms());
     remove_rebuild(guard);
     if (mkdirat(guard->dir, REBUILD, 0700) != 0)
-        return cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot mend %s", guard->options->dir);
+        return cn_fail_sys(err, CN_E_STATE_STORE, errno,
+                           "cannot make a folder in %s to repair its data.mdb",
+                           guard->options->dir);
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/" REBUILD, guard->options->dir);
     cn_buf_append(&path, "", 1);

@@ -121,7 +121,8 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
                        "the worker of other models, or of another version of the server",
                        load->model_name, load->runtime);
     if (load->zygote && !ops->check_zygote)
-        rc = cn_fail(err, CN_E_UNIMPLEMENTED, "the runtime %s does not support it", ops->name);
+        rc = cn_fail(err, CN_E_UNIMPLEMENTED, "models of the runtime %s cannot be forked",
+                     ops->name);
     else if (load->zygote)
         rc = ops->check_zygote(load, err);
     if (rc != 0)

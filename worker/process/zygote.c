@@ -65,7 +65,7 @@ read_fork(struct cn_worker *worker, char bytes[FORK_BYTES], struct cn_str *label
         n = recvmsg(worker->channel.fd, &message, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return cn_fail_sys(err, CN_E_IO, errno, "reading from the server");
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot read from the server");
     take_fds(&message, fds);
     if (n == 0)
         return 0;
