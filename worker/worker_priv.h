@@ -30,12 +30,12 @@ struct cn_pending {
     struct cn_stream *stream; /* NULL: it has not begun, or does not stream */
 };
 
-/* What a slot writes with the batch's commit. */
-enum cn_slot_write { CN_WRITE_NOTHING, CN_WRITE_STEP, CN_WRITE_TOMBSTONE, CN_WRITE_IMPORT };
+/* What an entry writes with the batch's commit. */
+enum cn_entry_write { CN_WRITE_NOTHING, CN_WRITE_STEP, CN_WRITE_TOMBSTONE, CN_WRITE_IMPORT };
 
-/* One row of the batch, from being chosen to being answered. Slots and their reply buffers are kept
- * from batch to batch. */
-struct cn_slot {
+/* One row of the batch, from being chosen to being answered. Entries and their reply buffers are
+ * kept from batch to batch. */
+struct cn_batch_entry {
     struct cn_pending *pending;
     const struct cn_row *row;
     struct cn_item item;
@@ -43,7 +43,7 @@ struct cn_slot {
     bool committed; /* committed at an earlier yield (load->continuous); it writes nothing more */
     struct cn_stream *stream;
     uint32_t answer_flags;
-    enum cn_slot_write write;
+    enum cn_entry_write write;
 
     /* Stateful rows. */
     struct cn_sequence_state *seq; /* taken out of the cache; the handler works on its state */
@@ -63,7 +63,7 @@ struct cn_slot {
     enum cn_store_outcome outcome; /* of the last commit */
     unsigned losses;               /* how often another node was quicker */
     bool lost;                     /* it was, in the last commit, and the row is to run again */
-    bool passed;                   /* the commit is over for this slot */
+    bool passed;                   /* the commit is over for this entry */
 
     /* A state that was copied out of the store and must be decoded before the run. */
     bool decode;
@@ -93,8 +93,9 @@ struct cn_stream {
     struct cn_pending *pending;
     struct cn_list all;    /* worker->streams.all */
     struct cn_timer timer; /* fires when its rest or its time limit is over */
-    struct cn_slot slot;   /* while it is in no batch: the slot with which it left the last one */
-    struct cn_reply batch_reply; /* while it is in a batch: the reply that its slot had before */
+    /* while it is in no batch: the entry with which it left the last one */
+    struct cn_batch_entry entry;
+    struct cn_reply batch_reply; /* while it is in a batch: the reply that its entry had before */
     bool told;                   /* the server knows that it streams */
     bool woken;                  /* cn_stream_wake was called during its turn: it must not rest */
     uint64_t deadline_ms, rest_until_ms;
@@ -111,30 +112,30 @@ struct cn_streams {
     uint64_t touched_ms; /* cn_now_ms() */
 };
 
-/* Is the slot's row in this phase? */
+/* Is the entry's row in this phase? */
 static inline bool
-cn_slot_is(const struct cn_slot *slot, enum cn_row_phase phase)
+cn_batch_entry_is(const struct cn_batch_entry *entry, enum cn_row_phase phase)
 {
-    return slot->pending->phase == phase;
+    return entry->pending->phase == phase;
 }
 
-/* Does the slot hold padding, which fills a place in a batch that the server built? No client has
+/* Does the entry hold padding, which fills a place in a batch that the server built? No client has
  * sent it: the handler does not get the row itself, and nobody waits for an answer. */
 static inline bool
-cn_slot_is_padding(const struct cn_slot *slot)
+cn_batch_entry_is_padding(const struct cn_batch_entry *entry)
 {
-    return slot->row->flags & CN_ROW_PAD;
+    return entry->row->flags & CN_ROW_PAD;
 }
 
 struct cn_batch {
-    struct cn_slot *slots; /* load->batch_size of them */
+    struct cn_batch_entry *entries; /* load->batch_size of them */
     struct cn_item **items;
     uint32_t n;
     bool formed;          /* the server built it, and its rows keep their places */
     bool incomplete;      /* some of its rows have not arrived, so it was not run */
     struct cn_item *pads; /* n_pads items in the arena, for places of this batch without a row */
     uint32_t n_pads;
-    uint32_t n_ready;      /* slots whose reply was initialised */
+    uint32_t n_ready;      /* entries whose reply was initialised */
     struct cn_arena arena; /* cleared after each batch */
     struct cn_buf records; /* the encoded records, one after the other */
     struct cn_buf chunks;  /* the encoded pieces of one answer */
@@ -143,7 +144,7 @@ struct cn_batch {
      * batch that wrote an entry; entries of older batches count as free, so that the table need not
      * be cleared. */
     struct {
-        uint32_t stamp, slot, hash;
+        uint32_t stamp, entry, hash;
     } * seen;
     uint32_t seen_mask, stamp;
 };
@@ -244,28 +245,28 @@ void cn_streams_touch(struct cn_worker *worker);
 void cn_streams_stop(struct cn_worker *worker, struct cn_str id, const struct cn_pending *except,
                      enum cn_stop_reason reason);
 void cn_streams_stop_all(struct cn_worker *worker);
-/* Puts the stream into the batch's slot for its turn. */
-void cn_stream_join(struct cn_stream *stream, struct cn_slot *slot);
-/* Call it after the run: marks the slots whose handler yielded, and makes streams of new ones. */
+/* Puts the stream into the batch's entry for its turn. */
+void cn_stream_join(struct cn_stream *stream, struct cn_batch_entry *entry);
+/* Call it after the run: marks the entries whose handler yielded, and makes streams of new ones. */
 void cn_batch_note_yields(struct cn_worker *worker);
 /* Call it after the commit: ends streams that have failed, because their step could not be saved or
  * their piece is too large. */
 void cn_batch_drop_failed(struct cn_worker *worker);
 /* Counts a piece that was sent, and keeps it for the record. */
-void cn_stream_sent(struct cn_slot *slot, struct cn_str piece);
-/* Takes a slot that yielded out of the batch; its row waits for its next turn. */
-void cn_stream_park(struct cn_worker *worker, struct cn_slot *slot);
-/* Frees the stream of a slot whose row is answered. The slot is then like any other. */
-void cn_stream_end(struct cn_worker *worker, struct cn_slot *slot);
+void cn_stream_sent(struct cn_batch_entry *entry, struct cn_str piece);
+/* Takes an entry that yielded out of the batch; its row waits for its next turn. */
+void cn_stream_park(struct cn_worker *worker, struct cn_batch_entry *entry);
+/* Frees the stream of an entry whose row is answered. The entry is then like any other. */
+void cn_stream_end(struct cn_worker *worker, struct cn_batch_entry *entry);
 
 /* resolve.c */
 /* Looks up what the store holds for each row of the batch: a state, a stored answer or a tombstone.
- * Afterwards each slot is ready to run, or has an error or an answer. */
+ * Afterwards each entry is ready to run, or has an error or an answer. */
 void cn_batch_resolve(struct cn_worker *worker);
-/* Looks up anew the slots that are `lost`, with one read for all of them; none is lost then. */
+/* Looks up anew the entries that are `lost`, with one read for all of them; none is lost then. */
 void cn_batch_resolve_lost(struct cn_worker *worker);
-/* Looks up one slot anew, after its run has failed and nothing of it was kept. */
-void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
+/* Looks up one entry anew, after its run has failed and nothing of it was kept. */
+void cn_batch_resolve_again(struct cn_worker *worker, struct cn_batch_entry *entry);
 /* Sets `err` to the reason for which a step cannot continue the closed sequence of `record`, and
  * returns its code. */
 int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
@@ -278,10 +279,10 @@ uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 /* idempotency.c */
 /* Sets key_hash from the row's key, and request_hash from its parts and its START, END and EXPLAIN
  * flags. Both are 0 when the row has neither key nor number. */
-void cn_slot_hash(struct cn_slot *slot);
+void cn_batch_entry_hash(struct cn_batch_entry *entry);
 
 /* commit.c */
-/* Encodes the records of the rows that succeeded, and writes them in one transaction. Slots whose
+/* Encodes the records of the rows that succeeded, and writes them in one transaction. Entries whose
  * record could not be written have an error then. All rows that need an answer, but have not
  * yielded, are SETTLED after it. With a shared store, rows may stay RAN and be `lost`, because
  * another node has changed their sequence: they are to run again, and then this is called again.
@@ -294,18 +295,19 @@ void cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *que
 
 /* answer_frames.c */
 /* Makes the row DECIDED if it is not yet. */
-void cn_slot_decide(struct cn_slot *slot);
+void cn_batch_entry_decide(struct cn_batch_entry *entry);
 /* Decides the row: an error replaces what the handler answered. */
-void cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
+void cn_batch_entry_fail(struct cn_batch_entry *entry, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Appends the frames of a slot's answer to the output: all of it, or what a stream has so far. Then
- * the row is ANSWERED, or still YIELDED. */
-void cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot);
+/* Appends the frames of an entry's answer to the output: all of it, or what a stream has so far.
+ * Then the row is ANSWERED, or still YIELDED. */
+void cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry);
 /* Appends the frames of the pieces that a stream has so far. */
-void cn_slot_put_pieces(struct cn_worker *worker, struct cn_slot *slot);
+void cn_batch_entry_put_pieces(struct cn_worker *worker, struct cn_batch_entry *entry);
 /* Appends the answer that the store holds, or the reason why it was not kept. Then the row is
  * ANSWERED. */
-void cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record);
+void cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
+                           const struct cn_record *record);
 /* Answers a job with an error without running it. */
 void cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char *message);
 /* Returns a sequence id for messages: unchanged or quoted, and cut if it is long. An integer id is

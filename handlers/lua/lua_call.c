@@ -25,7 +25,7 @@ static int
 begin_batch_protected(lua_State *L)
 {
     lua_newtable(L);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &lua_rt_of(L)->slots);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &lua_rt_of(L)->entries);
     return 0;
 }
 
@@ -38,9 +38,9 @@ add_item_protected(lua_State *L)
 
     cn_lua_push_request(L, item);
     cn_lua_attach_state(L, 2, item);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->entries);
     lua_pushvalue(L, 2);
-    lua_rawseti(L, -2, (lua_Integer)rt->n_slots + 1);
+    lua_rawseti(L, -2, (lua_Integer)rt->n_entries + 1);
     return 0;
 }
 
@@ -50,10 +50,10 @@ batch_protected(lua_State *L)
     struct lua_rt *rt = lua_rt_of(L);
 
     /* The handler gets a table of its own: what it does with it must not disturb the answers. */
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->entries);
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_run);
-    lua_createtable(L, (int)rt->n_slots, 0);
-    for (uint32_t i = 1; i <= rt->n_slots; i++) {
+    lua_createtable(L, (int)rt->n_entries, 0);
+    for (uint32_t i = 1; i <= rt->n_entries; i++) {
         lua_rawgeti(L, 2, i);
         lua_rawseti(L, -2, i);
     }
@@ -61,23 +61,23 @@ batch_protected(lua_State *L)
     return 0;
 }
 
-/* Finds out whether the handler has answered the slot's request, and if so keeps its state. A
+/* Finds out whether the handler has answered the entry's request, and if so keeps its state. A
  * request that the handler has deferred counts as answered and stays open. */
 static int
 settle_protected(lua_State *L)
 {
     struct lua_rt *rt = lua_rt_of(L);
-    struct lua_slot *slot = lua_touserdata(L, 1);
+    struct lua_entry *entry = lua_touserdata(L, 1);
 
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
-    lua_rawgeti(L, 2, slot - rt->slots + 1);
-    slot->answered = cn_lua_request_answered(L, 3);
-    if (!slot->answered && cn_lua_request_deferred(L, 3)) {
-        slot->item->resume = cn_lua_leave_open(L, 3, slot->item);
-        slot->answered = true;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->entries);
+    lua_rawgeti(L, 2, entry - rt->entries + 1);
+    entry->answered = cn_lua_request_answered(L, 3);
+    if (!entry->answered && cn_lua_request_deferred(L, 3)) {
+        entry->item->resume = cn_lua_leave_open(L, 3, entry->item);
+        entry->answered = true;
     }
-    if (slot->answered && slot->item->reply.error_code == 0)
-        cn_lua_keep_state(L, 3, slot->item);
+    if (entry->answered && entry->item->reply.error_code == 0)
+        cn_lua_keep_state(L, 3, entry->item);
     return 0;
 }
 
@@ -92,8 +92,8 @@ fail_slots(struct lua_rt *rt, int rc)
         lua_pushnil(rt->L);
     cn_reply_init(&why, 0);
     cn_lua_fail_reply(rt->L, rc, &why);
-    for (uint32_t i = 0; i < rt->n_slots; i++) {
-        struct cn_reply *reply = &rt->slots[i].item->reply;
+    for (uint32_t i = 0; i < rt->n_entries; i++) {
+        struct cn_reply *reply = &rt->entries[i].item->reply;
 
         if (reply->error_code != 0)
             continue;
@@ -108,40 +108,40 @@ settle_slots(struct lua_rt *rt)
 {
     uint32_t answered = 0;
 
-    for (uint32_t i = 0; i < rt->n_slots; i++) {
-        struct lua_slot *slot = &rt->slots[i];
+    for (uint32_t i = 0; i < rt->n_entries; i++) {
+        struct lua_entry *entry = &rt->entries[i];
 
-        if (cn_lua_settle_failure(rt, cn_lua_protect(rt, settle_protected, slot), slot->item))
-            slot->answered = true; /* no memory for the state: it has its error */
-        answered += slot->answered;
+        if (cn_lua_settle_failure(rt, cn_lua_protect(rt, settle_protected, entry), entry->item))
+            entry->answered = true; /* no memory for the state: it has its error */
+        answered += entry->answered;
     }
-    if (answered == rt->n_slots)
+    if (answered == rt->n_entries)
         return;
-    for (uint32_t i = 0; i < rt->n_slots; i++)
-        if (!rt->slots[i].answered)
-            cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
+    for (uint32_t i = 0; i < rt->n_entries; i++)
+        if (!rt->entries[i].answered)
+            cn_reply_fail(&rt->entries[i].item->reply, CN_E_HANDLER_FAILED,
                           "Prediction failed: %s: handler answered %u of %u items: batch(items) "
                           "must call it:reply, it:fail or it:defer for each item",
-                          rt->file, answered, rt->n_slots);
+                          rt->file, answered, rt->n_entries);
     cn_log(CN_LOG_WARN,
            "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
            "of %u items\"",
-           rt->model, rt->version, answered, rt->n_slots);
+           rt->model, rt->version, answered, rt->n_entries);
 }
 
-/* Fills the slots. An item that fails here gets its error and no slot. */
+/* Fills the entries. An item that fails here gets its error and no entry. */
 static int
 gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now_ms)
 {
     uint64_t latest = 0;
     int rc;
 
-    if (n > rt->cap_slots) {
-        cn_free(rt->slots);
-        rt->slots = cn_alloc(n * sizeof(*rt->slots)); /* n: at most the model's batchSize */
-        rt->cap_slots = n;
+    if (n > rt->cap_entries) {
+        cn_free(rt->entries);
+        rt->entries = cn_alloc(n * sizeof(*rt->entries)); /* n: at most the model's batchSize */
+        rt->cap_entries = n;
     }
-    rt->n_slots = 0;
+    rt->n_entries = 0;
     for (uint32_t i = 0; i < n; i++)
         if (items[i]->deadline_ms > latest)
             latest = items[i]->deadline_ms;
@@ -154,7 +154,7 @@ gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now
         if (cn_lua_fail_when_late(items[i], now_ms) ||
             cn_lua_settle_failure(rt, cn_lua_protect(rt, add_item_protected, items[i]), items[i]))
             continue;
-        rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+        rt->entries[rt->n_entries++] = (struct lua_entry){.item = items[i]};
     }
     rt->current = NULL;
     return LUA_OK;
@@ -166,13 +166,13 @@ run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     int rc = gather_slots(rt, items, n, cn_now_ms());
 
     if (rc != LUA_OK) { /* no memory for the batch's own table */
-        rt->n_slots = 0;
+        rt->n_entries = 0;
         for (uint32_t i = 0; i < n; i++)
-            rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+            rt->entries[rt->n_entries++] = (struct lua_entry){.item = items[i]};
         fail_slots(rt, rc);
         return;
     }
-    if (rt->n_slots == 0)
+    if (rt->n_entries == 0)
         return;
     rc = cn_lua_protect(rt, batch_protected, NULL);
     if (rc != LUA_OK || rt->expired)

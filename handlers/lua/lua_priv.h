@@ -26,7 +26,7 @@
 enum lua_mode { LUA_MODE_STEP, LUA_MODE_BATCH, LUA_MODE_HANDLE };
 
 /* An item of a batch that is with the handler. */
-struct lua_slot {
+struct lua_entry {
     struct cn_item *item;
     bool answered;
 };
@@ -61,8 +61,8 @@ struct lua_rt {
     const void *tensor_mt;  /* identity of the metatable of tensors */
     const void *request_mt; /* identity of the metatable of requests; its key in the registry */
 
-    struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
-    uint32_t n_slots, cap_slots;
+    struct lua_entry *entries; /* the batch that runs; its requests are a table in the registry */
+    uint32_t n_entries, cap_entries;
 
     /* A coroutine that runs steps as long as none yields; then it is the stream's, and the next
      * step gets another one. NULL: none yet. */

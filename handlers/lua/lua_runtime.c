@@ -114,7 +114,7 @@ runtime_close(struct cn_runtime *base)
     cn_buf_fini(&rt->scratch);
     cn_reply_fini(&rt->stacked);
     cn_samples_fini(&rt->base.samples);
-    cn_free(rt->slots);
+    cn_free(rt->entries);
     cn_free(rt->model);
     cn_free(rt->version);
     cn_free(rt->dir);

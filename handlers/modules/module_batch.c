@@ -178,16 +178,16 @@ find_arguments(struct module_runtime *rt, uint32_t row, uint32_t bucket, struct 
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_arguments; i++) {
-        const struct cn_module_slot *slot = &config->arguments[i];
+        const struct cn_module_binding *binding = &config->arguments[i];
 
-        rt->arguments[i].kind = slot->number.kind;
-        if (slot->input < 0 && slot->state < 0) {
-            rt->arguments[i] = slot->number;
+        rt->arguments[i].kind = binding->number.kind;
+        if (binding->input < 0 && binding->state < 0) {
+            rt->arguments[i] = binding->number;
             continue;
         }
-        rt->arguments[i].kind = is_none(rt, row, slot->state) ? CTT_NONE : CTT_TENSOR;
+        rt->arguments[i].kind = is_none(rt, row, binding->state) ? CTT_NONE : CTT_TENSOR;
         if (rt->arguments[i].kind == CTT_TENSOR)
-            rc = add_piece(rt, i, NULL, row, bucket, slot->input, slot->state,
+            rc = add_piece(rt, i, NULL, row, bucket, binding->input, binding->state,
                            &rt->arguments[i].tensor, err);
     }
     return rc;
@@ -340,16 +340,16 @@ check_results(struct module_runtime *rt, uint32_t bucket, struct cn_error *err)
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_results; i++) {
-        const struct cn_module_slot *slot = &config->results[i];
+        const struct cn_module_binding *binding = &config->results[i];
 
-        if (slot->output >= 0) {
-            const struct cn_tensor_spec *spec = &config->io->outputs[slot->output];
+        if (binding->output >= 0) {
+            const struct cn_tensor_spec *spec = &config->io->outputs[binding->output];
 
             rc = check_result(rt, &rt->results[i], "output", spec->name, spec->type, spec->rank,
                               spec->dims, 0, bucket, err);
         }
-        if (rc == 0 && slot->state >= 0)
-            rc = check_state(rt, &rt->results[i], slot->state, bucket, err);
+        if (rc == 0 && binding->state >= 0)
+            rc = check_state(rt, &rt->results[i], binding->state, bucket, err);
     }
     for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++) {
         const int32_t state = config->attributes[i].state;

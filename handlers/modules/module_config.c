@@ -242,11 +242,12 @@ default_arguments(struct cn_module_config *config)
     const struct cn_model_io *io = config->io;
 
     for (uint32_t i = 0; i < io->n_inputs; i++)
-        config->arguments[config->n_arguments++] = (struct cn_module_slot){(int32_t)i, -1, -1, {0}};
+        config->arguments[config->n_arguments++] =
+            (struct cn_module_binding){(int32_t)i, -1, -1, {0}};
     for (uint32_t i = 0; i < io->state.n; i++)
         if (!kept_by_module(config, (int32_t)i))
             config->arguments[config->n_arguments++] =
-                (struct cn_module_slot){-1, -1, (int32_t)i, {0}};
+                (struct cn_module_binding){-1, -1, (int32_t)i, {0}};
 }
 
 /* If clients see a state, too, the state and the output are one result. */
@@ -256,11 +257,12 @@ default_results(struct cn_module_config *config)
     const struct cn_model_io *io = config->io;
 
     for (uint32_t i = 0; i < io->n_outputs; i++)
-        config->results[config->n_results++] = (struct cn_module_slot){
+        config->results[config->n_results++] = (struct cn_module_binding){
             -1, (int32_t)i, find_state(io, io->outputs[i].name, false), {0}};
     for (uint32_t i = 0; i < io->state.n; i++)
         if (!kept_by_module(config, (int32_t)i) && find_output(io, io->state.items[i].output) < 0)
-            config->results[config->n_results++] = (struct cn_module_slot){-1, -1, (int32_t)i, {0}};
+            config->results[config->n_results++] =
+                (struct cn_module_binding){-1, -1, (int32_t)i, {0}};
 }
 
 static int
@@ -288,17 +290,17 @@ read_arguments(const struct parse *parse, const struct cn_yaml *settings)
         return 0;
     }
     for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_module_slot slot = {-1, -1, -1, {0}};
+        struct cn_module_binding binding = {-1, -1, -1, {0}};
         const struct cn_yaml *value = list->items[i];
 
-        if (!take_number(value, &slot.number)) {
-            slot.input = is_scalar(value) ? find_input(config->io, value->text) : -1;
-            slot.state = is_scalar(value) ? find_state(config->io, value->text, true) : -1;
-            if (slot.input < 0 && slot.state < 0)
+        if (!take_number(value, &binding.number)) {
+            binding.input = is_scalar(value) ? find_input(config->io, value->text) : -1;
+            binding.state = is_scalar(value) ? find_state(config->io, value->text, true) : -1;
+            if (binding.input < 0 && binding.state < 0)
                 return refuse(parse, value, "arguments",
                               "an input, a state, a number, true or false");
         }
-        config->arguments[config->n_arguments++] = slot;
+        config->arguments[config->n_arguments++] = binding;
     }
     return 0;
 }
@@ -317,16 +319,16 @@ read_results(const struct parse *parse, const struct cn_yaml *settings)
         return 0;
     }
     for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_module_slot slot = {-1, -1, -1, {0}};
+        struct cn_module_binding binding = {-1, -1, -1, {0}};
         const struct cn_yaml *value = list->items[i];
 
         if (is_scalar(value)) {
-            slot.output = find_output(config->io, value->text);
-            slot.state = find_state(config->io, value->text, false);
+            binding.output = find_output(config->io, value->text);
+            binding.state = find_state(config->io, value->text, false);
         }
-        if (slot.output < 0 && slot.state < 0 && !cn_str_eq(value->text, CN_STR("_")))
+        if (binding.output < 0 && binding.state < 0 && !cn_str_eq(value->text, CN_STR("_")))
             return refuse(parse, value, "results", "an output, a state or _");
-        config->results[config->n_results++] = slot;
+        config->results[config->n_results++] = binding;
     }
     return 0;
 }
@@ -620,9 +622,9 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
     config->threads = 1;
     config->warmup = 16;
     config->arguments =
-        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_slot));
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_binding));
     config->results =
-        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_slot));
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_module_binding));
     config->attributes =
         cn_arena_alloc(arena, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));
     memset(config->attributes, 0, 2 * CN_MODULE_VALUES_MAX * sizeof(struct cn_module_attribute));

@@ -47,7 +47,7 @@ struct cn_module_range {
 };
 
 /* One argument or result. */
-struct cn_module_slot {
+struct cn_module_binding {
     int32_t input, output, state; /* index into the declarations; -1: none of them */
     struct ctt_value number;      /* the argument's value, if it is not a tensor */
 };
@@ -76,7 +76,7 @@ struct cn_module_config {
     struct cn_model_io *io; /* owned */
     const char *submodule, *method;
     uint32_t n_arguments, n_results, n_attributes;
-    struct cn_module_slot *arguments, *results;
+    struct cn_module_binding *arguments, *results;
     struct cn_module_attribute *attributes;
     uint32_t n_buckets, buckets[CN_MODULE_BUCKETS_MAX]; /* ascending */
     uint32_t threads, warmup;

@@ -297,13 +297,13 @@ cn_module_rows_mark(struct module_runtime *rt, const uint32_t *rows, uint32_t k,
     const struct cn_module_config *config = &rt->config;
 
     for (uint32_t i = 0; i < config->n_results; i++) {
-        const struct cn_module_slot *slot = &config->results[i];
+        const struct cn_module_binding *binding = &config->results[i];
 
-        if (slot->output >= 0)
-            mark_tensor(rt, &rt->results[i], 0, "output", config->io->outputs[slot->output].name,
+        if (binding->output >= 0)
+            mark_tensor(rt, &rt->results[i], 0, "output", config->io->outputs[binding->output].name,
                         rows, k, bucket);
-        if (slot->state >= 0)
-            mark_state(rt, &rt->results[i], slot->state, rows, k, bucket);
+        if (binding->state >= 0)
+            mark_state(rt, &rt->results[i], binding->state, rows, k, bucket);
     }
     for (uint32_t i = 0; i < config->n_attributes; i++) {
         const int32_t state = config->attributes[i].state;

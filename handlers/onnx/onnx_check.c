@@ -141,10 +141,10 @@ check_arguments(struct ctt_model *model, struct cn_error *err)
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_arguments; i++) {
-        const struct cn_module_slot *slot = &config->arguments[i];
-        struct declared declared = slot->input >= 0
-                                       ? of_spec(&config->io->inputs[slot->input], "input")
-                                       : of_state(&config->io->state.items[slot->state], true);
+        const struct cn_module_binding *binding = &config->arguments[i];
+        struct declared declared = binding->input >= 0
+                                       ? of_spec(&config->io->inputs[binding->input], "input")
+                                       : of_state(&config->io->state.items[binding->state], true);
 
         model->arguments[i].type = declared.type;
         rc = find(model, &declared, true, &model->arguments[i].graph, err);
@@ -161,11 +161,11 @@ check_results(struct ctt_model *model, struct cn_error *err)
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < config->n_results; i++) {
-        const struct cn_module_slot *slot = &config->results[i];
+        const struct cn_module_binding *binding = &config->results[i];
         struct onnx_output *out = &model->results[i];
-        struct declared declared = slot->output >= 0
-                                       ? of_spec(&config->io->outputs[slot->output], "output")
-                                       : of_state(&config->io->state.items[slot->state], false);
+        struct declared declared = binding->output >= 0
+                                       ? of_spec(&config->io->outputs[binding->output], "output")
+                                       : of_state(&config->io->state.items[binding->state], false);
 
         out->tensor.type = declared.type;
         out->axis = is_batched(model) ? (int32_t)declared.axis : -1;

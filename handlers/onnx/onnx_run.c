@@ -128,12 +128,12 @@ static int64_t
 rows_of(const struct ctt_model *model, const struct ctt_value *arguments)
 {
     const struct cn_module_config *config = model->config;
-    const struct cn_module_slot *slot = &config->arguments[0];
+    const struct cn_module_binding *binding = &config->arguments[0];
 
     if (config->io->max_batch_size == 0 || config->n_arguments == 0)
         return 0;
     return arguments[0]
-        .tensor.dims[slot->input >= 0 ? 0 : config->io->state.items[slot->state].batch_axis];
+        .tensor.dims[binding->input >= 0 ? 0 : config->io->state.items[binding->state].batch_axis];
 }
 
 /* Binds an output to a buffer of ours if its shape is known. Otherwise onnxruntime allocates its

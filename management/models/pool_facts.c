@@ -69,8 +69,8 @@ do_facts(void *ctx)
 
     facts->n_workers = cn_worker_pool_count(pool, cn_worker_pool_worker_is_any);
     facts->workers = cn_alloc((facts->n_workers + 1) * sizeof *facts->workers);
-    cn_list_for_each(node, &pool->slots)
-        cn_worker_facts(cn_worker_pool_slot_of(node)->worker, &facts->workers[i++]);
+    cn_list_for_each(node, &pool->members)
+        cn_worker_facts(cn_worker_pool_member_of(node)->worker, &facts->workers[i++]);
     facts->has_zygote = pool->workers_spec.zygote != NULL;
     if (facts->has_zygote)
         cn_worker_facts(pool->workers_spec.zygote, &facts->zygote);

@@ -1,4 +1,4 @@
-/* management/workers/supervisor.c - a worker slot: its process is started, loads the model, is
+/* management/workers/supervisor.c - one worker: its process is started, loads the model, is
  * watched, and is started again when it ends. On the model queue's loop.
  *
  * A process has ended for us when two things have happened, in either order: its pidfd reported it,
@@ -31,8 +31,8 @@
 
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
-/* A slot that has loaded the model before counts as coming up again, until this many loads in a row
- * have failed. */
+/* A worker that has loaded the model before counts as coming up again, until this many loads in a
+ * row have failed. */
 #define HOPELESS_FAILURES 3
 
 const char *
@@ -220,7 +220,7 @@ cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_by
         snprintf(out, out_bytes, "%s/%s#%u", about->name, about->version, worker->index);
 }
 
-/* Gives the process to the slot. If this fails, the process is killed. */
+/* Gives the process to the worker. If this fails, the process is killed. */
 static int
 join_process(struct cn_worker_process *worker, const struct cn_spawned *process,
              struct cn_error *err)
@@ -347,7 +347,7 @@ on_timer(struct cn_timer *timer)
     }
 }
 
-/* --- the slot */
+/* --- the worker */
 
 struct cn_worker_process *
 cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,

@@ -1,14 +1,14 @@
-/* management/workers/supervisor.h - one worker slot: a process that is started again whenever it
+/* management/workers/supervisor.h - one worker: a process that is started again whenever it
  * ends.
  *
- * It belongs to the model queue's loop. A slot outlives its processes: index and id stay, the pid
+ * It belongs to the model queue's loop. A worker outlives its processes: index and id stay, the pid
  * changes.
  *
  *    starting -> loading -> ready -> (dies) -> starting     restarted at once
  *                loading fails -> backoff -> starting       at once, then after 1, 2, 4 ... 30 s
  *    any -> stopping -> gone
  *
- * A slot with index 0 is a zygote (zygote_workers.c): its process loads the model and forks the
+ * A worker with index 0 is a zygote (zygote_workers.c): its process loads the model and forks the
  * processes of the others, which count as loading while they wait for it.
  */
 #ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_H
@@ -62,7 +62,7 @@ struct cn_worker_ops {
     void (*on_gone)(void *owner, struct cn_worker_process *worker);
 };
 
-/* Makes a slot and starts its first process in a later turn. `index`: 1, 2, ... in the version, 0
+/* Makes a worker and starts its first process in a later turn. `index`: 1, 2, ... in the version, 0
  * for its zygote; `id`: unique in the server. `spec`, `ops` and `owner` are borrowed. */
 struct cn_worker_process *cn_worker_create(const struct cn_worker_spec *spec, uint32_t index,
                                            uint32_t id, const struct cn_worker_ops *ops,

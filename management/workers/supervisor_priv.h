@@ -1,5 +1,5 @@
 /* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and
- * zygote_workers.c share: a worker slot from inside. */
+ * zygote_workers.c share: the members of a worker. */
 #ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 #define CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 
@@ -44,7 +44,7 @@ struct cn_worker_process {
     struct cn_stderr_tail tail;
     bool error_written; /* the last handler_error of the process was written into the log */
 
-    /* The slot. */
+    /* The worker, over all its processes. */
     struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */
     struct cn_deferred finish;
     uint32_t restarts, failures; /* failures: loads in a row */
@@ -68,7 +68,7 @@ cn_worker_is_zygote(const struct cn_worker_process *worker)
 void cn_worker_arm(struct cn_worker_process *worker, uint64_t delay_ms);
 /* Adds `n` to the model's metric; a zygote is not counted. */
 void cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, int n);
-/* The process has ended, or its socket has: when both have, the slot goes on at the end of the
+/* The process has ended, or its socket has: when both have, the worker goes on at the end of the
  * turn. */
 void cn_worker_check_end(struct cn_worker_process *worker);
 /* Kills the process with kill -9. Only the first reason is reported. */
@@ -79,7 +79,7 @@ void cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const c
 const char *cn_worker_name(const struct cn_worker_process *worker, char out[32]);
 /* "m/1.0#2": what ps shows */
 void cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_bytes);
-/* The slot that waited gets its process; `process` is the slot's from here on. */
+/* The worker that waited gets its process; `process` is the worker's from here on. */
 void cn_worker_take_process(struct cn_worker_process *worker, const struct cn_spawned *process);
 /* ... or starts one that loads the model itself, ... */
 void cn_worker_start_alone(struct cn_worker_process *worker);
@@ -88,7 +88,7 @@ void cn_worker_start_failed(struct cn_worker_process *worker, const char *why);
 
 /* --- worker_events.c */
 
-/* The owner is the slot. */
+/* The owner is the struct cn_worker_process. */
 extern const struct cn_worker_link_ops cn_worker_link_events;
 
 /* --- last_words.c */
@@ -100,10 +100,10 @@ void cn_worker_note_end(struct cn_worker_process *worker);
 
 /* --- zygote_workers.c */
 
-/* The slot waits for its process, which one of the three calls above brings in a later turn. False:
- * this zygote has none for it. */
+/* The worker waits for its process, which one of the three calls above brings in a later turn.
+ * False: this zygote has none for it. */
 bool cn_zygote_order(struct cn_worker_process *zygote, struct cn_worker_process *worker);
-/* The slot no longer waits. */
+/* The worker no longer waits. */
 void cn_zygote_forget(struct cn_worker_process *worker);
 /* The zygote has loaded its model. */
 void cn_zygote_begin(struct cn_worker_process *zygote);

@@ -1,4 +1,4 @@
-/* management/workers/worker_events.c - what the link of a worker reports to its slot: loaded,
+/* management/workers/worker_events.c - what the link to a worker's process reports: loaded,
  * progress, lost, overdue. On the model queue's loop.
  *
  * LOADED makes a worker ready: its link is attached to the queue, which sends it jobs from then on.

@@ -5,13 +5,13 @@
  * answer_...() the answer, on loop 0 again.
  *
  * A pool knows one number, `wanted`, and cn_worker_pool_run_workers() adds or stops workers until
- * it fits. The slots (supervisor.c) start their processes again by themselves, so a death changes
+ * it fits. The workers (supervisor.c) start their processes again by themselves, so a death changes
  * nothing here. check_pool() runs at the end of each turn in which something changed: it tells the
  * queue how many workers may still come, publishes the number of ready ones, and answers orders to
  * scale when exactly `wanted` workers are there and ready.
  *
  * A pool ends in this order: the queue takes no more jobs; when it is empty, sequences are closed
- * if that was asked for and all workers are stopped; when the last slot and the zygote are gone,
+ * if that was asked for and all workers are stopped; when the last worker and the zygote are gone,
  * the queue is destroyed and the order to close is answered. The memory goes last, by
  * cn_worker_pool_release(), because earlier messages to the pool may still be under way.
  */
@@ -34,8 +34,8 @@ cn_worker_pool_count(const struct cn_worker_pool *pool,
     struct cn_list *node;
     uint32_t n = 0;
 
-    cn_list_for_each(node, &pool->slots)
-        n += counts(cn_worker_pool_slot_of(node)->worker);
+    cn_list_for_each(node, &pool->members)
+        n += counts(cn_worker_pool_member_of(node)->worker);
     return n;
 }
 
@@ -127,7 +127,7 @@ check_pool(struct cn_deferred *deferred)
     if (ready == pool->wanted &&
         cn_worker_pool_count(pool, cn_worker_pool_worker_is_any) == pool->wanted)
         cn_worker_pool_end_scalings(pool, CN_SCALE_DONE, "");
-    if (pool->emptied && cn_list_empty(&pool->slots) && !pool->workers_spec.zygote)
+    if (pool->emptied && cn_list_empty(&pool->members) && !pool->workers_spec.zygote)
         finish_close(pool);
 }
 
@@ -166,11 +166,11 @@ on_gone(void *owner, struct cn_worker_process *worker)
     struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC);
     struct cn_list *node, *tmp;
 
-    cn_list_for_each_safe(node, tmp, &pool->slots) {
-        if (cn_worker_pool_slot_of(node)->worker != worker)
+    cn_list_for_each_safe(node, tmp, &pool->members) {
+        if (cn_worker_pool_member_of(node)->worker != worker)
             continue;
         cn_list_remove(node);
-        cn_free(cn_worker_pool_slot_of(node));
+        cn_free(cn_worker_pool_member_of(node));
     }
     cn_worker_destroy(worker);
     check_soon(pool);
@@ -231,12 +231,12 @@ static uint32_t
 free_index(const struct cn_worker_pool *pool)
 {
     uint32_t index = 1;
-    struct cn_list *node = pool->slots.next;
+    struct cn_list *node = pool->members.next;
 
-    while (node != &pool->slots) {
-        if (cn_worker_index(cn_worker_pool_slot_of(node)->worker) == index) {
+    while (node != &pool->members) {
+        if (cn_worker_index(cn_worker_pool_member_of(node)->worker) == index) {
             index++;
-            node = pool->slots.next;
+            node = pool->members.next;
         } else {
             node = node->next;
         }
@@ -247,11 +247,11 @@ free_index(const struct cn_worker_pool *pool)
 static void
 add_worker(struct cn_worker_pool *pool)
 {
-    struct cn_worker_pool_slot *slot = cn_alloc(sizeof *slot);
+    struct cn_worker_pool_member *member = cn_alloc(sizeof *member);
     uint32_t id = atomic_fetch_add_explicit(pool->spec.next_worker_id, 1, memory_order_relaxed);
 
-    slot->worker = cn_worker_create(&pool->workers_spec, free_index(pool), id, &worker_ops, pool);
-    cn_list_push_back(&pool->slots, &slot->link);
+    member->worker = cn_worker_create(&pool->workers_spec, free_index(pool), id, &worker_ops, pool);
+    cn_list_push_back(&pool->members, &member->link);
 }
 
 /* Stops `count` workers, the youngest first: the oldest ones have the most states in memory. */
@@ -260,10 +260,10 @@ stop_youngest(struct cn_worker_pool *pool, uint32_t count)
 {
     struct cn_list *node;
 
-    for (node = pool->slots.prev; count > 0 && node != &pool->slots; node = node->prev) {
-        if (!is_staying(cn_worker_pool_slot_of(node)->worker))
+    for (node = pool->members.prev; count > 0 && node != &pool->members; node = node->prev) {
+        if (!is_staying(cn_worker_pool_member_of(node)->worker))
             continue;
-        cn_worker_stop(cn_worker_pool_slot_of(node)->worker);
+        cn_worker_stop(cn_worker_pool_member_of(node)->worker);
         count--;
     }
 }
@@ -320,7 +320,7 @@ cn_worker_pool_create(const struct cn_worker_pool_spec *spec)
 
     pool->magic = CN_SLAB_MAGIC;
     pool->spec = *spec;
-    cn_list_init(&pool->slots);
+    cn_list_init(&pool->members);
     cn_list_init(&pool->scalings);
     cn_list_init(&pool->check.link);
     cn_error_lines_init(&pool->error_lines, spec->loop, spec->about, spec->error_lines);
@@ -477,8 +477,8 @@ do_kill(void *ctx)
     do_hurry(pool);
     if (!pool->close)
         return;
-    cn_list_for_each(node, &pool->slots)
-        cn_worker_kill(cn_worker_pool_slot_of(node)->worker);
+    cn_list_for_each(node, &pool->members)
+        cn_worker_kill(cn_worker_pool_member_of(node)->worker);
     if (pool->workers_spec.zygote)
         cn_worker_kill(pool->workers_spec.zygote);
     check_soon(pool);
@@ -521,9 +521,9 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
 {
     struct cn_list *node;
 
-    while ((node = cn_list_pop_front(&pool->slots))) {
-        cn_worker_destroy(cn_worker_pool_slot_of(node)->worker);
-        cn_free(cn_worker_pool_slot_of(node));
+    while ((node = cn_list_pop_front(&pool->members))) {
+        cn_worker_destroy(cn_worker_pool_member_of(node)->worker);
+        cn_free(cn_worker_pool_member_of(node));
     }
     cn_worker_destroy(pool->workers_spec.zygote);
     cn_error_lines_fini(&pool->error_lines);

@@ -8,7 +8,7 @@
 
 #define CN_SLAB_MAGIC 0x706f6f6cu
 
-struct cn_worker_pool_slot {
+struct cn_worker_pool_member {
     struct cn_list link;
     struct cn_worker_process *worker;
 };
@@ -19,7 +19,7 @@ struct cn_worker_pool {
     struct cn_worker_spec workers_spec;
     struct cn_error_lines error_lines;
     struct cn_model_queue *queue;
-    struct cn_list slots;    /* by age */
+    struct cn_list members;  /* by age */
     bool unforkable;         /* its zygote has said so */
     struct cn_list scalings; /* struct cn_worker_pool_scale: orders that wait for their outcome */
     uint32_t wanted;         /* workers that should run */
@@ -33,10 +33,10 @@ struct cn_worker_pool {
     struct cn_deferred check; /* at the end of the turn: numbers changed */
 };
 
-static inline struct cn_worker_pool_slot *
-cn_worker_pool_slot_of(struct cn_list *node)
+static inline struct cn_worker_pool_member *
+cn_worker_pool_member_of(struct cn_list *node)
 {
-    return cn_container_of(node, struct cn_worker_pool_slot, link);
+    return cn_container_of(node, struct cn_worker_pool_member, link);
 }
 
 static inline bool

@@ -1,9 +1,9 @@
 /* management/workers/zygote_workers.c - workers that are forked from a process that has their model
  * loaded.
  *
- * A zygote is a slot of the supervisor like a worker's, started and watched in the same way, but it
- * takes no jobs. A slot that wants a process orders one from it. An order lives until the zygote
- * has answered it, even if its slot no longer waits: then the process that comes is killed.
+ * For the supervisor a zygote is a worker, started and watched in the same way, but it takes no
+ * jobs. A worker that wants a process orders one from it. An order lives until the zygote
+ * has answered it, even if its worker no longer waits: then the process that comes is killed.
  *
  * Until the first load is done, orders wait for the zygote, because the workers themselves would
  * load no faster; if that load fails, it has failed for all of them. A zygote that dies later is
@@ -26,8 +26,9 @@
 
 struct cn_fork_order {
     struct cn_list link;
-    struct cn_worker_process *worker; /* NULL: the slot no longer waits, but the zygote was asked */
-    struct cn_spawned ours;           /* our ends, open once the order was sent */
+    struct cn_worker_process
+        *worker;            /* NULL: the worker no longer waits, but the zygote was asked */
+    struct cn_spawned ours; /* our ends, open once the order was sent */
     bool sent;
 };
 
@@ -37,7 +38,7 @@ order_of(struct cn_list *node)
     return cn_container_of(node, struct cn_fork_order, link);
 }
 
-/* Frees an order and returns the slot that waited for it, or NULL. */
+/* Frees an order and returns the worker that waited for it, or NULL. */
 static struct cn_worker_process *
 order_free(struct cn_fork_order *order)
 {

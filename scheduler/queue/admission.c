@@ -172,7 +172,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
         return cn_sequence_say_idle(sequence, err);
     if (!sequence)
         sequence = cn_sequence_open(queue, job->row.sequence_id);
-    cn_sequence_take_slot(sequence);
+    cn_sequence_take_place(sequence);
     if (!cn_job_group_push(&sequence->group, job, queue->config.max_sequence_job_queue_size))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "sequence %.*s has %u jobs waiting (maxSequenceJobQueueSize %u); send the "

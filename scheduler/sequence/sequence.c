@@ -53,7 +53,7 @@ cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
     sequence->id_len = (uint16_t)id.len;
     memcpy(sequence->id, id.ptr, id.len);
     cn_table_insert(queue->sequences, sequence);
-    cn_sequence_take_slot(sequence);
+    cn_sequence_take_place(sequence);
     return sequence;
 }
 
@@ -67,7 +67,7 @@ cn_sequence_forget(struct cn_sequence *sequence)
     cn_timer_cancel(&sequence->timer);
     cn_ready_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
-    cn_sequence_give_slot(sequence);
+    cn_sequence_give_place(sequence);
     cn_table_remove(sequence->queue->sequences, cn_sequence_id(sequence));
     cn_free(sequence);
 }
@@ -79,7 +79,7 @@ cn_sequence_id(const struct cn_sequence *sequence)
 }
 
 void
-cn_sequence_take_slot(struct cn_sequence *sequence)
+cn_sequence_take_place(struct cn_sequence *sequence)
 {
     if (sequence->counted)
         return;
@@ -88,7 +88,7 @@ cn_sequence_take_slot(struct cn_sequence *sequence)
 }
 
 void
-cn_sequence_give_slot(struct cn_sequence *sequence)
+cn_sequence_give_place(struct cn_sequence *sequence)
 {
     if (!sequence->counted)
         return;
@@ -301,7 +301,7 @@ rest(struct cn_sequence *sequence)
     }
     if (!sequence->known) {
         if (sequence->streams) /* streams keep the memory of the sequence */
-            cn_sequence_give_slot(sequence);
+            cn_sequence_give_place(sequence);
         else
             cn_sequence_forget(sequence);
         return;

@@ -52,8 +52,8 @@ void cn_sequence_forget(struct cn_sequence *sequence);
 struct cn_str cn_sequence_id(const struct cn_sequence *sequence);
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
 int cn_sequence_check_room(const struct cn_model_queue *queue, struct cn_error *err);
-void cn_sequence_take_slot(struct cn_sequence *sequence);
-void cn_sequence_give_slot(struct cn_sequence *sequence);
+void cn_sequence_take_place(struct cn_sequence *sequence);
+void cn_sequence_give_place(struct cn_sequence *sequence);
 
 /* A worker has written a record that begins this generation. */
 void cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generation,

@@ -69,7 +69,7 @@ closed(struct cn_sequence *sequence, int code, const char *why)
     sequence->reload = true;
     sequence->lifetime_ms = CN_NEVER;
     if (!cn_job_group_idle(group))
-        cn_sequence_take_slot(sequence);
+        cn_sequence_take_place(sequence);
     cn_sequence_update(sequence);
 }
 
@@ -117,7 +117,7 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
     cn_ready_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
     if (cn_job_group_idle(&sequence->group))
-        cn_sequence_give_slot(sequence);
+        cn_sequence_give_place(sequence);
     if (sequence->known)
         cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, reason);
     sequence->closing = (uint8_t)reason;

@@ -76,7 +76,7 @@ hold(struct cn_sequence *sequence)
     struct cn_model_queue *queue = sequence->queue;
 
     cn_timer_cancel(&sequence->timer);
-    cn_sequence_take_slot(sequence); /* a CLOSE before it may have given it back */
+    cn_sequence_take_place(sequence); /* a CLOSE before it may have given it back */
     cn_ready_unplace(queue, &sequence->group);
     cn_list_push_back(&queue->held, &sequence->group.ready);
     sequence->group.place = CN_PLACE_HELD;
@@ -146,7 +146,7 @@ begin_write(struct cn_model_queue *queue, struct cn_sequence_query *order)
     }
     if (!sequence)
         sequence = cn_sequence_open(queue, order->query.sequence_id);
-    cn_sequence_take_slot(sequence);
+    cn_sequence_take_place(sequence);
     sequence->wants_write = true;
     cn_list_push_back(&queue->queries, &order->link);
     cn_sequence_update(sequence);

@@ -25,7 +25,7 @@ cn_forward_begin(struct cn_model_queue *queue, struct cn_job *job)
     queue->stats.waiting_jobs--;
     queue->stats.in_flight_jobs++;
     queue->stats.diverted_jobs++;
-    cn_sequence_give_slot(job->sequence);
+    cn_sequence_give_place(job->sequence);
 }
 
 void

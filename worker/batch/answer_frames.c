@@ -30,14 +30,14 @@ cn_id_shown(struct cn_str id, char out[128])
 }
 
 void
-cn_slot_decide(struct cn_slot *slot)
+cn_batch_entry_decide(struct cn_batch_entry *entry)
 {
-    if (!cn_slot_is(slot, CN_ROW_IS_DECIDED))
-        cn_row_enter(slot->pending, CN_ROW_IS_DECIDED);
+    if (!cn_batch_entry_is(entry, CN_ROW_IS_DECIDED))
+        cn_row_enter(entry->pending, CN_ROW_IS_DECIDED);
 }
 
 void
-cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
+cn_batch_entry_fail(struct cn_batch_entry *entry, int code, const char *fmt, ...)
 {
     char message[CN_ERROR_MESSAGE_MAX];
     va_list args;
@@ -45,8 +45,8 @@ cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
-    cn_reply_fail(&slot->item.reply, code, "%s", message);
-    cn_slot_decide(slot);
+    cn_reply_fail(&entry->item.reply, code, "%s", message);
+    cn_batch_entry_decide(entry);
 }
 
 /* Decodes the headers of a reply or a record, each of which is str16 name and str32 value. The
@@ -92,9 +92,10 @@ cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char
 /* Sends the pieces that a stream has so far. The server is informed of the first yield even when it
  * brings no piece, because the row no longer occupies a place of the worker's batch. */
 static void
-put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *answer, bool first)
+put_pieces(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_answer *answer,
+           bool first)
 {
-    struct cn_reply *reply = &slot->item.reply;
+    struct cn_reply *reply = &entry->item.reply;
 
     for (uint32_t i = 0; i < reply->n_chunks || (first && i == 0); i++) {
         if (reply->head_out) {
@@ -104,7 +105,7 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
         answer->body = i < reply->n_chunks ? cn_buf_str(&reply->chunks[i].body) : CN_STR("");
         put(worker, answer);
         if (i < reply->n_chunks)
-            cn_stream_sent(slot, answer->body);
+            cn_stream_sent(entry, answer->body);
         reply->head_out = reply->head_out || answer->body.len || answer->status ||
                           answer->content_type.len || answer->n_headers;
     }
@@ -113,57 +114,57 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
 /* Returns the step number for the answer: that of the step that was made; or the sequence's last
  * one if the row only looked; or the one that would be right if the row's number was wrong. */
 static uint64_t
-step_of(const struct cn_slot *slot)
+step_of(const struct cn_batch_entry *entry)
 {
-    if (slot->answer_flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE))
-        return slot->item.step;
-    if (slot->item.reply.error_code)
-        return slot->expected_step;
-    return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
+    if (entry->answer_flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE))
+        return entry->item.step;
+    if (entry->item.reply.error_code)
+        return entry->expected_step;
+    return entry->write == CN_WRITE_STEP ? entry->record.step : 0;
 }
 
 static struct cn_answer
-answer_of(struct cn_worker *worker, struct cn_slot *slot)
+answer_of(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    const struct cn_reply *reply = &slot->item.reply;
+    const struct cn_reply *reply = &entry->item.reply;
     struct cn_answer answer = {
-        .job_id = slot->row->job_id,
-        .flags = slot->answer_flags,
+        .job_id = entry->row->job_id,
+        .flags = entry->answer_flags,
         .error_code = reply->error_code,
         .status = reply->status,
-        .generation = slot->generation,
-        .step = step_of(slot),
-        .opened_wall_ms = slot->opened_wall_ms,
+        .generation = entry->generation,
+        .step = step_of(entry),
+        .opened_wall_ms = entry->opened_wall_ms,
         .content_type = cn_buf_str(&reply->content_type),
     };
 
     if (!reply->head_out || reply->error_code != 0)
         headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
-    if (slot->stream)
-        answer.flags |= CN_ANSWER_LIVE | (slot->committed ? CN_ANSWER_COMMITTED : 0u);
+    if (entry->stream)
+        answer.flags |= CN_ANSWER_LIVE | (entry->committed ? CN_ANSWER_COMMITTED : 0u);
     return answer;
 }
 
 void
-cn_slot_put_pieces(struct cn_worker *worker, struct cn_slot *slot)
+cn_batch_entry_put_pieces(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_answer answer = answer_of(worker, slot);
+    struct cn_answer answer = answer_of(worker, entry);
 
-    put_pieces(worker, slot, &answer, !slot->stream->told);
-    slot->stream->told = true;
+    put_pieces(worker, entry, &answer, !entry->stream->told);
+    entry->stream->told = true;
 }
 
 void
-cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
+cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    const struct cn_reply *reply = &slot->item.reply;
+    const struct cn_reply *reply = &entry->item.reply;
     struct cn_answer answer;
 
-    if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
-        cn_slot_put_pieces(worker, slot);
+    if (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED)) {
+        cn_batch_entry_put_pieces(worker, entry);
         return;
     }
-    answer = answer_of(worker, slot);
+    answer = answer_of(worker, entry);
     if (reply->head_out && reply->error_code == 0) {
         answer.status = 0;
         answer.content_type.len = answer.n_headers = 0;
@@ -176,16 +177,17 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     answer.body = cn_buf_str(&reply->body);
     /* The body is not copied: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
-    cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
+    cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 
 void
-cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record)
+cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
+                      const struct cn_record *record)
 {
     struct cn_str chunks = record->chunks, chunk;
     char message[256], shown[128];
     struct cn_answer answer = {
-        .job_id = slot->row->job_id,
+        .job_id = entry->row->job_id,
         .flags = (record->answer_flags & ~(uint32_t)CN_ANSWER_FINAL) | CN_ANSWER_REPLAYED,
         .generation = record->generation,
         .step = record->step,
@@ -206,7 +208,7 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
         answer.body = record->body;
     } else {
         answer.error_code = CN_E_ANSWER_NOT_KEPT;
-        cn_id_shown(slot->row->sequence_id, shown);
+        cn_id_shown(entry->row->sequence_id, shown);
         if (record->flags & CN_RECORD_ANSWER_STREAMED)
             snprintf(message, sizeof(message),
                      "step %" PRIu64
@@ -228,5 +230,5 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
     }
     answer.flags |= CN_ANSWER_FINAL;
     put(worker, &answer);
-    cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
+    cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }

@@ -1,9 +1,9 @@
 /* worker/batch/commit.c - writes the steps of a batch as records, all in one transaction. Owned by
  * the worker's one thread.
  *
- * The work has three parts. First each slot is prepared, outside of any transaction: its answer is
+ * The work has three parts. First each entry is prepared, outside of any transaction: its answer is
  * checked against the limits, and its record, with the state that the handler left, is encoded
- * behind those of the other slots. Then all records are written in one transaction; what a batch
+ * behind those of the other entries. Then all records are written in one transaction; what a batch
  * costs is mostly this one commit. Finally memory follows the store: the sequence objects get the
  * new step numbers and go back into the cache.
  *
@@ -37,43 +37,44 @@
 /* Drops the sequence objects of a row that failed, and takes back what its answer would have said
  * about its sequence. */
 static void
-slot_drop(struct cn_worker *worker, struct cn_slot *slot)
+slot_drop(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    cn_states_free(&worker->states, slot->seq);
-    cn_states_free(&worker->states, slot->closed_seq);
-    slot->seq = slot->closed_seq = NULL;
-    slot->write = CN_WRITE_NOTHING;
-    if (slot->answer_flags & CN_ANSWER_OPENED) { /* nothing was opened */
-        slot->generation = slot->had_record && !slot->had_tombstone ? slot->had_generation : 0;
-        slot->opened_wall_ms = 0;
+    cn_states_free(&worker->states, entry->seq);
+    cn_states_free(&worker->states, entry->closed_seq);
+    entry->seq = entry->closed_seq = NULL;
+    entry->write = CN_WRITE_NOTHING;
+    if (entry->answer_flags & CN_ANSWER_OPENED) { /* nothing was opened */
+        entry->generation = entry->had_record && !entry->had_tombstone ? entry->had_generation : 0;
+        entry->opened_wall_ms = 0;
     }
-    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
-    if (slot->import) /* nothing was imported */
-        slot->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
+    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
+    if (entry->import) /* nothing was imported */
+        entry->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
 }
 
-/* The slot was committed at an earlier yield, so what its handler does now is not written any more.
+/* The entry was committed at an earlier yield, so what its handler does now is not written any
+ * more.
  */
 static void
-check_committed(struct cn_slot *slot)
+check_committed(struct cn_batch_entry *entry)
 {
-    struct cn_reply *reply = &slot->item.reply;
+    struct cn_reply *reply = &entry->item.reply;
 
-    slot->write = CN_WRITE_NOTHING;
-    if (slot->seq)
-        slot->seq->state = slot->item.state; /* to be freed, whatever the handler made of it */
-    if (reply->error_code == 0 && reply->end_sequence && !slot->ended)
-        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "end_sequence was set after the first yield, when the step was already "
-                     "committed (continuousBatching)");
+    entry->write = CN_WRITE_NOTHING;
+    if (entry->seq)
+        entry->seq->state = entry->item.state; /* to be freed, whatever the handler made of it */
+    if (reply->error_code == 0 && reply->end_sequence && !entry->ended)
+        cn_batch_entry_fail(entry, CN_E_HANDLER_FAILED,
+                            "end_sequence was set after the first yield, when the step was already "
+                            "committed (continuousBatching)");
 }
 
-/* Returns the size of the answer. Fails the slot when that exceeds the limit: nothing of the step
+/* Returns the size of the answer. Fails the entry when that exceeds the limit: nothing of the step
  * is committed then. */
 static uint64_t
-answer_check(struct cn_worker *worker, struct cn_slot *slot)
+answer_check(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_reply *reply = &slot->item.reply;
+    struct cn_reply *reply = &entry->item.reply;
     uint64_t bytes = reply->body.len, limit = worker->load.answer_max_bytes;
     bool failed = reply->body.failed;
 
@@ -82,28 +83,29 @@ answer_check(struct cn_worker *worker, struct cn_slot *slot)
         failed = failed || reply->chunks[i].body.failed;
     }
     if (failed || bytes > limit)
-        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "the handler's answer exceeds the limit of %" PRIu64 " bytes (answerMaxBytes)",
-                     limit);
+        cn_batch_entry_fail(
+            entry, CN_E_HANDLER_FAILED,
+            "the handler's answer exceeds the limit of %" PRIu64 " bytes (answerMaxBytes)", limit);
     else if (reply->content_type.failed || reply->headers.failed)
-        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "the handler's answer has a content type of more than %zu bytes or headers of "
-                     "more than %zu bytes",
-                     reply->content_type.max_bytes, reply->headers.max_bytes);
+        cn_batch_entry_fail(
+            entry, CN_E_HANDLER_FAILED,
+            "the handler's answer has a content type of more than %zu bytes or headers of "
+            "more than %zu bytes",
+            reply->content_type.max_bytes, reply->headers.max_bytes);
     return bytes;
 }
 
 static void
-record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
+record_answer(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t bytes)
 {
     struct cn_batch *batch = &worker->batch;
-    struct cn_reply *reply = &slot->item.reply;
-    struct cn_record *record = &slot->record;
+    struct cn_reply *reply = &entry->item.reply;
+    struct cn_record *record = &entry->record;
 
-    const struct cn_stream *stream = slot->stream;
+    const struct cn_stream *stream = entry->stream;
 
-    record->answer_flags = slot->answer_flags;
-    if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
+    record->answer_flags = entry->answer_flags;
+    if (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED)) {
         record->flags |= CN_RECORD_ANSWER_STREAMED;
         return;
     }
@@ -129,9 +131,9 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     record->chunks = cn_buf_str(&batch->chunks);
 }
 
-/* Encodes the slot's state behind the rest of its record. */
+/* Encodes the entry's state behind the rest of its record. */
 static int
-append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+append_state(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
     struct cn_buf *out = &worker->batch.records;
     const uint64_t limit = worker->load.state_max_bytes;
@@ -140,66 +142,66 @@ append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
 
     out->max_bytes =
         begun + limit + 1; /* one byte too many is enough to see that it is too large */
-    rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, out, err);
+    rc = worker->rt->ops->state_encode(worker->rt, entry->item.state, out, err);
     out->max_bytes = 0;
     if (rc == CN_E_STATE_TOO_LARGE) /* the runtime knows which part of it is large */
         return rc;
     if (out->failed || out->len - begun > limit)
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
                        "its state exceeds the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
-    slot->state_bytes_len = out->len - begun;
+    entry->state_bytes_len = out->len - begun;
     return rc;
 }
 
-/* Encodes the slot's record behind those of the other rows. On failure nothing is left of it. */
+/* Encodes the entry's record behind those of the other rows. On failure nothing is left of it. */
 static int
-record_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+record_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
     struct cn_buf *out = &worker->batch.records;
     int rc;
 
-    slot->record_at = out->len;
-    slot->state_bytes_len = 0;
-    rc = cn_record_begin(&slot->record, out, err);
-    if (rc == 0 && (slot->record.flags & CN_RECORD_HAS_STATE))
-        rc = append_state(worker, slot, err);
+    entry->record_at = out->len;
+    entry->state_bytes_len = 0;
+    rc = cn_record_begin(&entry->record, out, err);
+    if (rc == 0 && (entry->record.flags & CN_RECORD_HAS_STATE))
+        rc = append_state(worker, entry, err);
     if (rc == 0)
-        rc = cn_record_end(out, slot->record_at, err);
+        rc = cn_record_end(out, entry->record_at, err);
     if (rc != 0) {
-        out->len = slot->record_at;
+        out->len = entry->record_at;
         out->failed = 0;
     }
-    slot->record_len = out->len - slot->record_at;
+    entry->record_len = out->len - entry->record_at;
     return rc;
 }
 
 static struct cn_str
-record_bytes(const struct cn_worker *worker, const struct cn_slot *slot)
+record_bytes(const struct cn_worker *worker, const struct cn_batch_entry *entry)
 {
-    return (struct cn_str){worker->batch.records.data + slot->record_at, slot->record_len};
+    return (struct cn_str){worker->batch.records.data + entry->record_at, entry->record_len};
 }
 
 /* Puts the step's key, if it has one, in front of the keys of earlier steps. */
 static void
-record_keys(struct cn_worker *worker, struct cn_slot *slot)
+record_keys(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_record *record = &slot->record;
-    const struct cn_row *row = slot->row;
+    struct cn_record *record = &entry->record;
+    const struct cn_row *row = entry->row;
     const size_t room = cn_states_keys_room(&worker->states);
-    struct cn_str before = cn_sequence_keys(slot->seq);
+    struct cn_str before = cn_sequence_keys(entry->seq);
     char *keys;
 
     record->keys = before;
     if (row->idempotency_key.len || (row->flags & CN_ROW_NUMBERED)) {
         record->flags |= CN_RECORD_ASKED;
-        record->request_hash = slot->request_hash;
+        record->request_hash = entry->request_hash;
     }
     if (row->idempotency_key.len == 0)
         return;
     if (before.len > room - CN_KEY_HASH_BYTES)
         before.len = room - CN_KEY_HASH_BYTES;
     keys = cn_arena_alloc(&worker->batch.arena, CN_KEY_HASH_BYTES + before.len);
-    memcpy(keys, slot->key_hash, CN_KEY_HASH_BYTES);
+    memcpy(keys, entry->key_hash, CN_KEY_HASH_BYTES);
     if (before.len)
         memcpy(keys + CN_KEY_HASH_BYTES, before.ptr, before.len);
     record->keys = (struct cn_str){keys, CN_KEY_HASH_BYTES + before.len};
@@ -208,28 +210,28 @@ record_keys(struct cn_worker *worker, struct cn_slot *slot)
 
 /* Fills the record that the step leaves, except for its state. */
 static int
-record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
-            struct cn_error *err)
+record_step(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t answer_bytes,
+            uint64_t now, struct cn_error *err)
 {
-    struct cn_record *record = &slot->record;
-    const struct cn_sequence_state *seq = slot->seq;
-    bool end = (slot->row->flags & CN_ROW_END) || slot->item.reply.end_sequence;
+    struct cn_record *record = &entry->record;
+    const struct cn_sequence_state *seq = entry->seq;
+    bool end = (entry->row->flags & CN_ROW_END) || entry->item.reply.end_sequence;
 
     *record = (struct cn_record){
         .generation = seq->generation,
         .step = seq->step + 1,
-        .last_job = slot->row->job_id,
+        .last_job = entry->row->job_id,
         .opened_wall_ms = seq->opened_wall_ms,
         .last_wall_ms = now,
         .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
         .schema = worker->rt->ops->state_schema(worker->rt),
     };
-    record_keys(worker, slot);
+    record_keys(worker, entry);
     if (end)
-        slot->answer_flags |= CN_ANSWER_ENDED;
-    else if (slot->item.state)
+        entry->answer_flags |= CN_ANSWER_ENDED;
+    else if (entry->item.state)
         record->flags |= CN_RECORD_HAS_STATE;
-    record_answer(worker, slot, answer_bytes);
+    record_answer(worker, entry, answer_bytes);
     if (end)
         cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
     return worker->batch.chunks.failed
@@ -240,14 +242,14 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
 /* Fills the record that an import leaves: that of the other version, with the state as the handler
  * of this version has migrated it. */
 static void
-record_import(struct cn_worker *worker, struct cn_slot *slot)
+record_import(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_record *record = &slot->record;
+    struct cn_record *record = &entry->record;
 
     record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING |
-                    (slot->item.state ? CN_RECORD_HAS_STATE : 0u);
+                    (entry->item.state ? CN_RECORD_HAS_STATE : 0u);
     record->state = (struct cn_str){NULL, 0};
-    record->generation = slot->seq->generation;
+    record->generation = entry->seq->generation;
     record->last_job = 0; /* numbers of the other version's jobs mean nothing here */
     record->schema = worker->rt->ops->state_schema(worker->rt);
     record->expires_wall_ms =
@@ -257,14 +259,14 @@ record_import(struct cn_worker *worker, struct cn_slot *slot)
 /* The handler kept the state of a live sequence in the memory of another worker, which is gone. The
  * sequence is closed, because a new beginning without the client's knowledge would be wrong. */
 static void
-close_lost(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
+close_lost(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t now)
 {
-    struct cn_sequence_state *seq = slot->seq;
+    struct cn_sequence_state *seq = entry->seq;
     struct cn_error *err = &worker->batch.err;
     char shown[128];
     int code;
 
-    slot->record = (struct cn_record){
+    entry->record = (struct cn_record){
         .generation = seq->generation,
         .step = seq->step,
         .last_job = seq->last_job,
@@ -273,200 +275,203 @@ close_lost(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
         .schema = worker->rt->ops->state_schema(worker->rt),
         .keys = cn_sequence_keys(seq),
     };
-    cn_states_bury(&worker->states, &slot->record, CN_CLOSE_WORKER_LOST, now, false);
-    code = cn_fail_gone(&worker->states, slot->row->sequence_id, &slot->record, err);
-    cn_slot_fail(slot, code, "%s", err->message);
+    cn_states_bury(&worker->states, &entry->record, CN_CLOSE_WORKER_LOST, now, false);
+    code = cn_fail_gone(&worker->states, entry->row->sequence_id, &entry->record, err);
+    cn_batch_entry_fail(entry, code, "%s", err->message);
     cn_log(CN_LOG_WARN, "event=sequence_lost model=%s version=%s sequence=%s reason=worker_lost",
            worker->load.model_name, worker->load.model_version,
-           cn_id_shown(slot->row->sequence_id, shown));
-    slot->closed_seq = seq;
-    slot->closed_reason = CN_CLOSE_WORKER_LOST;
-    slot->seq = NULL;
-    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST;
-    slot->write = CN_WRITE_TOMBSTONE;
+           cn_id_shown(entry->row->sequence_id, shown));
+    entry->closed_seq = seq;
+    entry->closed_reason = CN_CLOSE_WORKER_LOST;
+    entry->seq = NULL;
+    entry->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST;
+    entry->write = CN_WRITE_TOMBSTONE;
 }
 
 static bool
-is_lost(const struct cn_slot *slot)
+is_lost(const struct cn_batch_entry *entry)
 {
-    return slot->seq && slot->item.reply.error_code != 0 &&
-           slot->item.reply.close_reason == CN_CLOSE_WORKER_LOST && slot->had_record &&
-           !slot->had_tombstone && !(slot->answer_flags & CN_ANSWER_OPENED);
+    return entry->seq && entry->item.reply.error_code != 0 &&
+           entry->item.reply.close_reason == CN_CLOSE_WORKER_LOST && entry->had_record &&
+           !entry->had_tombstone && !(entry->answer_flags & CN_ANSWER_OPENED);
 }
 
 static void
-slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
+slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t now)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_error *err = &batch->err;
-    const bool ran = cn_slot_is(slot, CN_ROW_IS_RAN) || cn_slot_is(slot, CN_ROW_IS_YIELDED);
+    const bool ran =
+        cn_batch_entry_is(entry, CN_ROW_IS_RAN) || cn_batch_entry_is(entry, CN_ROW_IS_YIELDED);
     uint64_t answer_bytes = 0;
     char shown[128];
     int rc = 0;
 
-    if (cn_slot_is(slot, CN_ROW_IS_ANSWERED)) /* a stored answer, or padding */
+    if (cn_batch_entry_is(entry, CN_ROW_IS_ANSWERED)) /* a stored answer, or padding */
         return;
-    if (slot->committed) {
-        check_committed(slot);
+    if (entry->committed) {
+        check_committed(entry);
         return;
     }
-    if (ran && slot->seq)
-        slot->seq->state = slot->item.state;
-    if (ran && slot->item.reply.error_code == 0)
-        answer_bytes = answer_check(worker, slot);
-    if (ran && slot->item.reply.error_code == 0) {
-        if (!slot->seq || (cn_slot_is(slot, CN_ROW_IS_YIELDED) && !worker->load.continuous)) {
-            slot->write = CN_WRITE_NOTHING;
+    if (ran && entry->seq)
+        entry->seq->state = entry->item.state;
+    if (ran && entry->item.reply.error_code == 0)
+        answer_bytes = answer_check(worker, entry);
+    if (ran && entry->item.reply.error_code == 0) {
+        if (!entry->seq ||
+            (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED) && !worker->load.continuous)) {
+            entry->write = CN_WRITE_NOTHING;
             return;
         }
-        rc = record_step(worker, slot, answer_bytes, now, err);
-        slot->write = CN_WRITE_STEP;
-    } else if (slot->import && !slot->stream && slot->item.reply.error_code == 0) {
-        record_import(worker, slot);
-        slot->write = CN_WRITE_IMPORT;
-    } else if (is_lost(slot)) {
-        close_lost(worker, slot, now);
-    } else if (slot->write != CN_WRITE_TOMBSTONE) {
-        slot_drop(worker, slot);
+        rc = record_step(worker, entry, answer_bytes, now, err);
+        entry->write = CN_WRITE_STEP;
+    } else if (entry->import && !entry->stream && entry->item.reply.error_code == 0) {
+        record_import(worker, entry);
+        entry->write = CN_WRITE_IMPORT;
+    } else if (is_lost(entry)) {
+        close_lost(worker, entry, now);
+    } else if (entry->write != CN_WRITE_TOMBSTONE) {
+        slot_drop(worker, entry);
         return;
     }
     if (rc == 0)
-        rc = record_write(worker, slot, err);
-    if (rc == 0 && slot->write == CN_WRITE_IMPORT)
-        slot->answer_flags |= CN_ANSWER_HERE;
+        rc = record_write(worker, entry, err);
+    if (rc == 0 && entry->write == CN_WRITE_IMPORT)
+        entry->answer_flags |= CN_ANSWER_HERE;
     if (rc != 0) {
-        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
-                     err->message);
-        slot_drop(worker, slot);
+        cn_batch_entry_fail(entry, rc, "sequence %s: %s",
+                            cn_id_shown(entry->row->sequence_id, shown), err->message);
+        slot_drop(worker, entry);
     }
-    if (slot->write == CN_WRITE_IMPORT) { /* its first step reads it again */
-        cn_states_free(&worker->states, slot->seq);
-        slot->seq = NULL;
+    if (entry->write == CN_WRITE_IMPORT) { /* its first step reads it again */
+        cn_states_free(&worker->states, entry->seq);
+        entry->seq = NULL;
     }
 }
 
 /* Is the stored record still the one with which this step began? Returns 1 if so. Returns 0 if not:
  * writing would lose a step or do one twice. Returns the error if the store cannot be read. */
 static int
-slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+slot_unchanged(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
     struct cn_record record;
     struct cn_str bytes;
     int rc;
 
-    if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->hint))
+    if (entry->seq && cn_store_holds(worker->states.store, &entry->seq->hint))
         return 1;
-    rc = cn_store_prefix(worker->states.store, slot->row->sequence_id, &bytes, err);
-    if (slot->had_damaged && (rc == 0 || rc == CN_E_STATE_DAMAGED))
+    rc = cn_store_prefix(worker->states.store, entry->row->sequence_id, &bytes, err);
+    if (entry->had_damaged && (rc == 0 || rc == CN_E_STATE_DAMAGED))
         return 1;
     if (rc != 0)
         return rc;
     if (!bytes.ptr) /* an old tombstone may have been swept away */
-        return !slot->had_record || slot->had_tombstone;
+        return !entry->had_record || entry->had_tombstone;
     if (cn_record_peek(bytes, &record, NULL) != 0)
         return 0;
-    return (slot->had_record || slot->had_leftover) && record.generation == slot->had_generation &&
-           record.step == slot->had_step &&
-           !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
+    return (entry->had_record || entry->had_leftover) &&
+           record.generation == entry->had_generation && record.step == entry->had_step &&
+           !!(record.flags & CN_RECORD_TOMBSTONE) == entry->had_tombstone;
 }
 
 /* Tells a shared store what this row met. */
 static void
-expect_seen(struct cn_worker *worker, struct cn_slot *slot)
+expect_seen(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    const bool found = slot->had_record || slot->had_leftover;
+    const bool found = entry->had_record || entry->had_leftover;
     const struct cn_store_seen seen = {
-        .what = slot->had_damaged ? CN_SEEN_ANYTHING
-                : found           ? CN_SEEN_RECORD
-                                  : CN_SEEN_NOTHING,
-        .tombstone = slot->had_tombstone,
-        .generation = slot->had_generation,
-        .step = slot->had_step,
-        .last_job = slot->had_last_job,
+        .what = entry->had_damaged ? CN_SEEN_ANYTHING
+                : found            ? CN_SEEN_RECORD
+                                   : CN_SEEN_NOTHING,
+        .tombstone = entry->had_tombstone,
+        .generation = entry->had_generation,
+        .step = entry->had_step,
+        .last_job = entry->had_last_job,
     };
 
-    slot->outcome = CN_STORE_FAILED; /* until the commit */
-    cn_store_expect(worker->states.store, &seen, &slot->outcome);
+    entry->outcome = CN_STORE_FAILED; /* until the commit */
+    cn_store_expect(worker->states.store, &seen, &entry->outcome);
 }
 
 static int
-record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
+record_put(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_str value,
            struct cn_error *err)
 {
     struct cn_store *store = worker->states.store;
 
-    if (!slot->seq)
-        return cn_store_put(store, slot->row->sequence_id, value, err);
-    slot->hint = slot->seq->hint;
-    return cn_store_replace(store, slot->row->sequence_id, value, &slot->hint, err);
+    if (!entry->seq)
+        return cn_store_put(store, entry->row->sequence_id, value, err);
+    entry->hint = entry->seq->hint;
+    return cn_store_replace(store, entry->row->sequence_id, value, &entry->hint, err);
 }
 
 /* In a full store: writes the record again without its oldest key, so that it needs no more room
  * for keys than the record before it. Returns 1 when the store has not even that room. */
 static int
-put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+put_with_fewer_keys(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
-    struct cn_record *record = &slot->record;
-    size_t least = slot->seq ? cn_sequence_keys(slot->seq).len : 0;
+    struct cn_record *record = &entry->record;
+    size_t least = entry->seq ? cn_sequence_keys(entry->seq).len : 0;
     int rc;
 
     if (cn_record_has_key(record) && least < CN_KEY_HASH_BYTES)
         least = CN_KEY_HASH_BYTES;
-    if (!slot->seq || record->keys.len <= least)
+    if (!entry->seq || record->keys.len <= least)
         return 1;
     record->keys.len = least;
-    if ((rc = record_write(worker, slot, err)) != 0)
+    if ((rc = record_write(worker, entry, err)) != 0)
         return rc;
-    return record_put(worker, slot, record_bytes(worker, slot), err);
+    return record_put(worker, entry, record_bytes(worker, entry), err);
 }
 
 /* In a full store: writes a tombstone again without its answer, so that it needs no more room than
  * the sequence had. Returns 1 when the store has not even that room. */
 static int
-put_without_answer(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+put_without_answer(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
-    struct cn_record *record = &slot->record;
+    struct cn_record *record = &entry->record;
     int rc;
 
     if (!(record->flags & CN_RECORD_TOMBSTONE) || !(record->flags & CN_RECORD_HAS_ANSWER))
         return 1;
     record->flags ^= CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE;
     cn_record_drop_answer(record);
-    if ((rc = record_write(worker, slot, err)) != 0)
+    if ((rc = record_write(worker, entry, err)) != 0)
         return rc;
-    return record_put(worker, slot, record_bytes(worker, slot), err);
+    return record_put(worker, entry, record_bytes(worker, entry), err);
 }
 
 static int
-slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
     char shown[128];
     int rc;
 
     if (cn_store_is_shared(worker->states.store)) {
-        expect_seen(worker, slot);
-        return cn_store_put(worker->states.store, slot->row->sequence_id,
-                            record_bytes(worker, slot), err);
+        expect_seen(worker, entry);
+        return cn_store_put(worker->states.store, entry->row->sequence_id,
+                            record_bytes(worker, entry), err);
     }
-    if ((rc = slot_unchanged(worker, slot, err)) < 0)
+    if ((rc = slot_unchanged(worker, entry, err)) < 0)
         return rc;
     if (rc == 0) {
-        cn_slot_fail(slot, CN_E_CONFLICT,
-                     "another worker changed sequence %s during this step, so the step is not "
-                     "saved; send it again",
-                     cn_id_shown(slot->row->sequence_id, shown));
-        slot_drop(worker, slot);
+        cn_batch_entry_fail(
+            entry, CN_E_CONFLICT,
+            "another worker changed sequence %s during this step, so the step is not "
+            "saved; send it again",
+            cn_id_shown(entry->row->sequence_id, shown));
+        slot_drop(worker, entry);
         return 0;
     }
-    rc = record_put(worker, slot, record_bytes(worker, slot), err);
+    rc = record_put(worker, entry, record_bytes(worker, entry), err);
     if (rc == 1)
-        rc = put_with_fewer_keys(worker, slot, err);
+        rc = put_with_fewer_keys(worker, entry, err);
     if (rc == 1)
-        rc = put_without_answer(worker, slot, err);
+        rc = put_without_answer(worker, entry, err);
     if (rc == 1) {
-        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
-                     cn_id_shown(slot->row->sequence_id, shown), err->message);
-        slot_drop(worker, slot);
+        cn_batch_entry_fail(entry, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
+                            cn_id_shown(entry->row->sequence_id, shown), err->message);
+        slot_drop(worker, entry);
         rc = 0;
     }
     return rc;
@@ -482,8 +487,8 @@ write_all(struct cn_worker *worker, struct cn_error *err)
     if ((rc = cn_store_begin(store, CN_STORE_WRITE, err)) != 0)
         return rc;
     for (uint32_t i = 0; rc == 0 && i < batch->n; i++)
-        if (!batch->slots[i].passed && batch->slots[i].write != CN_WRITE_NOTHING)
-            rc = slot_write(worker, &batch->slots[i], err);
+        if (!batch->entries[i].passed && batch->entries[i].write != CN_WRITE_NOTHING)
+            rc = slot_write(worker, &batch->entries[i], err);
     if (rc != 0) {
         cn_store_abort(store);
         return rc;
@@ -496,69 +501,71 @@ write_all(struct cn_worker *worker, struct cn_error *err)
 
 /* The record is committed, so the sequence object follows it, and goes back into the cache. */
 static void
-slot_settle(struct cn_worker *worker, struct cn_slot *slot)
+slot_settle(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_sequence_state *seq = slot->seq;
+    struct cn_sequence_state *seq = entry->seq;
 
-    if (slot->write != CN_WRITE_STEP)
+    if (entry->write != CN_WRITE_STEP)
         return;
-    seq->step = slot->record.step;
-    seq->last_job = slot->record.last_job;
-    seq->last_wall_ms = slot->record.last_wall_ms;
-    seq->hint = slot->hint;
-    if (cn_record_has_key(&slot->record))
-        cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
-    slot->committed = cn_slot_is(slot, CN_ROW_IS_YIELDED);
-    if (slot->answer_flags & CN_ANSWER_ENDED) {
-        slot->ended = true; /* on_close is called once the answers have left */
+    seq->step = entry->record.step;
+    seq->last_job = entry->record.last_job;
+    seq->last_wall_ms = entry->record.last_wall_ms;
+    seq->hint = entry->hint;
+    if (cn_record_has_key(&entry->record))
+        cn_sequence_set_keys(&worker->states, seq, entry->record.keys);
+    entry->committed = cn_batch_entry_is(entry, CN_ROW_IS_YIELDED);
+    if (entry->answer_flags & CN_ANSWER_ENDED) {
+        entry->ended = true; /* on_close is called once the answers have left */
         return;
     }
-    if (slot->committed)
+    if (entry->committed)
         return; /* the handler still works on this object, so other steps read the stored state */
-    slot->seq = NULL;
-    cn_states_put(&worker->states, seq, slot->state_bytes_len);
+    entry->seq = NULL;
+    cn_states_put(&worker->states, seq, entry->state_bytes_len);
 }
 
 /* The row's step is not saved, so it fails. */
 static void
-slot_not_saved(struct cn_worker *worker, struct cn_slot *slot, const struct cn_error *err)
+slot_not_saved(struct cn_worker *worker, struct cn_batch_entry *entry, const struct cn_error *err)
 {
     const int code = err->code == CN_E_STORE_UNREACHABLE ? err->code : CN_E_STATE_STORE;
     char shown[128], why[CN_ERROR_MESSAGE_MAX];
 
     snprintf(why, sizeof(why), "%s", err->message);
-    cn_id_shown(slot->row->sequence_id, shown);
+    cn_id_shown(entry->row->sequence_id, shown);
     if (code == CN_E_STORE_UNREACHABLE)
-        cn_slot_fail(slot, code,
-                     "the step of sequence %s is not confirmed: %s; send it again with the same "
-                     "Idempotency-Key or step number, because it may have been saved",
-                     shown, why);
+        cn_batch_entry_fail(
+            entry, code,
+            "the step of sequence %s is not confirmed: %s; send it again with the same "
+            "Idempotency-Key or step number, because it may have been saved",
+            shown, why);
     else
-        cn_slot_fail(slot, code, "the step of sequence %s is not saved: %s", shown, why);
-    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
-    slot_drop(worker, slot);
+        cn_batch_entry_fail(entry, code, "the step of sequence %s is not saved: %s", shown, why);
+    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
+    slot_drop(worker, entry);
 }
 
 /* Another node has changed the sequence. A row that ran and has sent nothing runs again; others
  * fail, because what they answer was decided by the record that is gone. */
 static void
-slot_lost(struct cn_worker *worker, struct cn_slot *slot)
+slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     char shown[128];
 
-    slot->losses++;
-    cn_id_shown(slot->row->sequence_id, shown);
-    if (slot->losses < LOSSES_MAX && cn_slot_is(slot, CN_ROW_IS_RAN) && !slot->stream &&
-        slot->write == CN_WRITE_STEP) {
-        slot->lost = true;
+    entry->losses++;
+    cn_id_shown(entry->row->sequence_id, shown);
+    if (entry->losses < LOSSES_MAX && cn_batch_entry_is(entry, CN_ROW_IS_RAN) && !entry->stream &&
+        entry->write == CN_WRITE_STEP) {
+        entry->lost = true;
         return;
     }
-    cn_slot_fail(slot, CN_E_CONTENDED,
-                 "other nodes changed sequence %s during this step (%u times in a row), so the "
-                 "step is not saved; send it again",
-                 shown, slot->losses);
-    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
-    slot_drop(worker, slot);
+    cn_batch_entry_fail(
+        entry, CN_E_CONTENDED,
+        "other nodes changed sequence %s during this step (%u times in a row), so the "
+        "step is not saved; send it again",
+        shown, entry->losses);
+    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
+    slot_drop(worker, entry);
 }
 
 /* Writes the records to a shared store, which decides about each row alone. */
@@ -568,19 +575,19 @@ commit_shared(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        batch->slots[i].outcome = CN_STORE_FAILED;
+        batch->entries[i].outcome = CN_STORE_FAILED;
     write_all(worker, &batch->err);
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (slot->passed || slot->write == CN_WRITE_NOTHING)
+        if (entry->passed || entry->write == CN_WRITE_NOTHING)
             continue;
-        if (slot->outcome == CN_STORE_WRITTEN)
-            slot_settle(worker, slot);
-        else if (slot->outcome == CN_STORE_LOST)
-            slot_lost(worker, slot);
+        if (entry->outcome == CN_STORE_WRITTEN)
+            slot_settle(worker, entry);
+        else if (entry->outcome == CN_STORE_LOST)
+            slot_lost(worker, entry);
         else
-            slot_not_saved(worker, slot, &batch->err);
+            slot_not_saved(worker, entry, &batch->err);
     }
 }
 
@@ -597,14 +604,14 @@ commit_prepared(struct cn_worker *worker)
     if (rc != 0 && cn_store_maintain(worker->states.store) > 0)
         rc = write_all(worker, err);
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (slot->write == CN_WRITE_NOTHING)
+        if (entry->write == CN_WRITE_NOTHING)
             continue;
         if (rc == 0)
-            slot_settle(worker, slot);
+            slot_settle(worker, entry);
         else
-            slot_not_saved(worker, slot, err);
+            slot_not_saved(worker, entry, err);
     }
 }
 
@@ -617,22 +624,23 @@ cn_batch_commit(struct cn_worker *worker)
 
     cn_buf_reset(&batch->records);
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (batch->slots[i].passed)
+        if (batch->entries[i].passed)
             continue;
-        slot_prepare(worker, &batch->slots[i], now);
-        writes += batch->slots[i].write != CN_WRITE_NOTHING;
+        slot_prepare(worker, &batch->entries[i], now);
+        writes += batch->entries[i].write != CN_WRITE_NOTHING;
     }
     if (writes && cn_store_is_shared(worker->states.store))
         commit_shared(worker);
     else if (writes)
         commit_prepared(worker);
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        lost += slot->lost;
-        slot->passed = !slot->lost;
-        if (!slot->lost && (cn_slot_is(slot, CN_ROW_IS_RAN) || cn_slot_is(slot, CN_ROW_IS_DECIDED)))
-            cn_row_enter(slot->pending, CN_ROW_IS_SETTLED);
+        lost += entry->lost;
+        entry->passed = !entry->lost;
+        if (!entry->lost && (cn_batch_entry_is(entry, CN_ROW_IS_RAN) ||
+                             cn_batch_entry_is(entry, CN_ROW_IS_DECIDED)))
+            cn_row_enter(entry->pending, CN_ROW_IS_SETTLED);
     }
     return lost;
 }

@@ -3,7 +3,7 @@
  *
  * cn_worker_run_batch is the heart of the worker. Its phases, in their order:
  *
- *   choose    waiting rows get slots, at most one row of each sequence
+ *   choose    waiting rows get entries, at most one row of each sequence
  *   resolve   each row meets what the store holds: a state, a stored answer, a tombstone
  *             (resolve.c); rows that are not to be run have an answer or an error after it
  *   run       the handler gets all rows that are to be run, in one call
@@ -19,7 +19,7 @@
  * A row whose handler yields leaves the batch after its turn and comes back in a later one
  * (yielded_rows.c). So a batch is one iteration and never waits for a stream's end.
  *
- * Slots, their replies and the buffers of a batch are kept from batch to batch, so that a step
+ * Entries, their replies and the buffers of a batch are kept from batch to batch, so that a step
  * allocates next to nothing.
  */
 #include <inttypes.h>
@@ -44,7 +44,7 @@ cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
     while (seen < 2 * load->batch_size)
         seen *= 2;
     memset(batch, 0, sizeof(*batch));
-    batch->slots = cn_alloc(load->batch_size * sizeof(*batch->slots));
+    batch->entries = cn_alloc(load->batch_size * sizeof(*batch->entries));
     batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
     batch->seen = cn_alloc(seen * sizeof(*batch->seen));
     batch->seen_mask = (uint32_t)seen - 1;
@@ -58,8 +58,8 @@ void
 cn_batch_fini(struct cn_batch *batch)
 {
     for (uint32_t i = 0; i < batch->n_ready; i++)
-        cn_reply_fini(&batch->slots[i].item.reply);
-    cn_free(batch->slots);
+        cn_reply_fini(&batch->entries[i].item.reply);
+    cn_free(batch->entries);
     cn_free(batch->items);
     cn_free(batch->seen);
     cn_arena_fini(&batch->arena);
@@ -90,25 +90,25 @@ cn_id_hash(struct cn_str id)
     return hash;
 }
 
-/* Is a row of this sequence in the batch already? If not, notes that the next slot will be. */
+/* Is a row of this sequence in the batch already? If not, notes that the next entry will be. */
 static bool
 seen_before(struct cn_batch *batch, const struct cn_pending *pending)
 {
     uint32_t i = pending->id_hash & batch->seen_mask;
 
     for (;; i = (i + 1) & batch->seen_mask) {
-        const struct cn_slot *slot;
+        const struct cn_batch_entry *entry;
 
         if (batch->seen[i].stamp != batch->stamp)
             break;
-        slot = &batch->slots[batch->seen[i].slot];
+        entry = &batch->entries[batch->seen[i].entry];
         if (batch->seen[i].hash == pending->id_hash &&
-            cn_str_eq(slot->row->sequence_id, pending->row->sequence_id))
+            cn_str_eq(entry->row->sequence_id, pending->row->sequence_id))
             return true;
     }
     batch->seen[i].stamp = batch->stamp;
     batch->seen[i].hash = pending->id_hash;
-    batch->seen[i].slot = batch->n;
+    batch->seen[i].entry = batch->n;
     return false;
 }
 
@@ -136,25 +136,25 @@ static void
 slot_fill(struct cn_worker *worker, struct cn_pending *pending)
 {
     struct cn_batch *batch = &worker->batch;
-    struct cn_slot *slot = &batch->slots[batch->n];
+    struct cn_batch_entry *entry = &batch->entries[batch->n];
 
     if (batch->n == batch->n_ready) {
-        cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
+        cn_reply_init(&entry->item.reply, worker->load.answer_max_bytes);
         batch->n_ready++;
     }
     batch->n++;
     if (pending->stream) {
-        cn_stream_join(pending->stream, slot);
+        cn_stream_join(pending->stream, entry);
         return;
     }
-    slot->pending = pending;
-    slot->row = slot->item.row = pending->row;
-    slot->ended = slot->committed = slot->lost = slot->passed = false;
-    slot->losses = 0;
-    slot->stream = NULL;
-    slot->item.deadline_ms = pending->deadline_ms;
-    slot->item.stop = CN_STOP_NONE;
-    slot->item.resume = NULL;
+    entry->pending = pending;
+    entry->row = entry->item.row = pending->row;
+    entry->ended = entry->committed = entry->lost = entry->passed = false;
+    entry->losses = 0;
+    entry->stream = NULL;
+    entry->item.deadline_ms = pending->deadline_ms;
+    entry->item.stop = CN_STOP_NONE;
+    entry->item.resume = NULL;
 }
 
 void
@@ -166,7 +166,7 @@ cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
     cn_list_push_front(&worker->spare, &pending->link);
 }
 
-/* Fills the slots with waiting rows in order of arrival. Some rules make this more than a loop:
+/* Fills the entries with waiting rows in order of arrival. Some rules make this more than a loop:
  * - At most one row of each sequence is in a batch; its next one waits for the next batch.
  * - A CLOSE or a QUERY is a fence: rows before it run first, rows behind it later.
  * - Rows with CN_ROW_JOINED belong to a batch that the server built. It is run as the server built
@@ -217,10 +217,10 @@ choose(struct cn_worker *worker)
     batch->incomplete = joined && batch->n < worker->load.batch_size;
     if (batch->incomplete) /* the other rows are on their way */
         batch->n = 0;
-    batch->formed = batch->n > 1 && (batch->slots[0].row->flags & CN_ROW_JOINED);
+    batch->formed = batch->n > 1 && (batch->entries[0].row->flags & CN_ROW_JOINED);
     for (uint32_t i = 0; i < batch->n; i++)
-        if (!batch->slots[i].stream)
-            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_CHOSEN);
+        if (!batch->entries[i].stream)
+            cn_row_enter(batch->entries[i].pending, CN_ROW_IS_CHOSEN);
 }
 
 /* Adds the control tensors of models with Triton's sequence batching. They lie in the memory of the
@@ -231,32 +231,32 @@ add_controls(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (!cn_slot_is(slot, CN_ROW_IS_READY) || slot->stream ||
-            !(slot->row->flags & CN_ROW_STATEFUL))
+        if (!cn_batch_entry_is(entry, CN_ROW_IS_READY) || entry->stream ||
+            !(entry->row->flags & CN_ROW_STATEFUL))
             continue;
-        slot->item.row =
-            cn_controls_add(worker->io, slot->row, slot->answer_flags & CN_ANSWER_OPENED,
-                            &slot->pending->block->arena, &batch->err);
-        if (!slot->item.row) {
-            slot->item.row = slot->row;
-            cn_slot_fail(slot, batch->err.code, "%s", batch->err.message);
+        entry->item.row =
+            cn_controls_add(worker->io, entry->row, entry->answer_flags & CN_ANSWER_OPENED,
+                            &entry->pending->block->arena, &batch->err);
+        if (!entry->item.row) {
+            entry->item.row = entry->row;
+            cn_batch_entry_fail(entry, batch->err.code, "%s", batch->err.message);
         }
     }
 }
 
 static bool
-is_describe(const struct cn_slot *slot)
+is_describe(const struct cn_batch_entry *entry)
 {
-    return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
+    return (entry->row->flags & CN_ROW_DESCRIBE) != 0;
 }
 
 /* In a batch with fixed places each place belongs to one sequence. Where the sequence has no row,
  * or its row was refused, the handler gets padding, and its answer is dropped. Returns false when
  * there is no memory for it. */
 static bool
-put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
+put_pad(struct cn_worker *worker, const struct cn_batch_entry *like, uint32_t *n)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_item *pad;
@@ -304,12 +304,12 @@ has_fixed_rows(const struct cn_worker *worker)
 }
 
 /* Returns the last row that is to be run; NULL: none is. Places behind it need no padding. */
-static const struct cn_slot *
+static const struct cn_batch_entry *
 last_ready(const struct cn_batch *batch)
 {
     for (uint32_t i = batch->n; i-- > 0;)
-        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
-            return &batch->slots[i];
+        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
+            return &batch->entries[i];
     return NULL;
 }
 
@@ -321,12 +321,12 @@ describe(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (!is_describe(slot) || !cn_slot_is(slot, CN_ROW_IS_READY))
+        if (!is_describe(entry) || !cn_batch_entry_is(entry, CN_ROW_IS_READY))
             continue;
-        worker->rt->ops->metadata(worker->rt, &slot->item);
-        cn_row_enter(slot->pending, CN_ROW_IS_RAN);
+        worker->rt->ops->metadata(worker->rt, &entry->item);
+        cn_row_enter(entry->pending, CN_ROW_IS_RAN);
     }
 }
 
@@ -335,13 +335,13 @@ static uint32_t
 collect(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    const struct cn_slot *last = has_fixed_rows(worker) ? last_ready(batch) : NULL;
+    const struct cn_batch_entry *last = has_fixed_rows(worker) ? last_ready(batch) : NULL;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
-            batch->items[n++] = &batch->slots[i].item;
-        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
+        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
+            batch->items[n++] = &batch->entries[i].item;
+        else if (last && &batch->entries[i] < last && !put_pad(worker, last, &n))
             last = NULL;
     return n;
 }
@@ -354,42 +354,42 @@ run(struct cn_worker *worker, uint32_t n)
 
     worker->rt->ops->run(worker->rt, batch->items, n);
     for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_READY))
-            cn_row_enter(batch->slots[i].pending, CN_ROW_IS_RAN);
+        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
+            cn_row_enter(batch->entries[i].pending, CN_ROW_IS_RAN);
 }
 
 /* Drops what a run has made of the row. */
 static void
-forget_run(struct cn_worker *worker, struct cn_slot *slot)
+forget_run(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    cn_row_enter(slot->pending, CN_ROW_IS_CHOSEN);
-    if (slot->seq)
-        slot->seq->state = slot->item.state;
-    cn_states_free(&worker->states, slot->seq);
-    cn_states_free(&worker->states, slot->closed_seq);
-    reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+    cn_row_enter(entry->pending, CN_ROW_IS_CHOSEN);
+    if (entry->seq)
+        entry->seq->state = entry->item.state;
+    cn_states_free(&worker->states, entry->seq);
+    cn_states_free(&worker->states, entry->closed_seq);
+    reply_empty(&entry->item.reply, worker->load.answer_max_bytes);
 }
 
-/* Puts a slot that ran back to what it was before, and looks its row up anew. Returns true if it is
- * ready to run once more. */
+/* Puts an entry that ran back to what it was before, and looks its row up anew. Returns true if it
+ * is ready to run once more. */
 static bool
-begin_again(struct cn_worker *worker, struct cn_slot *slot)
+begin_again(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    forget_run(worker, slot);
-    cn_batch_resolve_again(worker, slot);
-    return cn_slot_is(slot, CN_ROW_IS_READY);
+    forget_run(worker, entry);
+    cn_batch_resolve_again(worker, entry);
+    return cn_batch_entry_is(entry, CN_ROW_IS_READY);
 }
 
 /* Did the row fail because the handler's memory was full? Then the cache is emptied, and the row
  * begins again. */
 static bool
-begin_again_after_memory(struct cn_worker *worker, struct cn_slot *slot)
+begin_again_after_memory(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    if (!cn_slot_is(slot, CN_ROW_IS_RAN) || is_describe(slot) || slot->stream ||
-        slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+    if (!cn_batch_entry_is(entry, CN_ROW_IS_RAN) || is_describe(entry) || entry->stream ||
+        entry->item.reply.error_code != CN_E_OUT_OF_MEMORY)
         return false;
     cn_lru_clear(worker->states.lru);
-    return begin_again(worker, slot);
+    return begin_again(worker, entry);
 }
 
 /* The handler's memory limit counts the cached states, too. When a row fails for it, the cached
@@ -403,7 +403,7 @@ run_again_after_memory(struct cn_worker *worker)
     if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
         return;
     for (uint32_t i = 0; i < batch->n; i++)
-        any |= begin_again_after_memory(worker, &batch->slots[i]);
+        any |= begin_again_after_memory(worker, &batch->entries[i]);
     if (!any)
         return;
     drop_pads(worker);
@@ -421,10 +421,10 @@ run_again_lost(struct cn_worker *worker)
 
     do {
         for (uint32_t i = 0; i < batch->n; i++) {
-            if (!batch->slots[i].lost)
+            if (!batch->entries[i].lost)
                 continue;
             worker->reloads++;
-            forget_run(worker, &batch->slots[i]);
+            forget_run(worker, &batch->entries[i]);
         }
         cn_batch_resolve_lost(worker);
         add_controls(worker);
@@ -447,20 +447,20 @@ tell_closed(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (cn_slot_is(slot, CN_ROW_IS_YIELDED) && !slot->committed)
+        if (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED) && !entry->committed)
             continue;
-        if (slot->closed_seq) {
-            ops->on_close(worker->rt, slot->row->sequence_id, slot->closed_seq->state,
-                          (enum cn_close_reason)slot->closed_reason);
-            cn_states_free(&worker->states, slot->closed_seq);
-            slot->closed_seq = NULL;
+        if (entry->closed_seq) {
+            ops->on_close(worker->rt, entry->row->sequence_id, entry->closed_seq->state,
+                          (enum cn_close_reason)entry->closed_reason);
+            cn_states_free(&worker->states, entry->closed_seq);
+            entry->closed_seq = NULL;
         }
-        if (slot->ended && !cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
-            ops->on_close(worker->rt, slot->row->sequence_id, slot->seq->state, CN_CLOSE_ENDED);
-            cn_states_free(&worker->states, slot->seq);
-            slot->seq = NULL;
+        if (entry->ended && !cn_batch_entry_is(entry, CN_ROW_IS_YIELDED)) {
+            ops->on_close(worker->rt, entry->row->sequence_id, entry->seq->state, CN_CLOSE_ENDED);
+            cn_states_free(&worker->states, entry->seq);
+            entry->seq = NULL;
         }
     }
 }
@@ -471,17 +471,17 @@ clean_up(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (cn_slot_is(slot, CN_ROW_IS_YIELDED)) {
-            cn_stream_park(worker, slot);
+        if (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED)) {
+            cn_stream_park(worker, entry);
             continue;
         }
-        if (slot->stream)
-            cn_stream_end(worker, slot);
-        worker->rows += !cn_slot_is_padding(slot);
-        cn_worker_release(worker, slot->pending);
-        reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+        if (entry->stream)
+            cn_stream_end(worker, entry);
+        worker->rows += !cn_batch_entry_is_padding(entry);
+        cn_worker_release(worker, entry->pending);
+        reply_empty(&entry->item.reply, worker->load.answer_max_bytes);
     }
     cn_arena_clear(&batch->arena);
 }
@@ -496,14 +496,14 @@ stop_streams(struct cn_worker *worker)
     if (cn_streams_count(&worker->streams) == 0)
         return;
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (slot->write != CN_WRITE_STEP)
+        if (entry->write != CN_WRITE_STEP)
             continue;
-        if (slot->answer_flags & (CN_ANSWER_ENDED | CN_ANSWER_OPENED))
-            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_ENDED);
-        else if (slot->item.reply.stop_streams)
-            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_CANCELLED);
+        if (entry->answer_flags & (CN_ANSWER_ENDED | CN_ANSWER_OPENED))
+            cn_streams_stop(worker, entry->row->sequence_id, entry->pending, CN_STOP_ENDED);
+        else if (entry->item.reply.stop_streams)
+            cn_streams_stop(worker, entry->row->sequence_id, entry->pending, CN_STOP_CANCELLED);
     }
 }
 
@@ -517,8 +517,9 @@ name_jobs(struct cn_worker *worker, struct cn_report *report)
         return;
     report->job_ids = cn_arena_alloc(&batch->arena, batch->n * sizeof(*report->job_ids));
     for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_slot_is(&batch->slots[i], CN_ROW_IS_RAN) && !is_describe(&batch->slots[i]))
-            report->job_ids[report->n_jobs++] = batch->slots[i].row->job_id;
+        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_RAN) &&
+            !is_describe(&batch->entries[i]))
+            report->job_ids[report->n_jobs++] = batch->entries[i].row->job_id;
 }
 
 /* Appends the REPORT of a call, with what the handler measured since the last one. */
@@ -596,8 +597,8 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         put_report(worker, &report);
     }
     for (uint32_t i = 0; i < batch->n; i++)
-        if (!cn_slot_is(&batch->slots[i], CN_ROW_IS_ANSWERED))
-            cn_slot_answer(worker, &batch->slots[i]);
+        if (!cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_ANSWERED))
+            cn_batch_entry_answer(worker, &batch->entries[i]);
     worker->channel.out_answers = true;
     rc = cn_channel_flush(&worker->channel, err);
     if (rc == 0)

@@ -50,20 +50,20 @@ hash_request(const struct cn_row *row)
 }
 
 void
-cn_slot_hash(struct cn_slot *slot)
+cn_batch_entry_hash(struct cn_batch_entry *entry)
 {
-    const struct cn_row *row = slot->row;
+    const struct cn_row *row = entry->row;
     const bool keyed = row->idempotency_key.len != 0;
     unsigned char hash[crypto_generichash_BYTES_MIN]; /* 16; its first bytes are kept */
 
-    slot->request_hash = 0;
-    memset(slot->key_hash, 0, sizeof(slot->key_hash));
+    entry->request_hash = 0;
+    memset(entry->key_hash, 0, sizeof(entry->key_hash));
     if (!(row->flags & CN_ROW_STATEFUL) || !(keyed || (row->flags & CN_ROW_NUMBERED)))
         return;
     if (keyed) {
         crypto_generichash(hash, sizeof(hash), (const unsigned char *)row->idempotency_key.ptr,
                            row->idempotency_key.len, NULL, 0);
-        memcpy(slot->key_hash, hash, sizeof(slot->key_hash));
+        memcpy(entry->key_hash, hash, sizeof(entry->key_hash));
     }
-    slot->request_hash = hash_request(row);
+    entry->request_hash = hash_request(row);
 }

@@ -36,46 +36,46 @@
     "another id"
 
 static void
-slot_reset(struct cn_slot *slot)
+slot_reset(struct cn_batch_entry *entry)
 {
-    slot->write = CN_WRITE_NOTHING;
-    slot->answer_flags = 0;
-    slot->seq = slot->closed_seq = NULL;
-    slot->generation = slot->opened_wall_ms = 0;
-    slot->had_record = slot->had_tombstone = slot->had_damaged = slot->had_leftover = false;
-    slot->had_generation = slot->had_step = slot->had_last_job = 0;
-    slot->decode = slot->close_decode = false;
-    slot->closed_reason = 0;
-    slot->import = false;
-    slot->item.state = NULL;
-    slot->item.step = slot->expected_step = 0;
-    slot->item.resume = NULL;
-    cn_slot_hash(slot);
+    entry->write = CN_WRITE_NOTHING;
+    entry->answer_flags = 0;
+    entry->seq = entry->closed_seq = NULL;
+    entry->generation = entry->opened_wall_ms = 0;
+    entry->had_record = entry->had_tombstone = entry->had_damaged = entry->had_leftover = false;
+    entry->had_generation = entry->had_step = entry->had_last_job = 0;
+    entry->decode = entry->close_decode = false;
+    entry->closed_reason = 0;
+    entry->import = false;
+    entry->item.state = NULL;
+    entry->item.step = entry->expected_step = 0;
+    entry->item.resume = NULL;
+    cn_batch_entry_hash(entry);
 }
 
 static void
-slot_run(struct cn_slot *slot, struct cn_sequence_state *seq)
+slot_run(struct cn_batch_entry *entry, struct cn_sequence_state *seq)
 {
-    cn_row_enter(slot->pending, CN_ROW_IS_READY);
-    slot->seq = seq;
-    slot->item.state = seq->state;
-    slot->item.step = seq->step;
-    slot->generation = seq->generation;
-    slot->opened_wall_ms = seq->opened_wall_ms;
+    cn_row_enter(entry->pending, CN_ROW_IS_READY);
+    entry->seq = seq;
+    entry->item.state = seq->state;
+    entry->item.step = seq->step;
+    entry->generation = seq->generation;
+    entry->opened_wall_ms = seq->opened_wall_ms;
 }
 
 /* Opens a new sequence for the row. `keys` are the idempotency keys of the steps before it, also of
  * another generation, because a late copy of one of those steps may still come. */
 static void
-slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation, struct cn_str keys)
+slot_open(struct lookup *at, struct cn_batch_entry *entry, uint64_t generation, struct cn_str keys)
 {
-    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, entry->row->sequence_id);
 
     seq->generation = generation;
     seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
     cn_sequence_set_keys(&at->worker->states, seq, keys);
-    slot->answer_flags |= CN_ANSWER_OPENED;
-    slot_run(slot, seq);
+    entry->answer_flags |= CN_ANSWER_OPENED;
+    slot_run(entry, seq);
 }
 
 uint64_t
@@ -87,10 +87,10 @@ cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
 /* Makes a sequence object of a stored record. The state's bytes are copied, to be decoded after the
  * transaction. Returns NULL when there is no memory for them. */
 static struct cn_sequence_state *
-record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+record_take(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record,
             bool *has_state)
 {
-    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, entry->row->sequence_id);
     char *copy;
 
     seq->generation = record->generation;
@@ -109,8 +109,8 @@ record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     }
     if (record->state.len)
         memcpy(copy, record->state.ptr, record->state.len);
-    slot->state_bytes = (struct cn_str){copy, record->state.len};
-    slot->state_schema = record->schema;
+    entry->state_bytes = (struct cn_str){copy, record->state.len};
+    entry->state_schema = record->schema;
     return seq;
 }
 
@@ -121,16 +121,16 @@ cn_resolve_is_cached(const struct cn_sequence_state *seq, const struct cn_record
 }
 
 void
-cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
-                     struct cn_sequence_state *cached, int reason)
+cn_resolve_close_old(struct lookup *at, struct cn_batch_entry *entry,
+                     const struct cn_record *record, struct cn_sequence_state *cached, int reason)
 {
-    slot->closed_reason = reason;
+    entry->closed_reason = reason;
     if (cn_resolve_is_cached(cached, record)) {
-        slot->closed_seq = cached;
+        entry->closed_seq = cached;
         return;
     }
     cn_states_free(&at->worker->states, cached);
-    slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
+    entry->closed_seq = record_take(at, entry, record, &entry->close_decode);
 }
 
 bool
@@ -180,35 +180,37 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
 }
 
 void
-cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+cn_resolve_fail_gone(struct lookup *at, struct cn_batch_entry *entry,
+                     const struct cn_record *record)
 {
     struct cn_error err;
-    int code = cn_fail_gone(&at->worker->states, slot->row->sequence_id, record, &err);
+    int code = cn_fail_gone(&at->worker->states, entry->row->sequence_id, record, &err);
 
-    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
-    cn_slot_fail(slot, code, "%s", err.message);
+    entry->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    cn_batch_entry_fail(entry, code, "%s", err.message);
 }
 
 static void
-fail_unknown(struct cn_slot *slot, uint64_t found)
+fail_unknown(struct cn_batch_entry *entry, uint64_t found)
 {
     char shown[128];
 
-    cn_id_shown(slot->row->sequence_id, shown);
-    if (!slot->row->generation)
-        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "sequence %s does not exist, and v2 requests, sessions and models with "
-                     "sequence.strict open one only with a start flag; " START_HINT,
-                     shown);
+    cn_id_shown(entry->row->sequence_id, shown);
+    if (!entry->row->generation)
+        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
+                            "sequence %s does not exist, and v2 requests, sessions and models with "
+                            "sequence.strict open one only with a start flag; " START_HINT,
+                            shown);
     else if (found)
-        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "generation %" PRIu64
-                     " of sequence %s no longer exists; the store holds generation %" PRIu64
-                     "; " START_HINT,
-                     slot->row->generation, shown, found);
+        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
+                            "generation %" PRIu64
+                            " of sequence %s no longer exists; the store holds generation %" PRIu64
+                            "; " START_HINT,
+                            entry->row->generation, shown, found);
     else
-        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "the state of sequence %s is no longer in the store; " START_HINT, shown);
+        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
+                            "the state of sequence %s is no longer in the store; " START_HINT,
+                            shown);
 }
 
 /* Ended, cancelled and unloaded sequences may be begun again by a plain step, because TorchServe's
@@ -236,45 +238,46 @@ cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned 
 
 /* Opens a new sequence in place of one that has expired for `reason`. */
 static void
-slot_restart(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, int reason)
+slot_restart(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record,
+             int reason)
 {
-    slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
-    slot->answer_flags |=
+    slot_open(at, entry, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
+    entry->answer_flags |=
         reason == CN_CLOSE_IDLE ? CN_ANSWER_RESTARTED_IDLE : CN_ANSWER_RESTARTED_LIFETIME;
 }
 
 static void
-meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+meet_tombstone(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    const uint64_t wanted = slot->row->generation;
-    const bool closed = cn_resolve_refuses(slot->row, record->close_reason) &&
+    const uint64_t wanted = entry->row->generation;
+    const bool closed = cn_resolve_refuses(entry->row, record->close_reason) &&
                         !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms);
 
     if (wanted && wanted != record->generation)
-        fail_unknown(slot, record->generation);
-    else if (!wanted && closed && cn_resolve_restarts(at, slot->row, record->close_reason))
-        slot_restart(at, slot, record, record->close_reason);
+        fail_unknown(entry, record->generation);
+    else if (!wanted && closed && cn_resolve_restarts(at, entry->row, record->close_reason))
+        slot_restart(at, entry, record, record->close_reason);
     else if (wanted || closed)
-        cn_resolve_fail_gone(at, slot, record);
-    else if (slot->row->flags & CN_ROW_MUST_EXIST)
-        fail_unknown(slot, 0);
-    else if (cn_resolve_is_first(slot))
-        slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
+        cn_resolve_fail_gone(at, entry, record);
+    else if (entry->row->flags & CN_ROW_MUST_EXIST)
+        fail_unknown(entry, 0);
+    else if (cn_resolve_is_first(entry))
+        slot_open(at, entry, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
 }
 
 /* The row meets a live record. It continues the sequence, unless that has expired: then the row is
  * refused, or begins a new sequence (sequence.onExpired), and the batch's commit writes the
  * tombstone. Takes `cached`, the worker's own copy, which is used if it is of the record's step. */
 void
-cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                 struct cn_sequence_state *cached)
 {
-    uint64_t wanted = slot->row->generation;
+    uint64_t wanted = entry->row->generation;
     int reason;
 
     if (wanted && wanted != record->generation) {
         cn_states_free(&at->worker->states, cached);
-        fail_unknown(slot, record->generation);
+        fail_unknown(entry, record->generation);
         return;
     }
     /* If the server knows the sequence, it decides about expiry, because it knows when the row
@@ -283,31 +286,33 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
                     : cn_states_expired(&at->worker->states, record->opened_wall_ms,
                                         record->last_wall_ms, at->now_wall_ms);
     if (reason) {
-        cn_resolve_close_old(at, slot, record, cached, reason);
-        if (!cn_resolve_looks(slot->row) && cn_resolve_restarts(at, slot->row, (unsigned)reason)) {
-            slot_restart(at, slot, record, reason);
+        cn_resolve_close_old(at, entry, record, cached, reason);
+        if (!cn_resolve_looks(entry->row) &&
+            cn_resolve_restarts(at, entry->row, (unsigned)reason)) {
+            slot_restart(at, entry, record, reason);
             return;
         }
         cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
-        cn_resolve_fail_gone(at, slot, record);
-        slot->record = *record;
-        slot->write = CN_WRITE_TOMBSTONE;
+        cn_resolve_fail_gone(at, entry, record);
+        entry->record = *record;
+        entry->write = CN_WRITE_TOMBSTONE;
         return;
     }
     if (!cn_resolve_is_cached(cached, record)) {
         at->worker->reloads += cached != NULL;
         cn_states_free(&at->worker->states, cached);
-        cached = record_take(at, slot, record, &slot->decode);
+        cached = record_take(at, entry, record, &entry->decode);
     }
     if (cached)
-        slot_run(slot, cached);
+        slot_run(entry, cached);
     else
-        cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
-                     record->state.len);
+        cn_batch_entry_fail(entry, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
+                            record->state.len);
 }
 
 static int
-read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, struct cn_error *err)
+read_record(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
+            struct cn_error *err)
 {
     struct cn_store *store = at->worker->states.store;
     struct cn_str bytes;
@@ -316,95 +321,95 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     if (!at->reading && (rc = cn_store_begin(store, CN_STORE_READ, err)) != 0)
         return rc;
     at->reading = true;
-    rc = cn_store_get(store, slot->row->sequence_id, &bytes, err);
-    slot->had_damaged = rc == CN_E_STATE_DAMAGED;
+    rc = cn_store_get(store, entry->row->sequence_id, &bytes, err);
+    entry->had_damaged = rc == CN_E_STATE_DAMAGED;
     if (rc != 0 || !bytes.ptr)
         return rc;
     at->stored = bytes;
     if ((rc = cn_record_decode(bytes, record, err)) != 0) {
-        slot->had_damaged = true;
+        entry->had_damaged = true;
         return rc;
     }
-    slot->had_generation = record->generation;
-    slot->had_step = record->step;
-    slot->had_last_job = record->last_job;
-    slot->had_leftover =
-        (record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING);
-    slot->had_record = !slot->had_leftover;
-    slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
+    entry->had_generation = record->generation;
+    entry->had_step = record->step;
+    entry->had_last_job = record->last_job;
+    entry->had_leftover =
+        (record->flags & CN_RECORD_PENDING) && (entry->row->flags & CN_ROW_PASS_PENDING);
+    entry->had_record = !entry->had_leftover;
+    entry->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
     return 0;
 }
 
 /* Asks the questions at the head of this file. Takes `cached`, which may be NULL. */
 static void
-resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence_state *cached)
+resolve_by_store(struct lookup *at, struct cn_batch_entry *entry, struct cn_sequence_state *cached)
 {
     struct cn_states *states = &at->worker->states;
-    bool start = slot->row->flags & CN_ROW_START, live;
+    bool start = entry->row->flags & CN_ROW_START, live;
     struct cn_record record;
     struct cn_error err;
     char shown[128];
     int rc;
 
-    rc = read_record(at, slot, &record, &err);
-    if (rc != 0 && !(start && slot->had_damaged)) {
+    rc = read_record(at, entry, &record, &err);
+    if (rc != 0 && !(start && entry->had_damaged)) {
         cn_states_free(states, cached);
-        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
-                     err.message);
+        cn_batch_entry_fail(entry, rc, "sequence %s: %s",
+                            cn_id_shown(entry->row->sequence_id, shown), err.message);
         return;
     }
-    live = slot->had_record && !slot->had_tombstone;
-    if (slot->had_record && cn_resolve_move_of(slot->row) != CN_MOVE_BURY &&
-        cn_resolve_move_of(slot->row) != CN_MOVE_IMPORT &&
-        cn_resolve_committed(at, slot, &record)) {
+    live = entry->had_record && !entry->had_tombstone;
+    if (entry->had_record && cn_resolve_move_of(entry->row) != CN_MOVE_BURY &&
+        cn_resolve_move_of(entry->row) != CN_MOVE_IMPORT &&
+        cn_resolve_committed(at, entry, &record)) {
         if (live && cn_resolve_is_cached(cached, &record))
             cn_states_put(states, cached, record.state.len);
         else
             cn_states_free(states, cached);
         return;
     }
-    if (cn_resolve_move(at, slot, &record, cached)) {
-        cn_slot_decide(slot);
+    if (cn_resolve_move(at, entry, &record, cached)) {
+        cn_batch_entry_decide(entry);
         return;
     }
     if (live && !start) {
-        cn_resolve_live(at, slot, &record, cached);
+        cn_resolve_live(at, entry, &record, cached);
         return;
     }
     if (live)
-        cn_resolve_close_old(at, slot, &record, cached, CN_CLOSE_ENDED);
+        cn_resolve_close_old(at, entry, &record, cached, CN_CLOSE_ENDED);
     else
         cn_states_free(states, cached);
     if (start)
-        slot_open(at, slot,
-                  cn_next_generation(slot->had_record ? record.generation : 0, at->now_wall_ms),
-                  slot->had_record ? record.keys : (struct cn_str){NULL, 0});
-    else if (slot->had_record)
-        meet_tombstone(at, slot, &record);
-    else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
-        fail_unknown(slot, 0);
-    else if (cn_resolve_is_first(slot))
-        slot_open(at, slot, cn_next_generation(0, at->now_wall_ms), (struct cn_str){NULL, 0});
+        slot_open(at, entry,
+                  cn_next_generation(entry->had_record ? record.generation : 0, at->now_wall_ms),
+                  entry->had_record ? record.keys : (struct cn_str){NULL, 0});
+    else if (entry->had_record)
+        meet_tombstone(at, entry, &record);
+    else if (entry->row->generation || (entry->row->flags & CN_ROW_MUST_EXIST))
+        fail_unknown(entry, 0);
+    else if (cn_resolve_is_first(entry))
+        slot_open(at, entry, cn_next_generation(0, at->now_wall_ms), (struct cn_str){NULL, 0});
 }
 
 static void
-resolve_one(struct lookup *at, struct cn_slot *slot)
+resolve_one(struct lookup *at, struct cn_batch_entry *entry)
 {
     struct cn_states *states = &at->worker->states;
-    const struct cn_row *row = slot->row;
+    const struct cn_row *row = entry->row;
     struct cn_sequence_state *cached;
 
-    slot_reset(slot);
-    if (cn_slot_is_padding(slot)) {
-        cn_row_enter(slot->pending, CN_ROW_IS_ANSWERED);
+    slot_reset(entry);
+    if (cn_batch_entry_is_padding(entry)) {
+        cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
         return;
     }
     if (!(row->flags & CN_ROW_STATEFUL)) {
-        cn_row_enter(slot->pending, CN_ROW_IS_READY);
+        cn_row_enter(entry->pending, CN_ROW_IS_READY);
         return;
     }
     if (!at->worker->stateful) {
-        cn_slot_fail(slot, CN_E_INTERNAL, "a stateless model got a row with a sequence");
+        cn_batch_entry_fail(entry, CN_E_INTERNAL, "a stateless model got a row with a sequence");
         return;
     }
     cached = cn_states_take(states, row->sequence_id);
@@ -414,51 +419,52 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
     }
     if (cached && !(row->flags & CN_ROW_START) &&
         (cn_resolve_move_of(row) == 0 || cn_resolve_move_of(row) == CN_MOVE_TOLD) &&
-        cached->last_job != row->job_id && cn_resolve_follows(slot, cached) &&
+        cached->last_job != row->job_id && cn_resolve_follows(entry, cached) &&
         (row->generation ? row->generation == cached->generation
                          : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
                                               at->now_wall_ms))) {
-        slot->had_record = true;
-        slot->had_generation = cached->generation;
-        slot->had_step = cached->step;
-        slot->had_last_job = cached->last_job;
-        slot_run(slot, cached);
+        entry->had_record = true;
+        entry->had_generation = cached->generation;
+        entry->had_step = cached->step;
+        entry->had_last_job = cached->last_job;
+        slot_run(entry, cached);
         return;
     }
-    resolve_by_store(at, slot, cached);
+    resolve_by_store(at, entry, cached);
 }
 
-/* Decodes the states that a slot has copied out of the store. It is called after the transaction,
+/* Decodes the states that an entry has copied out of the store. It is called after the transaction,
  * because a handler may be asked to migrate a state. */
 static void
-decode_one(struct cn_worker *worker, struct cn_slot *slot)
+decode_one(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     struct cn_states *states = &worker->states;
     char shown[128];
     int rc;
 
-    if (slot->close_decode && slot->closed_seq) {
-        if (cn_states_decode(states, slot->state_bytes, slot->state_schema,
-                             &slot->closed_seq->state, &worker->batch.err) != 0)
+    if (entry->close_decode && entry->closed_seq) {
+        if (cn_states_decode(states, entry->state_bytes, entry->state_schema,
+                             &entry->closed_seq->state, &worker->batch.err) != 0)
             cn_states_warn(states, "state_unreadable", &worker->batch.err);
-        slot->close_decode = false;
+        entry->close_decode = false;
     }
-    if (!slot->decode)
+    if (!entry->decode)
         return;
-    slot->decode = false;
-    if (slot->import) /* the handler's migrate may ask for it */
-        worker->rt->from_version = cn_arena_str(&worker->batch.arena, slot->row->move->version).ptr;
-    rc = cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
+    entry->decode = false;
+    if (entry->import) /* the handler's migrate may ask for it */
+        worker->rt->from_version =
+            cn_arena_str(&worker->batch.arena, entry->row->move->version).ptr;
+    rc = cn_states_decode(states, entry->state_bytes, entry->state_schema, &entry->seq->state,
                           &worker->batch.err);
     worker->rt->from_version = NULL;
     if (rc == 0) {
-        slot->item.state = slot->seq->state;
+        entry->item.state = entry->seq->state;
         return;
     }
-    cn_slot_fail(slot, worker->batch.err.code, "sequence %s: %s",
-                 cn_id_shown(slot->row->sequence_id, shown), worker->batch.err.message);
-    cn_states_free(states, slot->seq);
-    slot->seq = NULL;
+    cn_batch_entry_fail(entry, worker->batch.err.code, "sequence %s: %s",
+                        cn_id_shown(entry->row->sequence_id, shown), worker->batch.err.message);
+    cn_states_free(states, entry->seq);
+    entry->seq = NULL;
 }
 
 /* With many sequences, nearly all memory that a row's look-ups touch is in no cache of the
@@ -474,9 +480,9 @@ prefetch(struct cn_worker *worker)
     if (!worker->stateful)
         return;
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (!batch->slots[i].stream && !cn_slot_is_padding(&batch->slots[i]) &&
-            (batch->slots[i].row->flags & CN_ROW_STATEFUL))
-            keys[n++] = batch->slots[i].row->sequence_id;
+        if (!batch->entries[i].stream && !cn_batch_entry_is_padding(&batch->entries[i]) &&
+            (batch->entries[i].row->flags & CN_ROW_STATEFUL))
+            keys[n++] = batch->entries[i].row->sequence_id;
         if (n < 2 || (n < CN_PREFETCH_MAX && i + 1 < batch->n))
             continue;
         cn_states_prefetch(&worker->states, keys, n);
@@ -494,16 +500,16 @@ cn_batch_resolve(struct cn_worker *worker)
         cn_states_look_at_clock(&worker->states, at.now_wall_ms);
     prefetch(worker);
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (batch->slots[i].stream)
+        if (batch->entries[i].stream)
             continue;
-        resolve_one(&at, &batch->slots[i]);
-        cn_resolve_tell_moved(&batch->slots[i]);
+        resolve_one(&at, &batch->entries[i]);
+        cn_resolve_tell_moved(&batch->entries[i]);
     }
     if (!at.reading)
         return;
     cn_store_abort(worker->states.store);
     for (uint32_t i = 0; i < batch->n; i++)
-        decode_one(worker, &batch->slots[i]);
+        decode_one(worker, &batch->entries[i]);
 }
 
 void
@@ -513,31 +519,31 @@ cn_batch_resolve_lost(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->slots[i].lost)
-            cn_states_announce(&worker->states, batch->slots[i].row->sequence_id);
+        if (batch->entries[i].lost)
+            cn_states_announce(&worker->states, batch->entries[i].row->sequence_id);
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (!batch->slots[i].lost)
+        if (!batch->entries[i].lost)
             continue;
-        resolve_one(&at, &batch->slots[i]);
-        cn_resolve_tell_moved(&batch->slots[i]);
+        resolve_one(&at, &batch->entries[i]);
+        cn_resolve_tell_moved(&batch->entries[i]);
     }
     if (at.reading)
         cn_store_abort(worker->states.store);
     for (uint32_t i = 0; i < batch->n; i++) {
-        if (batch->slots[i].lost)
-            decode_one(worker, &batch->slots[i]);
-        batch->slots[i].lost = false;
+        if (batch->entries[i].lost)
+            decode_one(worker, &batch->entries[i]);
+        batch->entries[i].lost = false;
     }
 }
 
 void
-cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
+cn_batch_resolve_again(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};
 
-    resolve_one(&at, slot);
-    cn_resolve_tell_moved(slot);
+    resolve_one(&at, entry);
+    cn_resolve_tell_moved(entry);
     if (at.reading)
         cn_store_abort(worker->states.store);
-    decode_one(worker, slot);
+    decode_one(worker, entry);
 }

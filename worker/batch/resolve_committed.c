@@ -17,68 +17,70 @@
 #include "worker/batch/resolve_priv.h"
 
 static bool
-has_key(const struct cn_slot *slot)
+has_key(const struct cn_batch_entry *entry)
 {
-    return slot->row->idempotency_key.len != 0;
+    return entry->row->idempotency_key.len != 0;
 }
 
 static bool
-is_numbered(const struct cn_slot *slot)
+is_numbered(const struct cn_batch_entry *entry)
 {
-    return (slot->row->flags & CN_ROW_NUMBERED) != 0;
+    return (entry->row->flags & CN_ROW_NUMBERED) != 0;
 }
 
 bool
-cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_state *cached)
+cn_resolve_follows(const struct cn_batch_entry *entry, const struct cn_sequence_state *cached)
 {
-    if (has_key(slot) && cn_keys_find(cn_sequence_keys(cached), slot->key_hash) >= 0)
+    if (has_key(entry) && cn_keys_find(cn_sequence_keys(cached), entry->key_hash) >= 0)
         return false;
-    return !is_numbered(slot) || slot->row->step == cached->step + 1;
+    return !is_numbered(entry) || entry->row->step == cached->step + 1;
 }
 
 /* --- by key */
 
 static void
-fail_key_reused(struct cn_slot *slot, const struct cn_record *record)
+fail_key_reused(struct cn_batch_entry *entry, const struct cn_record *record)
 {
     char shown[128], key[128];
 
-    cn_slot_fail(slot, CN_E_KEY_REUSED,
-                 "Idempotency-Key %s was used for another request, step %" PRIu64
-                 " of sequence %s; send that request again unchanged, or this one with a new key",
-                 cn_id_shown(slot->row->idempotency_key, key), record->step,
-                 cn_id_shown(slot->row->sequence_id, shown));
+    cn_batch_entry_fail(
+        entry, CN_E_KEY_REUSED,
+        "Idempotency-Key %s was used for another request, step %" PRIu64
+        " of sequence %s; send that request again unchanged, or this one with a new key",
+        cn_id_shown(entry->row->idempotency_key, key), record->step,
+        cn_id_shown(entry->row->sequence_id, shown));
 }
 
 static void
-fail_key_superseded(struct cn_slot *slot, const struct cn_record *record)
+fail_key_superseded(struct cn_batch_entry *entry, const struct cn_record *record)
 {
     char shown[128], key[128];
 
-    cn_slot_fail(slot, CN_E_KEY_SUPERSEDED,
-                 "the step with Idempotency-Key %s was already done; sequence %s has since moved "
-                 "on to step %" PRIu64 ", and only the last step's answer is kept",
-                 cn_id_shown(slot->row->idempotency_key, key),
-                 cn_id_shown(slot->row->sequence_id, shown), record->step);
+    cn_batch_entry_fail(
+        entry, CN_E_KEY_SUPERSEDED,
+        "the step with Idempotency-Key %s was already done; sequence %s has since moved "
+        "on to step %" PRIu64 ", and only the last step's answer is kept",
+        cn_id_shown(entry->row->idempotency_key, key), cn_id_shown(entry->row->sequence_id, shown),
+        record->step);
 }
 
 static bool
-meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+meet_key(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    const int place = has_key(slot) ? cn_keys_find(record->keys, slot->key_hash) : -1;
+    const int place = has_key(entry) ? cn_keys_find(record->keys, entry->key_hash) : -1;
 
     if (place < 0)
         return false;
     /* What a swap has left behind knows the key, too, but no longer the answer: where the sequence
      * lives has the word. A row that comes home, since it lives nowhere, does not ask. */
-    if ((slot->row->flags & CN_ROW_ASK) && !cn_resolve_counts(slot, record))
+    if ((entry->row->flags & CN_ROW_ASK) && !cn_resolve_counts(entry, record))
         return false;
     if (place > 0 || !cn_record_has_key(record))
-        fail_key_superseded(slot, record);
-    else if (record->request_hash == slot->request_hash)
-        cn_slot_replay(at->worker, slot, record);
+        fail_key_superseded(entry, record);
+    else if (record->request_hash == entry->request_hash)
+        cn_batch_entry_replay(at->worker, entry, record);
     else
-        fail_key_reused(slot, record);
+        fail_key_reused(entry, record);
     return true;
 }
 
@@ -86,91 +88,94 @@ meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record
 
 /* Fails the row because of its number. `expected` is the number that would be right. */
 static void
-fail_number(struct cn_slot *slot, uint64_t expected, const char *why)
+fail_number(struct cn_batch_entry *entry, uint64_t expected, const char *why)
 {
-    const bool done = slot->row->step < expected;
+    const bool done = entry->row->step < expected;
     char shown[128];
 
-    slot->expected_step = expected;
-    cn_slot_fail(slot, done ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
-                 "step %" PRIu64 " of sequence %s %s; the next step has number %" PRIu64,
-                 slot->row->step, cn_id_shown(slot->row->sequence_id, shown), why, expected);
+    entry->expected_step = expected;
+    cn_batch_entry_fail(entry, done ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
+                        "step %" PRIu64 " of sequence %s %s; the next step has number %" PRIu64,
+                        entry->row->step, cn_id_shown(entry->row->sequence_id, shown), why,
+                        expected);
 }
 
 static void
-fail_number_ended(struct cn_slot *slot, uint64_t last)
+fail_number_ended(struct cn_batch_entry *entry, uint64_t last)
 {
     char shown[128];
 
-    slot->expected_step = 1;
-    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
-    cn_slot_fail(slot, slot->row->step <= last ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
-                 "step %" PRIu64 " of sequence %s: the sequence has ended after step %" PRIu64
-                 "; start a new one with the start flag and number 1, or choose another id",
-                 slot->row->step, cn_id_shown(slot->row->sequence_id, shown), last);
+    entry->expected_step = 1;
+    entry->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    cn_batch_entry_fail(entry, entry->row->step <= last ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
+                        "step %" PRIu64
+                        " of sequence %s: the sequence has ended after step %" PRIu64
+                        "; start a new one with the start flag and number 1, or choose another id",
+                        entry->row->step, cn_id_shown(entry->row->sequence_id, shown), last);
 }
 
 /* The row would open its sequence, so its number, if it has one, must be 1. */
 bool
-cn_resolve_is_first(struct cn_slot *slot)
+cn_resolve_is_first(struct cn_batch_entry *entry)
 {
-    if (!is_numbered(slot) || slot->row->step == 1)
+    if (!is_numbered(entry) || entry->row->step == 1)
         return true;
-    fail_number(slot, 1, "cannot follow any step: there is no state under this id");
+    fail_number(entry, 1, "cannot follow any step: there is no state under this id");
     return false;
 }
 
 static bool
-is_same_request(const struct cn_slot *slot, const struct cn_record *record)
+is_same_request(const struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    return record->step == slot->row->step && (record->flags & CN_RECORD_ASKED) &&
-           record->request_hash == slot->request_hash;
+    return record->step == entry->row->step && (record->flags & CN_RECORD_ASKED) &&
+           record->request_hash == entry->request_hash;
 }
 
 static bool
-meet_number_live(struct cn_slot *slot, const struct cn_record *record)
+meet_number_live(struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    const uint64_t number = slot->row->step, next = record->step + 1;
+    const uint64_t number = entry->row->step, next = record->step + 1;
 
     if (number == next)
         return false;
     if (number == record->step)
-        fail_number(slot, next, "was already done by another request or by one without a number");
+        fail_number(entry, next, "was already done by another request or by one without a number");
     else
-        fail_number(slot, next,
+        fail_number(entry, next,
                     number < next ? "was already done, and only the last step's answer is kept"
                                   : "is not the next step");
     return true;
 }
 
 static bool
-meet_number(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+meet_number(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
     const bool closed = record->flags & CN_RECORD_TOMBSTONE;
 
-    if (!is_numbered(slot) || !cn_resolve_counts(slot, record))
+    if (!is_numbered(entry) || !cn_resolve_counts(entry, record))
         return false;
-    if (is_same_request(slot, record)) {
-        cn_slot_replay(at->worker, slot, record);
+    if (is_same_request(entry, record)) {
+        cn_batch_entry_replay(at->worker, entry, record);
         return true;
     }
-    if (slot->row->flags & CN_ROW_START)
+    if (entry->row->flags & CN_ROW_START)
         return false;
     if (!closed)
-        return meet_number_live(slot, record);
-    if (slot->row->generation || cn_resolve_refuses(slot->row, record->close_reason) ||
+        return meet_number_live(entry, record);
+    if (entry->row->generation || cn_resolve_refuses(entry->row, record->close_reason) ||
         cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))
         return false; /* refused for another reason, or as if nothing were there */
-    fail_number_ended(slot, record->step);
+    fail_number_ended(entry, record->step);
     return true;
 }
 
 bool
-cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
+                     const struct cn_record *record)
 {
-    if (record->last_job == slot->row->job_id) {
-        cn_slot_replay(at->worker, slot, record);
+    if (record->last_job == entry->row->job_id) {
+        cn_batch_entry_replay(at->worker, entry, record);
         return true;
     }
-    return meet_key(at, slot, record) || meet_number(at, slot, record);
+    return meet_key(at, entry, record) || meet_number(at, entry, record);
 }

@@ -39,83 +39,84 @@ only_asks(const struct cn_row *row)
 /* Is the record live? A pending import is live only if the scheduler says that it is the only copy.
  */
 static bool
-counts(const struct cn_slot *slot, const struct cn_record *record)
+counts(const struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    return slot->had_record && !slot->had_tombstone &&
-           (!(record->flags & CN_RECORD_PENDING) || (slot->row->flags & CN_ROW_TAKE_PENDING));
+    return entry->had_record && !entry->had_tombstone &&
+           (!(record->flags & CN_RECORD_PENDING) || (entry->row->flags & CN_ROW_TAKE_PENDING));
 }
 
 bool
-cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record)
+cn_resolve_counts(const struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    if (slot->had_tombstone)
+    if (entry->had_tombstone)
         return !cn_resolve_left_by_swap(record->close_reason);
-    return !only_asks(slot->row) || counts(slot, record);
+    return !only_asks(entry->row) || counts(entry, record);
 }
 
 static void
-say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+say_elsewhere(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
     char shown[128];
 
-    if (slot->had_record) {
-        slot->opened_wall_ms = record->opened_wall_ms;
-        slot->item.step = record->step;
-        slot->answer_flags |= !slot->had_tombstone                     ? CN_ANSWER_PENDING
-                              : record->close_reason == CN_CLOSE_MOVED ? CN_ANSWER_MOVED
-                                                                       : CN_ANSWER_CLOSED_BEFORE;
+    if (entry->had_record) {
+        entry->opened_wall_ms = record->opened_wall_ms;
+        entry->item.step = record->step;
+        entry->answer_flags |= !entry->had_tombstone                    ? CN_ANSWER_PENDING
+                               : record->close_reason == CN_CLOSE_MOVED ? CN_ANSWER_MOVED
+                                                                        : CN_ANSWER_CLOSED_BEFORE;
     }
-    cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
-                 cn_id_shown(slot->row->sequence_id, shown), at->worker->load.model_version);
-    slot->answer_flags |= CN_ANSWER_ELSEWHERE;
+    cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
+                        cn_id_shown(entry->row->sequence_id, shown),
+                        at->worker->load.model_version);
+    entry->answer_flags |= CN_ANSWER_ELSEWHERE;
 }
 
 /* The row asks for a sequence that does not live here. A tombstone whose reason the client must
  * learn answers it; otherwise the row is answered with CN_ANSWER_ELSEWHERE, and the scheduler asks
  * other versions. */
 static void
-meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+meet_absent(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    bool same = slot->row->generation && slot->row->generation == slot->had_generation;
+    bool same = entry->row->generation && entry->row->generation == entry->had_generation;
 
-    if (slot->had_tombstone && !cn_resolve_left_by_swap(record->close_reason) &&
-        (same || (cn_resolve_refuses(slot->row, record->close_reason) &&
+    if (entry->had_tombstone && !cn_resolve_left_by_swap(record->close_reason) &&
+        (same || (cn_resolve_refuses(entry->row, record->close_reason) &&
                   !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms) &&
-                  !cn_resolve_restarts(at, slot->row, record->close_reason))))
-        cn_resolve_fail_gone(at, slot, record);
+                  !cn_resolve_restarts(at, entry->row, record->close_reason))))
+        cn_resolve_fail_gone(at, entry, record);
     else
-        say_elsewhere(at, slot, record);
+        say_elsewhere(at, entry, record);
 }
 
 /* Adds a header in the encoding of cn_reply.headers. */
 static void
-put_header(struct cn_slot *slot, const char *name, const char *value)
+put_header(struct cn_batch_entry *entry, const char *name, const char *value)
 {
-    cn_write_str16(&slot->item.reply.headers, cn_str_from(name));
-    cn_write_str32(&slot->item.reply.headers, cn_str_from(value));
-    slot->item.reply.n_given = ++slot->item.reply.n_headers;
-    slot->item.reply.given_bytes = slot->item.reply.headers.len;
+    cn_write_str16(&entry->item.reply.headers, cn_str_from(name));
+    cn_write_str32(&entry->item.reply.headers, cn_str_from(value));
+    entry->item.reply.n_given = ++entry->item.reply.n_headers;
+    entry->item.reply.given_bytes = entry->item.reply.headers.len;
 }
 
 /* LOOK or EXPORT of a sequence that lives here. It answers with the numbers of the last step, and
  * with the record if that is asked for. Nothing changes, unless the sequence has expired. Takes
  * `cached`. */
 static void
-meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+meet_look(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
           struct cn_sequence_state *cached)
 {
-    struct cn_reply *reply = &slot->item.reply;
+    struct cn_reply *reply = &entry->item.reply;
     char shown[128];
 
-    if (!slot->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
-                                                    record->last_wall_ms, at->now_wall_ms)) {
-        cn_resolve_live(at, slot, record, cached); /* closes it and says that it has expired */
-        if (cn_resolve_restarts(at, slot->row,
-                                (unsigned)slot->closed_reason)) { /* where the row came from */
-            cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s has expired in version %s",
-                         cn_id_shown(slot->row->sequence_id, shown),
-                         at->worker->load.model_version);
-            slot->answer_flags |= CN_ANSWER_ELSEWHERE;
+    if (!entry->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                                     record->last_wall_ms, at->now_wall_ms)) {
+        cn_resolve_live(at, entry, record, cached); /* closes it and says that it has expired */
+        if (cn_resolve_restarts(at, entry->row,
+                                (unsigned)entry->closed_reason)) { /* where the row came from */
+            cn_batch_entry_fail(
+                entry, CN_E_SEQUENCE_UNKNOWN, "sequence %s has expired in version %s",
+                cn_id_shown(entry->row->sequence_id, shown), at->worker->load.model_version);
+            entry->answer_flags |= CN_ANSWER_ELSEWHERE;
         }
         return;
     }
@@ -123,16 +124,16 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
         cn_states_put(&at->worker->states, cached, record->state.len);
     else
         cn_states_free(&at->worker->states, cached);
-    slot->answer_flags |= CN_ANSWER_HERE;
-    slot->generation = record->generation;
-    slot->opened_wall_ms = record->opened_wall_ms;
-    slot->item.step = record->step;
-    if (cn_resolve_move_of(slot->row) != CN_MOVE_EXPORT)
+    entry->answer_flags |= CN_ANSWER_HERE;
+    entry->generation = record->generation;
+    entry->opened_wall_ms = record->opened_wall_ms;
+    entry->item.step = record->step;
+    if (cn_resolve_move_of(entry->row) != CN_MOVE_EXPORT)
         return;
     if (at->stored.len > at->worker->load.answer_max_bytes) {
-        cn_slot_fail(slot, CN_E_STATE_TOO_LARGE,
-                     "the record of sequence %s has %zu bytes, which exceeds answerMaxBytes",
-                     cn_id_shown(slot->row->sequence_id, shown), at->stored.len);
+        cn_batch_entry_fail(entry, CN_E_STATE_TOO_LARGE,
+                            "the record of sequence %s has %zu bytes, which exceeds answerMaxBytes",
+                            cn_id_shown(entry->row->sequence_id, shown), at->stored.len);
         return;
     }
     cn_buf_puts(&reply->content_type, at->worker->load.runtime);
@@ -141,103 +142,104 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
 
 /* BURY: closes the sequence if it is at the generation and step of the export. Takes `cached`. */
 static void
-meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+meet_bury(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
           struct cn_sequence_state *cached)
 {
-    const struct cn_move *move = slot->row->move;
-    bool live = slot->had_record && !slot->had_tombstone;
+    const struct cn_move *move = entry->row->move;
+    bool live = entry->had_record && !entry->had_tombstone;
 
     if (!live || (move->generation &&
                   (move->generation != record->generation || move->step != record->step))) {
         cn_states_free(&at->worker->states, cached);
         /* The row was sent again after a death, or the sequence was closed in another way. */
         if (live ||
-            (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
-            say_elsewhere(at, slot, record);
+            (move->generation && !(entry->had_tombstone && record->close_reason == move->reason)))
+            say_elsewhere(at, entry, record);
         else
-            slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
+            entry->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
         return;
     }
-    cn_resolve_close_old(at, slot, record, cached, move->reason);
+    cn_resolve_close_old(at, entry, record, cached, move->reason);
     cn_states_bury(&at->worker->states, record, move->reason, at->now_wall_ms, false);
-    slot->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
-    slot->generation = record->generation;
-    slot->record = *record;
-    slot->write = CN_WRITE_TOMBSTONE;
+    entry->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
+    entry->generation = record->generation;
+    entry->record = *record;
+    entry->write = CN_WRITE_TOMBSTONE;
 }
 
 /* IMPORT: notes the state to decode and to migrate, and the record to write. A pending import of
  * before is replaced. The record gets a new generation, so that late steps of the old one do not
  * meet it. */
 static void
-meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+meet_import(struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
 {
-    const struct cn_move *move = slot->row->move;
+    const struct cn_move *move = entry->row->move;
     const struct cn_load *load = &at->worker->load;
-    struct cn_record *moved = &slot->record;
+    struct cn_record *moved = &entry->record;
     struct cn_error err;
 
-    if (counts(slot, record)) {
-        slot->answer_flags |= CN_ANSWER_HERE;
+    if (counts(entry, record)) {
+        entry->answer_flags |= CN_ANSWER_HERE;
         return;
     }
     if (!cn_str_eq(move->runtime, cn_str_from(load->runtime))) {
-        cn_slot_fail(slot, CN_E_CONFLICT,
-                     "version %s has runtime %s, but version %.*s has runtime %.*s",
-                     load->model_version, load->runtime, CN_STR_ARG(move->version),
-                     CN_STR_ARG(move->runtime));
+        cn_batch_entry_fail(entry, CN_E_CONFLICT,
+                            "version %s has runtime %s, but version %.*s has runtime %.*s",
+                            load->model_version, load->runtime, CN_STR_ARG(move->version),
+                            CN_STR_ARG(move->runtime));
         return;
     }
     if (cn_record_decode(move->record, moved, &err) != 0) {
-        cn_slot_fail(slot, err.code, "its record: %s", err.message);
+        cn_batch_entry_fail(entry, err.code, "its record: %s", err.message);
         return;
     }
-    slot->import = true;
-    slot->seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
-    slot->seq->generation =
-        cn_next_generation(slot->had_record ? record->generation : 0, at->now_wall_ms);
-    slot->generation = slot->seq->generation;
-    slot->opened_wall_ms = moved->opened_wall_ms;
-    slot->decode = moved->flags & CN_RECORD_HAS_STATE;
-    slot->state_bytes = moved->state;
-    slot->state_schema = moved->schema;
+    entry->import = true;
+    entry->seq = cn_states_create(&at->worker->states, entry->row->sequence_id);
+    entry->seq->generation =
+        cn_next_generation(entry->had_record ? record->generation : 0, at->now_wall_ms);
+    entry->generation = entry->seq->generation;
+    entry->opened_wall_ms = moved->opened_wall_ms;
+    entry->decode = moved->flags & CN_RECORD_HAS_STATE;
+    entry->state_bytes = moved->state;
+    entry->state_schema = moved->schema;
 }
 
 void
-cn_resolve_tell_moved(struct cn_slot *slot)
+cn_resolve_tell_moved(struct cn_batch_entry *entry)
 {
-    const struct cn_move *move = slot->row->move;
+    const struct cn_move *move = entry->row->move;
     char text[300];
 
-    if (!cn_slot_is(slot, CN_ROW_IS_READY) || cn_resolve_move_of(slot->row) != CN_MOVE_TOLD)
+    if (!cn_batch_entry_is(entry, CN_ROW_IS_READY) ||
+        cn_resolve_move_of(entry->row) != CN_MOVE_TOLD)
         return;
     snprintf(text, sizeof(text), "%s; from=%.*s",
              cn_close_reason_word((enum cn_close_reason)move->reason), CN_STR_ARG(move->version));
-    put_header(slot, "Continuo-Sequence-Swapped", text);
+    put_header(entry, "Continuo-Sequence-Swapped", text);
 }
 
 bool
-cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+cn_resolve_move(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                 struct cn_sequence_state *cached)
 {
-    bool live = counts(slot, record);
+    bool live = counts(entry, record);
 
-    if (cn_resolve_move_of(slot->row) == CN_MOVE_BURY) {
-        meet_bury(at, slot, record, cached);
+    if (cn_resolve_move_of(entry->row) == CN_MOVE_BURY) {
+        meet_bury(at, entry, record, cached);
         return true;
     }
-    if (cn_resolve_move_of(slot->row) == CN_MOVE_IMPORT) {
+    if (cn_resolve_move_of(entry->row) == CN_MOVE_IMPORT) {
         cn_states_free(&at->worker->states, cached);
-        meet_import(at, slot, record);
+        meet_import(at, entry, record);
         return true;
     }
-    if (!only_asks(slot->row) || (live && (slot->row->flags & CN_ROW_ASK)))
+    if (!only_asks(entry->row) || (live && (entry->row->flags & CN_ROW_ASK)))
         return false;
     if (live) {
-        meet_look(at, slot, record, cached);
+        meet_look(at, entry, record, cached);
     } else {
         cn_states_free(&at->worker->states, cached);
-        meet_absent(at, slot, record);
+        meet_absent(at, entry, record);
     }
     return true;
 }

@@ -2,7 +2,7 @@
  * a row meets in the store. Owned by the worker's one thread.
  *
  * In all functions `cached` is the worker's own copy of the sequence, taken out of the cache, or
- * NULL. A function that "takes" it puts it into the slot, back into the cache, or frees it.
+ * NULL. A function that "takes" it puts it into the entry, back into the cache, or frees it.
  */
 #ifndef CN_WORKER_BATCH_RESOLVE_PRIV_H
 #define CN_WORKER_BATCH_RESOLVE_PRIV_H
@@ -22,8 +22,9 @@ struct lookup {
 /* Does the cached state belong to the same generation and step as the record? */
 bool cn_resolve_is_cached(const struct cn_sequence_state *cached, const struct cn_record *record);
 /* Notes that this live sequence ends with the batch, so that on_close is called. Takes `cached`. */
-void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
-                          struct cn_sequence_state *cached, int reason);
+void cn_resolve_close_old(struct lookup *at, struct cn_batch_entry *entry,
+                          const struct cn_record *record, struct cn_sequence_state *cached,
+                          int reason);
 /* Did a swap close it? Then it may live in another version. */
 bool cn_resolve_left_by_swap(unsigned reason);
 /* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`:
@@ -34,36 +35,38 @@ bool cn_resolve_looks(const struct cn_row *row);
 /* Must a plain row be refused when it meets a sequence that was closed for this reason? */
 bool cn_resolve_refuses(const struct cn_row *row, unsigned reason);
 /* Fails the row with the reason for which the sequence of `record` was closed. */
-void cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
+void cn_resolve_fail_gone(struct lookup *at, struct cn_batch_entry *entry,
+                          const struct cn_record *record);
 /* The row meets a live sequence. Takes `cached`. */
-void cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+void cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                      struct cn_sequence_state *cached);
 
 /* resolve_committed.c */
 
 /* Is the row the next step of the cached sequence, as far as its key and its number show? */
-bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_state *cached);
+bool cn_resolve_follows(const struct cn_batch_entry *entry, const struct cn_sequence_state *cached);
 /* Returns true when the row is done: it has the stored answer, or the reason why it cannot be the
  * next step. */
-bool cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
-/* May the row be the first step of its sequence? Returns false, and fails the slot, when it has a
+bool cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
+                          const struct cn_record *record);
+/* May the row be the first step of its sequence? Returns false, and fails the entry, when it has a
  * number that is not 1. */
-bool cn_resolve_is_first(struct cn_slot *slot);
+bool cn_resolve_is_first(struct cn_batch_entry *entry);
 
 /* resolve_move.c */
 
 /* Does the record say anything about the sequence, or is it a leftover of a swap? A pending import
  * is a leftover to rows that ask (CN_ROW_ASK), LOOK and EXPORT. */
-bool cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record);
+bool cn_resolve_counts(const struct cn_batch_entry *entry, const struct cn_record *record);
 
 /* Returns the row's move; 0: it moves no sequence. */
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);
 /* Returns true when the row moves a sequence, or asks for one that is not here, and is done. Then
  * it has taken `cached`. */
-bool cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+bool cn_resolve_move(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                      struct cn_sequence_state *cached);
 /* Adds the header that tells the client that its sequence was moved or reset, also to an answer
  * that will be replayed. */
-void cn_resolve_tell_moved(struct cn_slot *slot);
+void cn_resolve_tell_moved(struct cn_batch_entry *entry);
 
 #endif

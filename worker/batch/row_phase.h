@@ -2,8 +2,8 @@
  * docs/architecture.md shows it. Owned by the worker's one thread.
  *
  * The phase lies in the row's cn_pending, which lives from the frame to the answer, and not in its
- * slot, which belongs to one batch. Other facts about the row (its sequence has ended, its step was
- * committed at an earlier yield) hold in several phases, so they are flags of the slot.
+ * entry, which belongs to one batch. Other facts about the row (its sequence has ended, its step
+ * was committed at an earlier yield) hold in several phases, so they are flags of the entry.
  */
 #ifndef CN_WORKER_BATCH_ROW_PHASE_H
 #define CN_WORKER_BATCH_ROW_PHASE_H

@@ -4,8 +4,9 @@
  * A row becomes a stream at its first yield and is one until its final answer. In that time it is
  * in one of three places:
  *
- *   in a batch    the handler has its turn (stream->joined). The batch's slot is a copy of the
- *                 stream's slot; the reply that belongs to the batch's slot is set aside meanwhile
+ *   in a batch    the handler has its turn (stream->joined). The batch's entry is a copy of the
+ *                 stream's entry; the reply that belongs to the batch's entry is set aside until
+ *                 the turn is over
  *   pending       it can go on, and waits at the back of the worker's list of pending rows, so that
  *                 streams and new rows take turns, whatever the batch size
  *   resting       it is in no list: it has asked for a rest, or its client has not taken what was
@@ -218,53 +219,54 @@ cn_streams_stop_all(struct cn_worker *worker)
 /* --- in the batch --- */
 
 void
-cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
+cn_stream_join(struct cn_stream *stream, struct cn_batch_entry *entry)
 {
     struct cn_pending *pending = stream->pending;
 
     cn_row_enter(pending, CN_ROW_IS_READY);
-    stream->batch_reply = slot->item.reply;
+    stream->batch_reply = entry->item.reply;
     stream->woken = false;
-    *slot = stream->slot;
-    slot->passed = slot->lost = false;
-    slot->losses = 0;
+    *entry = stream->entry;
+    entry->passed = entry->lost = false;
+    entry->losses = 0;
     if (pending->stop == CN_STOP_NONE && cn_now_ms() >= stream->deadline_ms)
         pending->stop = CN_STOP_DEADLINE;
-    slot->item.stop = pending->stop;
-    slot->item.deadline_ms = stream->deadline_ms;
+    entry->item.stop = pending->stop;
+    entry->item.deadline_ms = stream->deadline_ms;
 }
 
 /* The handler yielded although it was told to end: the stream is dropped with an error. */
 static void
-give_up(struct cn_worker *worker, struct cn_slot *slot)
+give_up(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    worker->rt->ops->drop(worker->rt, slot->item.resume);
-    slot->item.resume = NULL;
-    if (slot->seq)
-        slot->seq->state = slot->item.state;
-    if (slot->item.stop == CN_STOP_DEADLINE)
-        cn_slot_fail(slot, CN_E_HANDLER_DEADLINE,
-                     "the answer was streamed for %" PRIu64
-                     " ms (stream.timeoutMSec), and the handler did not end it",
-                     worker->load.stream_ms);
+    worker->rt->ops->drop(worker->rt, entry->item.resume);
+    entry->item.resume = NULL;
+    if (entry->seq)
+        entry->seq->state = entry->item.state;
+    if (entry->item.stop == CN_STOP_DEADLINE)
+        cn_batch_entry_fail(entry, CN_E_HANDLER_DEADLINE,
+                            "the answer was streamed for %" PRIu64
+                            " ms (stream.timeoutMSec), and the handler did not end it",
+                            worker->load.stream_ms);
     else
-        cn_slot_fail(slot, CN_E_CANCELLED,
-                     "the stream was stopped (%s), and the handler did not "
-                     "end it",
-                     cn_stop_reason_word(slot->item.stop));
+        cn_batch_entry_fail(entry, CN_E_CANCELLED,
+                            "the stream was stopped (%s), and the handler did not "
+                            "end it",
+                            cn_stop_reason_word(entry->item.stop));
 }
 
 static void
-begin(struct cn_worker *worker, struct cn_slot *slot)
+begin(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     struct cn_stream *stream = cn_alloc(sizeof(*stream));
 
     stream->worker = worker;
-    stream->pending = slot->pending;
+    stream->pending = entry->pending;
     cn_list_push_back(&worker->streams.all, &stream->all);
     cn_timer_init(&stream->timer, time_came);
     cn_buf_init(&stream->kept, 0);
-    /* The stream takes the reply of the batch's slot, which gets a new one when this batch is over.
+    /* The stream takes the reply of the batch's entry, which gets a new one when this batch is
+     * over.
      */
     cn_reply_init(&stream->batch_reply, worker->load.answer_max_bytes);
     stream->deadline_ms = worker->load.stream_ms ? cn_now_ms() + worker->load.stream_ms : CN_NEVER;
@@ -272,9 +274,9 @@ begin(struct cn_worker *worker, struct cn_slot *slot)
      * the sequence is run meanwhile, that step gets an object and a hint of its own, but the store
      * allows one hint for a key. Without a hint, the commit of the stream looks at the store and
      * finds that it has lost. */
-    if (slot->seq && !worker->load.continuous)
-        slot->seq->hint = (struct cn_store_hint){0};
-    slot->stream = slot->pending->stream = stream;
+    if (entry->seq && !worker->load.continuous)
+        entry->seq->hint = (struct cn_store_hint){0};
+    entry->stream = entry->pending->stream = stream;
     cn_table_insert(worker->streams.by_job, stream);
 }
 
@@ -284,17 +286,17 @@ cn_batch_note_yields(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (!cn_slot_is(slot, CN_ROW_IS_RAN) || !slot->item.reply.more)
+        if (!cn_batch_entry_is(entry, CN_ROW_IS_RAN) || !entry->item.reply.more)
             continue;
-        if (slot->item.stop != CN_STOP_NONE) {
-            give_up(worker, slot);
+        if (entry->item.stop != CN_STOP_NONE) {
+            give_up(worker, entry);
             continue;
         }
-        cn_row_enter(slot->pending, CN_ROW_IS_YIELDED);
-        if (!slot->stream)
-            begin(worker, slot);
+        cn_row_enter(entry->pending, CN_ROW_IS_YIELDED);
+        if (!entry->stream)
+            begin(worker, entry);
     }
 }
 
@@ -304,12 +306,12 @@ cn_batch_drop_failed(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
+        struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (!cn_slot_is(slot, CN_ROW_IS_SETTLED) || !slot->item.resume)
+        if (!cn_batch_entry_is(entry, CN_ROW_IS_SETTLED) || !entry->item.resume)
             continue;
-        worker->rt->ops->drop(worker->rt, slot->item.resume);
-        slot->item.resume = NULL;
+        worker->rt->ops->drop(worker->rt, entry->item.resume);
+        entry->item.resume = NULL;
     }
 }
 
@@ -328,55 +330,55 @@ keep_piece(struct cn_stream *stream, struct cn_str piece)
 }
 
 void
-cn_stream_sent(struct cn_slot *slot, struct cn_str piece)
+cn_stream_sent(struct cn_batch_entry *entry, struct cn_str piece)
 {
-    slot->stream->untaken += piece.len;
-    if (slot->seq && !slot->committed)
-        keep_piece(slot->stream, piece);
+    entry->stream->untaken += piece.len;
+    if (entry->seq && !entry->committed)
+        keep_piece(entry->stream, piece);
 }
 
 /* Is the item one of a row of the batch? Padding has no row that could stream. */
 static bool
 is_of_batch(const struct cn_batch *batch, const struct cn_item *item)
 {
-    const uintptr_t at = (uintptr_t)item, first = (uintptr_t)batch->slots;
+    const uintptr_t at = (uintptr_t)item, first = (uintptr_t)batch->entries;
 
-    return at >= first && at < first + batch->n * sizeof(*batch->slots);
+    return at >= first && at < first + batch->n * sizeof(*batch->entries);
 }
 
 const struct cn_pending *
 cn_stream_send(struct cn_worker *worker, struct cn_item *item)
 {
-    struct cn_slot *slot = cn_container_of(item, struct cn_slot, item);
+    struct cn_batch_entry *entry = cn_container_of(item, struct cn_batch_entry, item);
 
     /* Pieces of a model with declared state tensors still have the state among their outputs. */
     if (!is_of_batch(&worker->batch, item) || worker->rt->tensor_state || item->reply.n_chunks == 0)
         return NULL;
-    if (!slot->stream)
-        begin(worker, slot);
-    if (slot->stream->untaken < worker->load.stream_bytes) {
-        cn_slot_put_pieces(worker, slot);
+    if (!entry->stream)
+        begin(worker, entry);
+    if (entry->stream->untaken < worker->load.stream_bytes) {
+        cn_batch_entry_put_pieces(worker, entry);
         cn_reply_next(&item->reply);
     }
-    return slot->pending;
+    return entry->pending;
 }
 
 /* --- out of the batch --- */
 
 void
-cn_stream_park(struct cn_worker *worker, struct cn_slot *slot)
+cn_stream_park(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_stream *stream = slot->stream;
-    uint64_t rest_ms = slot->item.reply.rest_ms;
+    struct cn_stream *stream = entry->stream;
+    uint64_t rest_ms = entry->item.reply.rest_ms;
 
     stream->rest_until_ms = stream->woken || rest_ms == 0 ? 0
                             : rest_ms == CN_NEVER         ? CN_NEVER
                                                           : cn_now_ms() + rest_ms;
-    cn_reply_next(&slot->item.reply);
-    if (slot->item.reply.body.cap > CN_REPLY_KEEP_BYTES)
-        cn_buf_fini(&slot->item.reply.body);
-    stream->slot = *slot;
-    slot->item.reply = stream->batch_reply;
+    cn_reply_next(&entry->item.reply);
+    if (entry->item.reply.body.cap > CN_REPLY_KEEP_BYTES)
+        cn_buf_fini(&entry->item.reply.body);
+    stream->entry = *entry;
+    entry->item.reply = stream->batch_reply;
     if (worker->stopping && stream->pending->stop == CN_STOP_NONE)
         stream->pending->stop = CN_STOP_ENDED;
     cn_list_remove(&stream->pending->link);
@@ -395,18 +397,18 @@ destroy(struct cn_stream *stream)
 }
 
 void
-cn_stream_end(struct cn_worker *worker, struct cn_slot *slot)
+cn_stream_end(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    struct cn_stream *stream = slot->stream;
+    struct cn_stream *stream = entry->stream;
 
-    cn_assert(!slot->item.resume);
-    cn_reply_fini(&slot->item.reply);
-    slot->item.reply = stream->batch_reply;
+    cn_assert(!entry->item.resume);
+    cn_reply_fini(&entry->item.reply);
+    entry->item.reply = stream->batch_reply;
     /* If the step was committed earlier, this object was the stream's own: later steps have read
      * the stored state. */
-    cn_states_free(&worker->states, slot->seq);
-    slot->seq = NULL;
-    slot->stream = NULL;
+    cn_states_free(&worker->states, entry->seq);
+    entry->seq = NULL;
+    entry->stream = NULL;
     destroy(stream);
 }
 
@@ -421,12 +423,12 @@ cn_streams_fini(struct cn_worker *worker)
         struct cn_stream *stream = cn_container_of(streams->all.next, struct cn_stream, all);
         struct cn_pending *pending = stream->pending;
 
-        worker->rt->ops->drop(worker->rt, stream->slot.item.resume);
-        if (stream->slot.seq)
-            stream->slot.seq->state = stream->slot.item.state;
-        cn_states_free(&worker->states, stream->slot.seq);
-        cn_states_free(&worker->states, stream->slot.closed_seq);
-        cn_reply_fini(&stream->slot.item.reply);
+        worker->rt->ops->drop(worker->rt, stream->entry.item.resume);
+        if (stream->entry.seq)
+            stream->entry.seq->state = stream->entry.item.state;
+        cn_states_free(&worker->states, stream->entry.seq);
+        cn_states_free(&worker->states, stream->entry.closed_seq);
+        cn_reply_fini(&stream->entry.item.reply);
         destroy(stream);
         cn_row_enter(pending, CN_ROW_IS_DROPPED);
         cn_worker_release(worker, pending);
