@@ -1,10 +1,10 @@
-/* ctl/doctor_test.c - from what a server shows to what is wrong with it. */
+/* ctl/doctor_test.c - tests that the doctor finds what is wrong from what a server shows. */
 #include "ctl/doctor.h"
 
 #include "core/memory/mem.h"
 #include "ctl/test_support.h"
 
-#define STARTED_MS 1795235792123u /* of READY_WORKER */
+#define STARTED_MS 1795235792123u /* the start time of READY_WORKER */
 
 static struct cn_ctl_diagnosis diagnosis;
 static char *shown;
@@ -19,7 +19,7 @@ end_case(void **state)
     return 0;
 }
 
-/* Leaves the diagnosis, and in `shown` its text. */
+/* Makes the diagnosis, and leaves its text in `shown`. */
 static void
 diagnose(const char *models, const char *metrics, uint64_t age_ms)
 {
@@ -48,7 +48,7 @@ nothing_wrong_is_said_in_a_line(void **state)
         shown, "nothing wrong at http://h:1: 1 model, 1 of 1 workers ready, 4 live sequences\n");
 }
 
-/* Every step is answered with 200, so nobody else would tell. */
+/* Every step without its header is answered with 200, so nothing else shows the mistake. */
 static void
 lost_headers_are_explained(void **state)
 {
@@ -64,7 +64,8 @@ lost_headers_are_explained(void **state)
     assert_int_equal(diagnosis.n_problems, 0);
 }
 
-/* Why, in the server's words, and the commands to type; escape sequences stay words. */
+/* The diagnosis has the reason in the server's words, and the commands to type. Escape sequences
+ * are shown as text. */
 static void
 a_model_that_cannot_load_is_explained(void **state)
 {
@@ -104,7 +105,8 @@ a_runtimes_warning_is_told_once(void **state)
     assert_contains(shown, "why    each row is run alone: output y differs\n");
 }
 
-/* One crash is news; several, the last one fresh, are a problem; long ago they are news again. */
+/* A single crash is a note. Several crashes are a problem if the last one is recent, and a note if
+ * it is long ago. */
 static void
 frequent_restarts_are_a_problem(void **state)
 {
@@ -155,7 +157,8 @@ advice_fits_the_reason(void **state)
     }
 }
 
-/* What is long depends on the model: its calls, and how long they may take. */
+/* How long is too long depends on the model: on how long its calls take, and on how long they may
+ * take. */
 static void
 a_worker_that_does_not_answer_is_found(void **state)
 {
@@ -215,7 +218,7 @@ full_queues_and_many_sequences_are_found(void **state)
     assert_contains(shown, "raise maxWorkers (now 1, and all of them run)");
 }
 
-/* Shares, not counts: a busy server may fail once. */
+/* The share of failed requests counts, and not their number: a busy server may fail once. */
 static void
 metrics_tell_of_refusals_failures_and_slow_loops(void **state)
 {
@@ -247,7 +250,7 @@ metrics_tell_of_refusals_failures_and_slow_loops(void **state)
     assert_int_equal(diagnosis.n_problems, 0);
 }
 
-/* Not running and wrong address are different mistakes. */
+/* "Not running" and "wrong address" are different mistakes. */
 static void
 a_silent_server_and_a_wrong_address_are_told_apart(void **state)
 {
@@ -269,7 +272,7 @@ a_silent_server_and_a_wrong_address_are_told_apart(void **state)
     assert_contains(shown, "\"problems\": 2");
 }
 
-/* A thousand broken models: the list ends, the count goes on. */
+/* With a thousand broken models the list is cut, and the count has all of them. */
 static void
 findings_are_bounded(void **state)
 {
@@ -284,7 +287,8 @@ findings_are_bounded(void **state)
     assert_int_equal(diagnosis.n_problems, CN_CTL_FINDINGS_MAX + 5);
 }
 
-/* Before new clients find no room; a server that does not tell its bound is not judged. */
+/* The doctor warns before new clients find no room. A server that does not tell its bound is not
+ * judged. */
 static void
 many_connections_are_found(void **state)
 {
@@ -300,7 +304,7 @@ many_connections_are_found(void **state)
     assert_int_equal(diagnosis.n_problems, 0);
 }
 
-/* A note while there is time, a problem when there is none left. */
+/* A certificate that ends soon is a note, and one that has ended is a problem. */
 static void
 the_end_of_a_certificate_is_found(void **state)
 {

@@ -1,4 +1,4 @@
-/* ctl/show_test.c - tables line up, rates are right, addresses are checked. */
+/* ctl/show_test.c - tests that tables line up, rates are right, and addresses are checked. */
 #include "ctl/show.h"
 
 #include "core/memory/mem.h"
@@ -8,7 +8,8 @@
 #include "ctl/http_client.h"
 #include "ctl/test_support.h"
 
-/* Left and right, UTF-8 by characters, no spaces at the end, no control characters. */
+/* Columns are aligned to the left or right, UTF-8 is counted in characters, no line ends with
+ * spaces, and control characters are not shown. */
 static void
 columns_line_up(void **state)
 {
@@ -56,12 +57,12 @@ top_shows_what_changed(void **state)
     cn_free(text);
     cn_ctl_view_fini(&before);
     cn_ctl_view_fini(&now);
-    /* A server that began anew counts from 0 again. */
+    /* If a server was restarted, rates count from 0 again. */
     assert_true(cn_ctl_rate(100, 5, 1000000) == 0);
     assert_true(cn_ctl_rate(100, 200, 0) == 0);
 }
 
-/* The command line's mistakes are named. */
+/* A mistake in the command line is named. */
 static void
 wrong_command_lines_are_named(void **state)
 {
@@ -93,7 +94,7 @@ wrong_command_lines_are_named(void **state)
     }
 }
 
-/* The flag over the environment over the default. */
+/* A flag overrides the environment, which overrides the default. */
 static void
 the_address_comes_from_flag_environment_or_default(void **state)
 {
@@ -114,7 +115,7 @@ the_address_comes_from_flag_environment_or_default(void **state)
     unsetenv("CONTINUO_MANAGEMENT");
 }
 
-/* A model's name may hold what a path can't. */
+/* A model's name may have characters that a path cannot have. */
 static void
 names_are_escaped_in_paths(void **state)
 {

@@ -21,7 +21,8 @@
             fail_msg("\"%s\" is not in \"%s\"", part, text);                                       \
     } while (0)
 
-/* A worker and a model as `describe` shows them. Each test adds as text what it is about. */
+/* A worker and a model as `describe` shows them. Each test appends as text the members that it is
+ * about. */
 #define WORKER(index, state, status, more)                                                         \
     "{\"id\": \"9000\", \"index\": " index ", \"state\": \"" state "\", \"status\": \"" status     \
     "\", \"pid\": 77, \"memoryUsage\": 12345678, \"startTime\": \"2026-11-21T04:36:32.123Z\"" more \

@@ -1,7 +1,7 @@
-/* ctl/view_test.c - the server's answers, also odd ones, become a view. */
+/* ctl/view_test.c - tests that the server's answers, also odd ones, become a view. */
 #include "ctl/test_support.h"
 
-/* Every column that is shown comes from here. */
+/* Every column that continuo-ctl shows comes from a description. */
 static void
 a_description_is_read(void **state)
 {
@@ -30,7 +30,7 @@ a_description_is_read(void **state)
     cn_ctl_view_fini(&view);
 }
 
-/* Versions stand side by side; only the default one decides about health, as in /ping. */
+/* Each version has its own entry. Only the default version decides about health, as in /ping. */
 static void
 the_default_version_decides_about_health(void **state)
 {
@@ -54,7 +54,7 @@ the_default_version_decides_about_health(void **state)
     cn_ctl_view_fini(&view);
 }
 
-/* Another program may answer there, or another version of the server. */
+/* Another program, or another version of the server, may answer at the address. */
 static void
 odd_answers_are_refused_or_read_as_nothing(void **state)
 {
@@ -81,7 +81,8 @@ odd_answers_are_refused_or_read_as_nothing(void **state)
     cn_ctl_view_fini(&view);
 }
 
-/* Prometheus text: comments, labels, names that begin alike, a cut last line. */
+/* The reader of Prometheus text copes with comments, labels, names that begin alike, and a last
+ * line that is cut. */
 static void
 metrics_are_summed_over_labels(void **state)
 {

@@ -1,4 +1,4 @@
-/* grpc/json_message_test.c - messages from JSON, as configurations and statistics need them. */
+/* grpc/json_message_test.c - tests making messages from JSON, for configurations and statistics. */
 #include "grpc/json_message.h"
 
 #include <setjmp.h>
@@ -39,11 +39,11 @@ make(const ProtobufCMessageDescriptor *type, const char *text)
 
     assert_int_equal(cn_v2_json_load(cn_str_from(text), &root, &err), 0);
     message = cn_rpc_message_of_json(type, root, &arena);
-    json_decref(root); /* nothing of it is borrowed */
+    json_decref(root); /* the message borrows nothing from it */
     return message;
 }
 
-/* Lists, nested messages, enums by name, and the member of a oneof that is there. */
+/* Lists, nested messages, enums by their names, and the member of a oneof that is set are read. */
 static void
 a_configuration_becomes_its_message(void **state)
 {
@@ -75,7 +75,7 @@ a_configuration_becomes_its_message(void **state)
     assert_string_equal(config->parameters[1]->value->string_value, "2");
 }
 
-/* 64 bits are 64 bits, and a map has messages as values. */
+/* Integers keep all 64 bits, and the values of a map may be messages. */
 static void
 statistics_keep_their_numbers(void **state)
 {
@@ -92,7 +92,7 @@ statistics_keep_their_numbers(void **state)
     assert_int_equal(stats->response_stats[0]->value->success->count, 3);
 }
 
-/* Keys of a map are texts in JSON only. */
+/* In JSON the keys of a map are always strings, even if the message has numbers as keys. */
 static void
 a_map_may_have_numbers_as_keys(void **state)
 {
@@ -109,7 +109,7 @@ a_map_may_have_numbers_as_keys(void **state)
     assert_int_equal(batching->priority_queue_policy[1]->value->max_queue_size, 6);
 }
 
-/* What has no field, no value, or a value of another kind is as if it were not there. */
+/* A member without a field, without a value, or with a value of another type is ignored. */
 static void
 what_does_not_fit_is_left_out(void **state)
 {

@@ -1,6 +1,7 @@
-/* management/test_support.h - what tests of management stand on: a folder with models, a server
- * without a front end, API calls and jobs. Real processes (tests/support/fake_worker.c), frozen
- * clock, one loop turned by the test itself. */
+/* management/test_support.h - for the tests of this folder: a folder with models, a server without
+ * a front end, calls of the management API, and jobs. The processes are real
+ * (tests/support/fake_worker.c), the clock is frozen, and the test turns the only loop by itself.
+ */
 #ifndef CN_MANAGEMENT_TEST_SUPPORT_H
 #define CN_MANAGEMENT_TEST_SUPPORT_H
 
@@ -28,8 +29,8 @@
 #include "scheduler/queue/submit.h"
 
 #define PATIENCE_S 20
-#define TURNS_MAX 8000    /* of a tear-down, 5 ms each at most */
-#define TURNS_WITHOUT 400 /* before its clock is moved */
+#define TURNS_MAX 8000    /* how many turns a tear-down may take, of at most 5 ms each */
+#define TURNS_WITHOUT 400 /* how many turns a tear-down makes before it moves the clock */
 
 /* --- the rig */
 
@@ -41,7 +42,7 @@ static struct cn_management *management;
 static unsigned start_failed;
 static bool drained;
 
-/* Turns the loop until *flag, in real time at most PATIENCE_S. */
+/* Turns the loop until *flag is true, for at most PATIENCE_S seconds of real time. */
 static inline void
 turn_until(const bool *flag, const char *what)
 {
@@ -58,7 +59,8 @@ turn_until(const bool *flag, const char *what)
     }
 }
 
-/* A model in a folder of the store; its handler tells the fake worker what to do. */
+/* Makes a model as a folder of the store. The text of its handler tells the fake worker what
+ * to do. */
 static inline void
 make_model(const char *name, const char *version, const char *script, const char *yaml)
 {
@@ -147,15 +149,15 @@ set_up(void **state)
     return 0;
 }
 
-/* Also after a failed test. What it began is answered only now: so whatever waits for an answer
- * (struct api, struct step, `drained`) must be static, or the answer would be written over this
- * function's own stack. And a worker that was made to hang is ended by time, which stands still by
- * itself: it is moved. */
+/* Runs after a failed test, too. Operations that the test has begun are only answered here. So
+ * everything that waits for an answer (struct api, struct step, `drained`) must be static;
+ * otherwise the answer would be written over the stack of this function. A worker that hangs is
+ * ended by a time limit, so the frozen clock must be moved. */
 static inline int
 tear_down(void **state)
 {
     (void)state;
-    drained = false; /* by a drain of an earlier test */
+    drained = false; /* an earlier test may have set it */
     if (management)
         cn_management_drain(management, on_drained, &drained);
     for (unsigned i = 0; management && !drained && i < TURNS_MAX; i++) {
@@ -164,7 +166,7 @@ tear_down(void **state)
         cn_loop_turn(loop, 5);
     }
     if (management && !drained) {
-        management = NULL; /* it and its loop are left as they are */
+        management = NULL; /* the management and its loop are left as they are */
         return -1;
     }
     cn_management_destroy(management);
@@ -196,7 +198,7 @@ on_reply(struct cn_api_request *request, int status, struct cn_str json)
     api->done = true;
 }
 
-/* "GET /models?limit=2"; begins only. */
+/* Begins a call such as "GET /models?limit=2", and does not wait for its answer. */
 static inline void
 api_begin(struct api *api, const char *line, const char *body)
 {
@@ -267,7 +269,8 @@ expect(const char *line, int status, const char *text)
     json_decref(value);
 }
 
-/* The first described model, to be json_decref()ed with its array: `whole`. */
+/* Returns the first described model. The caller must json_decref() the array that has it,
+ * `whole`. */
 static inline json_t *
 describe(const char *name, json_t **whole)
 {
@@ -369,13 +372,13 @@ run(const char *model, const char *body)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-/* One test alone with its name as argument; CN_TEST_LOG=1 shows the log. */
+/* Runs all tests, or only the one that is named as an argument. CN_TEST_LOG=1 shows the log. */
 #define RUN_TESTS(group, tests, argc, argv)                                                        \
     (getenv("CN_TEST_LOG") ? (void)0 : cn_log_set_level(CN_LOG_ERROR),                             \
      (argc) > 1 ? cmocka_set_test_filter((argv)[1]) : (void)0,                                     \
      cmocka_run_group_tests_name(group, tests, NULL, NULL))
 
-/* A metric of the model's default version; 0 while there is none. */
+/* Returns a metric of the model's default version, or 0 if there is none. */
 static inline uint64_t
 count_of(const char *model, enum cn_metric metric)
 {

@@ -1,4 +1,4 @@
-/* frontend/endpoints/openapi_test.c - tables become a description that names what they name. */
+/* frontend/endpoints/openapi_test.c - tests that the API description has what the tables have. */
 #include "frontend/endpoints/openapi.h"
 
 #include <setjmp.h>
@@ -40,7 +40,8 @@ described(const struct cn_route *routes, const char *model)
     return all;
 }
 
-/* Paths lose the star of their rest, parameters stand in their order, hidden rows stay out. */
+/* In a path, {*name} becomes {name}. Parameters come in their order, and hidden rows are left
+ * out. */
 static void
 rows_become_operations(void **state)
 {
@@ -61,7 +62,8 @@ rows_become_operations(void **state)
     json_decref(all);
 }
 
-/* One model: its paths only, with its name as a URL has it. */
+/* The description of one model has the paths of that model only, with its name as it is written in
+ * a URL. */
 static void
 one_model_has_its_own_paths(void **state)
 {
@@ -73,7 +75,7 @@ one_model_has_its_own_paths(void **state)
     json_decref(all);
 }
 
-/* The real tables: each parameter of api_params.def belongs to an operation that there is. */
+/* In the real tables, each parameter of api_params.def belongs to an operation that exists. */
 static void
 parameters_belong_to_operations(void **state)
 {

@@ -1,4 +1,4 @@
-/* frontend/endpoints/row_input_test.c - what a handler gets of a request. */
+/* frontend/endpoints/row_input_test.c - tests what a handler gets of a request. */
 #include "frontend/endpoints/row_input.h"
 
 #include <setjmp.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-/* The handler sees the type without its parameters, as TorchServe's does. */
+/* The handler sees the content type without its parameters, as a handler of TorchServe does. */
 static void
 mime_type_loses_its_parameters(void **state)
 {

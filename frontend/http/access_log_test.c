@@ -36,7 +36,7 @@ format(const struct cn_access *access, bool json)
     return line;
 }
 
-/* Tools that read TorchServe's access log read ours up to the milliseconds. */
+/* Tools that read TorchServe's access log can read ours up to the milliseconds. */
 static void
 text_begins_as_torchserves_line(void **state)
 {

@@ -1,5 +1,5 @@
-/* frontend/http/compress_test.c - what is sent compressed comes back as it was, in bounded
- * steps. */
+/* frontend/http/compress_test.c - tests that what is sent compressed comes back as it was, in
+ * bounded steps. */
 #include "frontend/http/compress.h"
 
 #include <setjmp.h>
@@ -22,7 +22,8 @@ choose(const char *value)
     return cn_coding_choose(headers, 2);
 }
 
-/* The highest q, of equals the first; what is unknown or broken counts for nothing. */
+/* The coding with the highest q is chosen, and the first one among equals. Unknown or malformed
+ * codings do not count. */
 static void
 client_chooses(void **state)
 {
@@ -41,7 +42,7 @@ client_chooses(void **state)
     assert_int_equal(choose(""), CN_CODING_IDENTITY);
 }
 
-/* Compresses and inflates; *steps: how many reads it took. */
+/* Compresses and inflates the body. Sets *steps to the number of reads that it took. */
 static void
 round_trip(enum cn_coding coding, const char *body, size_t len, size_t room, unsigned *steps)
 {
@@ -72,7 +73,7 @@ round_trip(enum cn_coding coding, const char *body, size_t len, size_t room, uns
     cn_free(back);
 }
 
-/* A body that shrinks to nothing must still not be done in one go. */
+/* Even a body that shrinks to almost nothing must not be compressed in one step. */
 static void
 answers_come_back_whole(void **state)
 {

@@ -1,4 +1,4 @@
-/* frontend/http/form_test.c - forms come apart as their sender meant, or are refused. */
+/* frontend/http/form_test.c - tests that forms are split as their sender meant, or are refused. */
 #include "frontend/http/form.h"
 
 #include <setjmp.h>
@@ -94,7 +94,7 @@ files_and_fields_are_told_apart(void **state)
     assert_part(f, 2, "a \"b\\", "application/octet-stream", "--c");
 }
 
-/* What precedes the first boundary means nothing; a form may be empty; boundaries may be quoted. */
+/* Text before the first boundary is ignored. A form may be empty, and a boundary may be quoted. */
 static void
 odd_but_clear_forms_are_read(void **state)
 {
@@ -109,7 +109,7 @@ odd_but_clear_forms_are_read(void **state)
     assert_int_equal(f->parts.n, 0);
 }
 
-/* Everything else is the client's error, said in words. */
+/* Everything else is the client's mistake, and the message says which. */
 static void
 broken_multipart_is_refused(void **state)
 {
@@ -155,7 +155,7 @@ broken_multipart_is_refused(void **state)
     }
 }
 
-/* Each size has a bound: parts, a part's headers, its name. */
+/* The number of parts, the headers of a part and its name have bounds. */
 static void
 large_forms_are_refused(void **state)
 {
@@ -179,7 +179,8 @@ large_forms_are_refused(void **state)
     }
 }
 
-/* Any byte may come out; a word without "=" has an empty value, one without a name is dropped. */
+/* A value may have any bytes. A word without "=" has an empty value, and a pair without a name is
+ * dropped. */
 static void
 pairs_are_decoded(void **state)
 {

@@ -1,4 +1,4 @@
-/* frontend/http/http_checks_test.c - what is refused, and what is not. */
+/* frontend/http/http_checks_test.c - tests which requests are refused. */
 #include "frontend/http/http_checks.h"
 #include "frontend/intake/headers.h"
 
@@ -32,7 +32,8 @@ plain_request_passes(void **state)
     assert_false(framing.chunked);
 }
 
-/* Chunked alone passes in any case; blanks around a value do not count. */
+/* Transfer-Encoding: chunked passes in upper and lower case, and blanks around the value do not
+ * count. */
 static void
 chunked_passes(void **state)
 {
@@ -92,7 +93,8 @@ smuggling_shapes_are_refused(void **state)
     }
 }
 
-/* The longest length that fits is a number, not an error; who may send it is another check's. */
+/* The largest length that fits is a number and not an error. Whether so large a body is allowed is
+ * checked elsewhere. */
 static void
 longest_length_is_read(void **state)
 {
@@ -105,7 +107,7 @@ longest_length_is_read(void **state)
     assert_true(framing.length == UINT64_MAX);
 }
 
-/* A NUL hidden in an escape ends strings early in careless readers. */
+/* Code that is not careful would end a string at a NUL that was hidden in an escape. */
 static void
 bad_urls_are_refused(void **state)
 {
@@ -140,7 +142,8 @@ escapes_are_decoded_once(void **state)
     cn_arena_fini(&arena);
 }
 
-/* A handler can't write a header that ends the header block, nor speak for the server. */
+/* A handler can neither write a header that ends the block of headers, nor set the server's own
+ * headers. */
 static void
 handlers_cannot_inject_headers(void **state)
 {

@@ -1,4 +1,4 @@
-/* frontend/http/route_test.c - paths and methods find their function. */
+/* frontend/http/route_test.c - tests that paths and methods lead to their functions. */
 #include "frontend/http/route.h"
 
 #include <setjmp.h>
@@ -99,7 +99,8 @@ slashes_at_the_end_do_not_count(void **state)
     assert_int_equal(f->match.n_args, 1);
 }
 
-/* {*name} takes the rest with its slashes; {name}:word a segment that ends so. */
+/* {*name} matches the rest of the path with its slashes, and {name}:word a segment that ends with
+ * :word. */
 static void
 rest_and_suffix_become_arguments(void **state)
 {
@@ -117,7 +118,7 @@ rest_and_suffix_become_arguments(void **state)
     assert_int_equal(find(f, CN_HTTP_POST, "/v1/models/predict"), CN_E_NOT_FOUND);
 }
 
-/* Unknown paths are 404 whatever the method; empty segments name no model. */
+/* An unknown path is 404 with any method. An empty segment is not the name of a model. */
 static void
 unknown_paths_are_not_found(void **state)
 {

@@ -31,7 +31,7 @@ plain(struct rig *rig)
                               .client_deadline_ms = CN_NEVER};
 }
 
-/* A client may only ask for less than what the model's two timeouts add up to. */
+/* A client can only shorten the time that the model's two timeouts allow together. */
 static void
 nearer_deadline_counts(void **state)
 {
@@ -53,7 +53,7 @@ nearer_deadline_counts(void **state)
     rig_destroy(rig);
 }
 
-/* All of the request is in the job, and the flags that the caller has set stay. */
+/* The job has everything of the request, and the flags that the caller has set are kept. */
 static void
 job_has_what_the_request_says(void **state)
 {
@@ -85,7 +85,8 @@ job_has_what_the_request_says(void **state)
     rig_destroy(rig);
 }
 
-/* Without a version any one will do, and a sequence begins where its flag says so. */
+/* Without a version any version may run the step. The start flag decides whether a sequence
+ * begins. */
 static void
 version_may_be_left_open(void **state)
 {
@@ -101,7 +102,7 @@ version_may_be_left_open(void **state)
     rig_destroy(rig);
 }
 
-/* If two headers are wrong, the one is reported that has always been reported first. */
+/* If two headers are wrong, each protocol reports the one that it has always reported first. */
 static void
 wrong_headers_are_refused_in_order(void **state)
 {

@@ -1,4 +1,5 @@
-/* frontend/intake/session_test.c - SageMaker's session headers: what is read, what is told. */
+/* frontend/intake/session_test.c - tests SageMaker's session headers: how they are read, and what
+ * the answer says. */
 #include "frontend/intake/session.h"
 
 #include <setjmp.h>
@@ -28,7 +29,7 @@ read_both(const struct cn_header *list, uint32_t n, struct got *got)
 }
 #define READ(list, got) read_both(list, sizeof(list) / sizeof((list)[0]), got)
 
-/* NEW_SESSION is a start with an id that SageMaker's pattern takes: letters, digits, single
+/* NEW_SESSION is a start flag. The new id fits SageMaker's pattern: letters, digits and single
  * hyphens. */
 static void
 new_session_gets_an_id(void **state)
@@ -48,8 +49,8 @@ new_session_gets_an_id(void **state)
     assert_int_equal(one.sequence.id_name.len, 0); /* SageMaker's headers tell the id */
 }
 
-/* An id counts in any spelling of the header's name. Without a header, or with an empty one, there
- * is not a session. */
+/* The header's name may be spelled in any case. Without a header, or with an empty one, a request
+ * belongs to no session. */
 static void
 id_addresses_its_sequence(void **state)
 {
@@ -66,7 +67,7 @@ id_addresses_its_sequence(void **state)
     assert_true(cn_str_eq(got.sequence.id_name, CN_STR("ts_request_sequence_id")));
 }
 
-/* Which of two was meant is not guessed; the same id under two names is harmless. */
+/* The server does not guess which of two ids was meant. The same id under two names is harmless. */
 static void
 contradictions_are_refused(void **state)
 {
@@ -83,7 +84,8 @@ contradictions_are_refused(void **state)
     assert_int_equal(READ(same, &got), 0);
 }
 
-/* The nearer of the two clocks, the time that the state stays included; whole seconds in UTC. */
+/* The time at which a session ends is that of the nearer clock, including the time for which the
+ * state is kept after it, in whole seconds of UTC. */
 static void
 value_tells_when_the_session_ends(void **state)
 {
@@ -110,7 +112,8 @@ value_tells_when_the_session_ends(void **state)
     cn_arena_fini(&arena);
 }
 
-/* Over with this step, or before it; a failed step closes nothing. */
+/* A session is reported as closed if it ended with this step or before it. A step that fails closes
+ * nothing. */
 static void
 closed_sessions_are_told(void **state)
 {

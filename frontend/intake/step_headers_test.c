@@ -1,4 +1,4 @@
-/* frontend/intake/step_headers_test.c - what the headers say of a sequence and a step. */
+/* frontend/intake/step_headers_test.c - tests what the headers say about a sequence and a step. */
 #include "frontend/intake/step_headers.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@
     }
 #define READ(list, out, err) cn_intake_read_sequence(list, sizeof(list) / sizeof(list[0]), out, err)
 
-/* Proxies rewrite names; the client gets back its own spelling. */
+/* Proxies rewrite the names of headers. The client gets its own spelling back. */
 static void
 any_spelling_is_read_and_kept(void **state)
 {
@@ -38,7 +38,7 @@ any_spelling_is_read_and_kept(void **state)
     }
 }
 
-/* No id and an empty id are the same; the server's own spelling is used then. */
+/* No id and an empty id mean the same. The answer then uses the server's own spelling. */
 static void
 empty_id_is_no_id(void **state)
 {
@@ -66,8 +66,8 @@ use_names(const char *id, const char *start, const char *end, const char *wrong)
         assert_non_null(strstr(err.message, wrong));
 }
 
-/* TorchServe's ts_header_key_sequence_...: the old names then mean nothing, bad ones stop the
- * start. */
+/* TorchServe's keys ts_header_key_sequence_... choose other names. The old names then mean nothing,
+ * and an invalid name stops the start. */
 static void
 headers_may_be_renamed(void **state)
 {
@@ -85,8 +85,8 @@ headers_may_be_renamed(void **state)
     assert_false(got.end);
     assert_int_equal(cn_intake_read_sequence(list, 1, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
-    assert_true(
-        cn_str_eq(got.id_name, CN_STR("x-session"))); /* gRPC's metadata are small letters */
+    assert_true(cn_str_eq(got.id_name,
+                          CN_STR("x-session"))); /* names in gRPC's metadata are in lower case */
     use_names("a b", "s", "e", "--sequence-id-header: \"a b\" is not a valid header name");
     use_names("i", "", "e", "--sequence-start-header: \"\" is not a valid header name");
     use_names("i", "s", "Content-Length",
@@ -105,7 +105,7 @@ headers_may_be_renamed(void **state)
     assert_true(cn_str_eq(got.id, CN_STR("old")));
 }
 
-/* Start and end are said with true; a typing error must not be taken for no. */
+/* START and END are written as "true". A misspelt value must not be taken for "false". */
 static void
 flags_are_true_or_false(void **state)
 {
@@ -137,7 +137,7 @@ flags_are_true_or_false(void **state)
                                      "ts-request-sequence-start is \"true\"; send one of them");
 }
 
-/* A key that was cut or mangled on the way would make two steps of one, or one of two. */
+/* If a key is cut or altered on the way, two steps could become one, or one step two. */
 static void
 idempotency_key_is_read_strictly(void **state)
 {
@@ -217,7 +217,7 @@ inference_session_id_is_the_sequence_id(void **state)
     assert_true(got.end);
 }
 
-/* 256 bytes are an id, 257 are not; nor is what can't be shown. */
+/* An id may have 256 bytes, but not 257, and no characters that cannot be shown. */
 static void
 ids_are_bounded_and_printable(void **state)
 {
@@ -241,7 +241,7 @@ ids_are_bounded_and_printable(void **state)
     assert_int_equal(READ(list, &got, NULL), CN_E_BAD_REQUEST);
 }
 
-/* Other headers of the family, and names that only begin alike, say nothing. */
+/* Headers with similar names, and headers whose names only begin alike, mean nothing. */
 static void
 other_headers_are_left_alone(void **state)
 {

@@ -1,4 +1,5 @@
-/* frontend/server/grpc_seats_test.c - connections that somebody else closes. */
+/* frontend/server/grpc_seats_test.c - tests the count of connections that the gRPC library
+ * closes. */
 #include "frontend/server/grpc_seats.h"
 
 #include <setjmp.h>
@@ -40,7 +41,8 @@ so_many_and_no_more(void **state)
     cn_grpc_seats_fini(&seats);
 }
 
-/* A connection that takes a number again is not counted twice, however often that happens. */
+/* If a new connection gets the descriptor number of an earlier one, it is not counted twice,
+ * however often that happens. */
 static void
 a_number_is_one_seat(void **state)
 {
@@ -56,8 +58,8 @@ a_number_is_one_seat(void **state)
     cn_grpc_seats_fini(&seats);
 }
 
-/* A number that belongs to another file by now is not a connection any more. The seats are checked
- * for that, but not too often. */
+/* If a number now belongs to another file, its connection is gone. The seats are checked for this,
+ * but not too often. */
 static void
 seats_that_were_left_are_found(void **state)
 {
@@ -72,7 +74,7 @@ seats_that_were_left_are_found(void **state)
     close(fds[0]);
     close(fds[2]);
     for (i = 0; i < 2; i++)
-        others[i] = connection(); /* their numbers, and not ours */
+        others[i] = connection(); /* they get the numbers of the connections that were closed */
     assert_false(cn_grpc_seats_take(&seats, late, MAX, 10 + CN_GRPC_SEATS_LOOK_MS - 1));
     assert_true(cn_grpc_seats_take(&seats, late, MAX, 10 + CN_GRPC_SEATS_LOOK_MS));
     assert_int_equal(seats.taken, MAX - 1);

@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_step_test.c - PredictionsRequest, read by hand. */
+/* grpc/torchserve/grpc_step_test.c - tests the reader of PredictionsRequest, which is written by
+ * hand. */
 #include "grpc/torchserve/grpc_step.h"
 
 #include <setjmp.h>
@@ -33,7 +34,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* What a client that uses protobuf sends. */
+/* Returns the bytes that a client with protobuf sends. */
 static struct cn_str
 packed(const char *model, const char *version, const char *sequence, const char *const *inputs)
 {
@@ -70,7 +71,7 @@ assert_part(const struct cn_rpc_prediction *prediction, uint32_t i, const char *
     assert_true(cn_str_eq(prediction->parts[i].data, cn_str_from(data)));
 }
 
-/* Read by hand, it says what an encoder meant. */
+/* The reader finds all fields that the encoder has written. */
 static void
 all_fields_are_found(void **state)
 {
@@ -92,7 +93,8 @@ all_fields_are_found(void **state)
     assert_true(cn_str_eq(prediction.controls[0].value, CN_STR("true")));
 }
 
-/* Proto3's optional: an id that is there and empty differs from none on the wire. */
+/* On the wire, an id that is present and empty differs from an absent one (`optional` of
+ * proto3). */
 static void
 an_absent_sequence_id_is_known(void **state)
 {
@@ -108,7 +110,7 @@ an_absent_sequence_id_is_known(void **state)
     assert_int_equal(prediction.sequence_id.len, 0);
 }
 
-/* A map with a key twice: protobuf's rule is that the last one counts. */
+/* If a map has a key twice, the last one counts, as in protobuf. */
 static void
 the_last_value_of_a_key_counts(void **state)
 {

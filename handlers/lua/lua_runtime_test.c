@@ -1,4 +1,5 @@
-/* The Lua runtime through its ops: requests, replies, errors, limits, sandbox, batches. */
+/* Tests the Lua runtime through its functions: requests, replies, errors, limits, sandbox,
+ * batches. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -23,7 +24,7 @@ open_source(const char *source, const char *config, struct cn_runtime **rt, stru
     return cn_lua_runtime_ops.open(&load, cn_str_from(config), rt, err);
 }
 
-/* A runtime for a handler that must load. */
+/* Returns a runtime for a handler that must load. */
 static struct cn_runtime *
 must_open(const char *source)
 {
@@ -35,7 +36,7 @@ must_open(const char *source)
     return rt;
 }
 
-/* The load error of a handler that must not load. */
+/* Returns the load error of a handler that must not load. */
 static const char *
 load_error(const char *source)
 {
@@ -46,7 +47,7 @@ load_error(const char *source)
     return err.message;
 }
 
-/* The reply of a handler whose step is `body`, to one request. */
+/* Returns the reply of a handler whose step is `body`, to one request. */
 static const char *
 reply_of(const char *body, const char *request)
 {
@@ -100,7 +101,7 @@ teardown(void **state)
     "  return state.sum\n"                                                                         \
     "end\n"
 
-/* The point of the server: state goes on from step to step, and over a move to another worker. */
+/* The state continues from step to step, and in another worker. This is what the server is for. */
 static void
 state_goes_on(void **state)
 {
@@ -119,7 +120,7 @@ state_goes_on(void **state)
     rt->ops->close(rt);
 }
 
-/* A refusal reaches the client as the handler put it, with its status. */
+/* A refusal reaches the client with the handler's message and status. */
 static void
 refusals_have_status_and_message(void **state)
 {
@@ -159,7 +160,7 @@ a_refusals_status_is_checked(void **state)
     assert_string_equal(reply_of("return nil, 'x', 404.0", ""), "not_found/404 x");
 }
 
-/* A bug in a handler shows file and line to whoever calls, and costs that item only. */
+/* A bug in a handler is reported with file and line, and fails only that item. */
 static void
 errors_name_file_and_line(void **state)
 {
@@ -193,7 +194,8 @@ errors_name_file_and_line(void **state)
     rt->ops->close(rt);
 }
 
-/* What cannot run is told at registration, by file and line and with the fix. */
+/* A handler that cannot run is refused at registration. The message has the file, the line and the
+ * remedy. */
 static void
 load_errors_name_the_fix(void **state)
 {
@@ -221,7 +223,7 @@ load_errors_name_the_fix(void **state)
                            "on_close is never called: the function that is called when a sequence "
                            "ends must be named close(seq, state, reason)"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
-    /* What editors and shells put before the source is allowed, and counts as a line. */
+    /* A byte order mark and a first line with #! are allowed, and count as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),
                         "handler.lua:3: unexpected symbol near '}'");
     assert_string_equal(load_error("\xef\xbb\xbf#!/usr/bin/lua\nstep = \n}"),
@@ -235,7 +237,8 @@ load_errors_name_the_fix(void **state)
     load.handler = "handler.lua";
 }
 
-/* load(ctx) gets the model's facts and its whole YAML; a null in it is nil. */
+/* load(ctx) gets the name, the version and the folder of the model, and its whole YAML, in which
+ * null is nil. */
 static void
 load_gets_the_context(void **state)
 {
@@ -254,7 +257,7 @@ load_gets_the_context(void **state)
     rt->ops->close(rt);
 }
 
-/* A request shows what was sent, by names that do not mind spelling. */
+/* A request has what the client sent. Names of headers may be spelled in any way. */
 static void
 request_shows_what_was_sent(void **state)
 {
@@ -294,7 +297,7 @@ request_shows_what_was_sent(void **state)
     rt->ops->close(rt);
 }
 
-/* Integers stay integers, null is a value, broken JSON is the client's fault. */
+/* In JSON, integers stay integers and null is a value. Invalid JSON is the client's mistake. */
 static void
 json_keeps_types(void **state)
 {
@@ -324,7 +327,8 @@ json_keeps_types(void **state)
         "{\"a\":0.1,\"b\":1e+300,\"c\":1e+15}");
 }
 
-/* A reply table sets status, headers, type and end; a misspelled key is told. */
+/* A reply table sets status, headers, content type and the end of the sequence. A misspelled key is
+ * an error. */
 static void
 reply_table_sets_everything(void **state)
 {
@@ -383,7 +387,8 @@ flags_of_a_reply_are_booleans(void **state)
     assert_string_equal(reply_of("return { text = 'x', end_sequence = nil }", ""), "x");
 }
 
-/* A message has the reason, however deep the value lies and however long its path. */
+/* The message of an error has its reason, however deep the value lies and however long its
+ * path is. */
 static void
 long_paths_keep_the_reason(void **state)
 {
@@ -400,7 +405,7 @@ long_paths_keep_the_reason(void **state)
                            "does a table contain itself?"));
 }
 
-/* Do two steps answer with the same bytes? */
+/* Returns whether two steps answer with the same bytes. */
 static bool
 same_outputs(const char *one, const char *other)
 {
@@ -433,8 +438,8 @@ same_outputs(const char *one, const char *other)
     return same;
 }
 
-/* An output has the values that the handler gave, or is an error: its bytes are not taken for
- * others. */
+/* An output has the values that the handler gave, or it is an error. Bytes of another type are not
+ * reinterpreted. */
 static void
 outputs_are_what_was_given(void **state)
 {
@@ -473,7 +478,7 @@ outputs_are_what_was_given(void **state)
                                "give the strings: data = {\"text\"}");
 }
 
-/* No loop runs past its time: not one that catches errors, not one in a coroutine. */
+/* No loop runs longer than the limit, not even one that catches errors or runs in a coroutine. */
 static void
 time_limit_stops_any_loop(void **state)
 {
@@ -484,7 +489,7 @@ time_limit_stops_any_loop(void **state)
         "coroutine.wrap(function() while true do end end)()",
         "while true do local c = coroutine.create(function() while true do end end) "
         "coroutine.resume(c) end",
-#ifndef __SANITIZE_THREAD__ /* it stores a stack of 200 coroutines for each malloc: minutes */
+#ifndef __SANITIZE_THREAD__ /* it stores a stack of 200 coroutines for each malloc: too slow */
         "local function f() while true do pcall(coroutine.wrap(f)) end end f()",
 #endif
         "xpcall(function() while true do end end, function() while true do end end) return 2",
@@ -499,12 +504,14 @@ time_limit_stops_any_loop(void **state)
         assert_string_equal(
             reply_of(loops[i], ""),
             "deadline/0 Prediction failed: handler.lua reached its time limit of 30 ms");
-        assert_true(cn_now_ms() - began_ms < 20000); /* at all: others may have the processor */
+        assert_true(cn_now_ms() - began_ms <
+                    20000); /* it ends; other processes may have the processor */
     }
     load.step_time_ms = 0;
 }
 
-/* After a step that was stopped the VM serves as before, and a late request is not begun. */
+/* After a step was stopped, the VM works as before, and a request whose time is over is not
+ * begun. */
 static void
 vm_lives_on_after_the_limit(void **state)
 {
@@ -536,7 +543,7 @@ vm_lives_on_after_the_limit(void **state)
     rt->ops->close(rt);
 }
 
-/* A step that takes all memory fails alone. */
+/* A step that uses up the memory fails alone. */
 static void
 memory_limit_fails_one_step(void **state)
 {
@@ -564,7 +571,7 @@ memory_limit_fails_one_step(void **state)
     rt->ops->close(rt);
 }
 
-/* A handler reaches its own files and nothing else of the machine. */
+/* A handler can use the files of its model, and nothing else of the machine. */
 static void
 sandbox_holds(void **state)
 {
@@ -598,7 +605,7 @@ sandbox_holds(void **state)
                         "float");
 }
 
-/* require finds the model's own modules, once each, and nothing outside. */
+/* require loads each module of the model once, and nothing from outside. */
 static void
 require_stays_in_the_model(void **state)
 {
@@ -617,7 +624,7 @@ require_stays_in_the_model(void **state)
     assert_non_null(strstr(reply_of("require 'bad'", ""), "bad.lua:1: unexpected symbol"));
 }
 
-/* Numbers in bytes are read without copies and checked for range. */
+/* Numbers that are packed in bytes are read without copies, and their range is checked. */
 static void
 arrays_read_bytes(void **state)
 {
@@ -669,7 +676,7 @@ run_three(struct cn_runtime *rt, struct fake fakes[3], const char *const bodies[
     }
 }
 
-/* batch(items) answers each item; what it forgets fails, the others stand. */
+/* batch(items) answers each item. An item that it does not answer fails, and the others do not. */
 static void
 batch_answers_each_item(void **state)
 {
@@ -693,7 +700,7 @@ batch_answers_each_item(void **state)
     assert_string_equal(fakes[0].text, "2/3");
     assert_string_equal(fakes[1].text, "1/3");
 
-    /* An error stops the whole batch: nothing of it is kept but refusals. */
+    /* An error fails the whole batch, except for items that the handler has already refused. */
     run_three(rt, fakes, (const char *const[]){"a", "fail", "boom"});
     assert_non_null(strstr(fakes[0].text, "handler.lua:5: boom"));
     assert_string_equal(fakes[1].text, "bad_request/400 bad");
@@ -704,7 +711,7 @@ batch_answers_each_item(void **state)
     rt->ops->close(rt);
 }
 
-/* A state can be replaced, and the handler's table of items is its own to change. */
+/* A handler may replace a state, and may change the table of items that it gets. */
 static void
 batch_may_replace_states(void **state)
 {
@@ -726,8 +733,8 @@ batch_may_replace_states(void **state)
     rt->ops->close(rt);
 }
 
-/* A table for all sequences is the mistake of an init that returns a constant: they would count
- * together. */
+/* If init returns a constant, all sequences share one table and count together, so this is
+ * refused. */
 static void
 sequences_have_tables_of_their_own(void **state)
 {
@@ -739,7 +746,8 @@ sequences_have_tables_of_their_own(void **state)
     static struct fake a, b, c, d;
 
     (void)state;
-    assert_string_equal(fake_step(rt, &c, "own"), "8"); /* a constant to begin with does no harm */
+    assert_string_equal(fake_step(rt, &c, "own"),
+                        "8"); /* one sequence with the constant does no harm */
     assert_string_equal(fake_step(rt, &d, "own"), "8");
     assert_string_equal(fake_step(rt, &a, ""), "1");
     assert_string_equal(fake_step(rt, &b, ""),
@@ -754,7 +762,7 @@ sequences_have_tables_of_their_own(void **state)
     rt->ops->close(rt);
 }
 
-/* One sequence whose init fails does not keep the others from their batch. */
+/* If init fails for one sequence, the others of its batch still run. */
 static void
 batch_survives_a_failed_init(void **state)
 {
@@ -773,7 +781,7 @@ batch_survives_a_failed_init(void **state)
     rt->ops->close(rt);
 }
 
-/* A stateless model needs no state: step gets nil, handle gets the request only. */
+/* In a stateless model step gets nil as its state, and handle gets only the request. */
 static void
 stateless_models_get_no_state(void **state)
 {
@@ -792,7 +800,7 @@ stateless_models_get_no_state(void **state)
     load.stateful = 1;
 }
 
-/* close hears the id, the state and why; its errors harm nobody. */
+/* close gets the id, the state and the reason. An error in it affects nobody. */
 static void
 close_hears_the_reason(void **state)
 {
@@ -814,7 +822,8 @@ close_hears_the_reason(void **state)
     rt->ops->close(rt);
 }
 
-/* describe() is shown as JSON; what it does wrong is said, and the VM goes on. */
+/* The result of describe() is shown as JSON. An error in it is reported, and the VM works as
+ * before. */
 static void
 a_handler_describes_itself(void **state)
 {
@@ -840,7 +849,7 @@ a_handler_describes_itself(void **state)
     rt->ops->close(rt);
 }
 
-/* A reply that could not be made leaves nothing behind in the one that is made instead. */
+/* If making a reply fails, nothing of it is left in the reply that is made instead. */
 static void
 a_failed_reply_leaves_nothing(void **state)
 {
@@ -849,7 +858,7 @@ a_failed_reply_leaves_nothing(void **state)
         "  for _, bad in ipairs { { text = 'x', nope = 1 }, { status = 404, nope = 1 },\n"
         "      { headers = { a = 'b' }, nope = 1 }, { content_type = 'c', nope = 1 },\n"
         "      { end_sequence = true, nope = 1 }, { stop_streams = true, nope = 1 } } do\n"
-        "    for key, value in pairs(bad) do\n" /* in any order */
+        "    for key, value in pairs(bad) do\n" /* pairs may have any order */
         "      assert(not pcall(req.reply, req, setmetatable({ json = print }, {})))\n"
         "      assert(not pcall(req.reply, req, { [key] = value, json = print }))\n"
         "    end\n"
@@ -874,8 +883,8 @@ a_failed_reply_leaves_nothing(void **state)
     rt->ops->close(rt);
 }
 
-/* The collector empties weak tables while they are written: what stood there at the beginning
- * stays. */
+/* The collector may empty a weak table while it is written. What was in it at the beginning is
+ * written. */
 static void
 weak_tables_are_written_whole(void **state)
 {
@@ -894,7 +903,7 @@ weak_tables_are_written_whole(void **state)
     assert_string_equal(text, "whole");
 }
 
-/* A key of a handler's own among the headers is not in the way of a search. */
+/* A key that the handler has put among the headers does not disturb a look-up. */
 static void
 headers_may_be_changed(void **state)
 {

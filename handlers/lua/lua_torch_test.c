@@ -1,6 +1,6 @@
-/* torch.load in a handler, around a stand-in for libtorch
- * (handlers/torchscript/testdata/fake_library.c). What PyTorch makes of it stands in
- * tests/e2e/test_torch_lua.py. */
+/* Tests torch.load in a handler, with a stand-in for libtorch
+ * (handlers/torchscript/testdata/fake_library.c). tests/e2e/test_torch_lua.py tests it with
+ * PyTorch. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -16,7 +16,8 @@
 #include "core/test_support.h"
 #include "handlers/c/testdata/fake_row.h"
 
-/* The fake model "sum": y = x + h row by row, h lies the other way round. */
+/* Calls the fake model "sum": y = x + h, row by row, where the batch dimension of h is the second
+ * one. */
 #define STEP                                                                                       \
     "local m = torch.load('model.pt')\n"                                                           \
     "local x = { datatype = 'FP32', shape = {1, 2}, data = {1, 2} }\n"                             \
@@ -37,7 +38,7 @@ must_open(const char *source)
     return rt;
 }
 
-/* The reply of a handler whose step is `body`. */
+/* Returns the reply of a handler whose step is `body`. */
 static const char *
 reply_of(const char *body)
 {
@@ -100,7 +101,7 @@ teardown(void **state)
     return test_dir_remove(dir);
 }
 
-/* Tensors go in as a reply's outputs are written, and come out as inputs are read. */
+/* Arguments are written like a reply's outputs, and results are read like inputs. */
 static void
 runs_a_module(void **state)
 {
@@ -112,9 +113,10 @@ runs_a_module(void **state)
                  "y.values[2], h2.shape[1], h2.values[2], rows.datatype, rows.values[1], "
                  "tostring(more) }, ' ')"),
         "FP32 2 2 8 11.0 22.0 2 22.0 INT64 1 nil");
-    assert_string_equal(reply_of(STEP "local _, h2 = m:run { x, h }\n" /* results are arguments */
-                                      "return { json = (m:run { x, h2 }).values:table() }"),
-                        "[12.0,24.0]");
+    assert_string_equal(
+        reply_of(STEP "local _, h2 = m:run { x, h }\n" /* a result is an argument of the next run */
+                      "return { json = (m:run { x, h2 }).values:table() }"),
+        "[12.0,24.0]");
     assert_string_equal(reply_of(STEP "return { json = m:run('again', { x, h }).values:table() }"),
                         "[11.0,22.0]");
     assert_string_equal(
@@ -132,7 +134,7 @@ runs_a_module(void **state)
                         "TorchScript model.pt, forward(Tensor x, Tensor h) -> ...");
 }
 
-/* Several modules, and what one keeps in attributes. */
+/* A handler may have several modules, and read what a module keeps in its attributes. */
 static void
 reads_and_sets_attributes(void **state)
 {
@@ -150,7 +152,7 @@ reads_and_sets_attributes(void **state)
                            "_x of attributes.pt: RuntimeError: there is no such attribute"));
 }
 
-/* A result may be a sequence's state: it comes back as the tensor it was. */
+/* A result may be the state of a sequence, and comes back as the same tensor. */
 static void
 results_are_state(void **state)
 {
@@ -175,7 +177,7 @@ results_are_state(void **state)
     rt->ops->close(rt);
 }
 
-/* Each mistake names its value and what is wanted. */
+/* The message of each mistake has the value and what is expected. */
 static void
 mistakes_are_errors(void **state)
 {
@@ -223,8 +225,8 @@ mistakes_are_errors(void **state)
     assert_int_equal(models_loaded(), 0);
 }
 
-/* Tables with metamethods run the handler's code while they are read: it may close the module, or
- * let it be collected, or change its mind. */
+/* Reading a table with metamethods runs code of the handler, which may close the module, let it be
+ * collected, or change its mind about the values. */
 static void
 arguments_that_run_code(void **state)
 {
@@ -256,7 +258,7 @@ arguments_that_run_code(void **state)
         strstr(reply_of(STEP "x.shape = setmetatable({}, { __len = function() return -1 end })\n"
                              "m:run { x, h }"),
                "a shape must be a table of up to 16 sizes"));
-    /* The output's bytes stand where arguments are packed, too. */
+    /* An output is packed into the same buffer as arguments are. */
     assert_non_null(
         strstr(reply_of(STEP "local rows = {} for i = 1, 128 do rows[i] = i end\n"
                              "local y = { datatype = 'FP32', data = {1, 2} }\n"
@@ -267,7 +269,7 @@ arguments_that_run_code(void **state)
                "output: tensor y: 512 bytes, 2 elements of FP32 need 4 bytes each"));
 }
 
-/* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that
+/* A module is freed by close, by <close>, by the collector, and with the handler. So a handler that
  * loads one in each step has a bounded number of them. */
 static void
 modules_are_freed(void **state)
@@ -316,8 +318,8 @@ metadata_of(const char *source)
     return fake.text;
 }
 
-/* Nothing tries a handler's modules: metadata says so, until the handler says something of its
- * own. */
+/* The server does not probe the modules of a handler. The description says so, unless the handler's
+ * own description says something else. */
 static void
 metadata_says_that_no_probe_ran(void **state)
 {
@@ -347,8 +349,8 @@ metadata_says_that_no_probe_ran(void **state)
     assert_string_equal(metadata_of("return { batch = function(items) end }"), "{}");
 }
 
-/* Where the library is not, a handler that loads no module works, and one that does learns how to
- * get it. */
+/* Without the library, a handler that loads no module works. A handler that loads one gets a
+ * message that says how to get the library. */
 static void
 without_the_library(void **state)
 {

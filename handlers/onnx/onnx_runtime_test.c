@@ -1,4 +1,4 @@
-/* handlers/onnx/onnx_runtime_test.c - the runtime around a stand-in for onnxruntime
+/* handlers/onnx/onnx_runtime_test.c - tests the runtime around a stand-in for onnxruntime
  * (testdata/fake_onnxruntime.c). */
 #include "handlers/onnx/onnx_runtime.h"
 
@@ -63,7 +63,7 @@ setup(void **state)
     return 0;
 }
 
-/* All that was asked of the library was given back. */
+/* Everything that the library has given out was given back. */
 static int
 teardown(void **state)
 {
@@ -129,7 +129,8 @@ each_row_has_its_own_state(void **state)
     drop(rt, &batch);
 }
 
-/* Runs of the same size use what the run before has bound: a step must not pay for that. */
+/* A run uses the bindings of the run before if it has the same size: a step must not pay for new
+ * ones. */
 static void
 the_same_size_is_bound_once(void **state)
 {
@@ -171,7 +172,8 @@ a_state_grows_from_nothing(void **state)
     drop(rt, &batch);
 }
 
-/* To bytes and back, as another worker finds them, and again: the same bytes. */
+/* A state is encoded, decoded as by another worker, and encoded again, which gives the same
+ * bytes. */
 static void
 states_become_bytes_and_states_again(void **state)
 {
@@ -225,7 +227,7 @@ a_rows_fault_is_nobody_elses(void **state)
     drop(rt, &batch);
 }
 
-/* An output of another shape than in earlier runs, which is not what the YAML says. */
+/* An output gets another shape than in earlier runs, and not the one that the YAML declares. */
 static void
 an_output_of_another_shape_is_refused(void **state)
 {
@@ -258,7 +260,8 @@ numbers_are_given_to_each_run(void **state)
     (void)state;
     load.stateful = 0;
     memset(&batch, 0, sizeof(batch));
-    for (uint32_t rows = 1; rows <= 4; rows += 3) { /* one bucket, or measured times would choose */
+    for (uint32_t rows = 1; rows <= 4;
+         rows += 3) { /* with one bucket, because measured times would choose among several */
         rt = must_open("scale",
                        rows == 1 ? PLAIN_YAML("{set: {rate: batch}, buckets: [1], probe: false}")
                                  : PLAIN_YAML("{set: {rate: batch}, buckets: [4], probe: false}"));
@@ -340,7 +343,7 @@ settings_reach_the_session(void **state)
     assert_string_equal(fake->provider, "Fake speed=9");
 }
 
-/* Which device a worker gets. */
+/* Describes which device a worker gets. */
 static void
 gets(uint64_t worker, const char *yaml, int device, const char *shown)
 {
@@ -353,7 +356,8 @@ gets(uint64_t worker, const char *yaml, int device, const char *shown)
     rt->ops->close(rt);
 }
 
-/* Without deviceIds the workers share out all devices that the driver has; it has three here. */
+/* Without deviceIds the workers use all devices of the driver in turn. Here the driver has
+ * three. */
 static void
 workers_share_out_the_devices(void **state)
 {

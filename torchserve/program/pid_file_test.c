@@ -1,4 +1,4 @@
-/* torchserve/program/pid_file_test.c - where the pid file is, and whom it means. */
+/* torchserve/program/pid_file_test.c - tests where the pid file is, and which process it means. */
 #include "torchserve/program/pid_file.h"
 
 #include <setjmp.h>
@@ -32,7 +32,8 @@ tear_down(void **state)
     return rmdir(dir);
 }
 
-/* Python's order, which TorchServe's launcher goes by. */
+/* Python looks for a temporary folder in this order, and TorchServe's launcher uses Python's
+ * choice. */
 static void
 the_first_usable_folder_counts(void **state)
 {
@@ -48,7 +49,7 @@ the_first_usable_folder_counts(void **state)
     assert_string_equal(found, "/tmp/.model_server.pid");
 }
 
-/* A number alone proves nothing: this test isn't a torchserve, and pid 1 neither. */
+/* A number alone proves nothing: neither this test nor the process 1 is a torchserve. */
 static void
 only_a_torchserve_counts_as_running(void **state)
 {
@@ -71,7 +72,7 @@ only_a_torchserve_counts_as_running(void **state)
     assert_true(is_stale);
 }
 
-/* The folder may be anybody's: what is there is neither followed nor overwritten. */
+/* Anybody may write to the folder, so what is there is neither followed nor overwritten. */
 static void
 a_file_that_is_there_is_not_overwritten(void **state)
 {

@@ -1,4 +1,4 @@
-/* metrics.yaml: rules by name, and errors with their place. */
+/* Tests reading metrics.yaml: rules are found by name, and errors have their place. */
 #include "torchserve/settings/metrics_file.h"
 
 #include <setjmp.h>
@@ -46,7 +46,8 @@ rules_are_found_by_name(void **state)
     cn_metrics_file_fini(&file);
 }
 
-/* The fix is in the message: place, what was expected, what stands there. */
+/* The message has the place, what was expected and what was found, so that the file can be
+ * corrected. */
 static void
 what_is_wrong_is_said_with_its_place(void **state)
 {

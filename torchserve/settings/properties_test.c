@@ -1,5 +1,5 @@
-/* torchserve/settings/properties_test.c - Java's properties syntax, as its documentation gives
- * it. */
+/* torchserve/settings/properties_test.c - tests the syntax of Java's properties, as Java's
+ * documentation describes it. */
 #include "torchserve/settings/properties.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ has(const struct cn_properties *properties, const char *key, const char *value)
     assert_string_equal(found->value, value);
 }
 
-/* The three separators, and none. */
+/* A key and its value may be separated by =, by : or by a blank, and the value may be missing. */
 static void
 keys_end_at_equals_colon_or_blank(void **state)
 {
@@ -62,7 +62,7 @@ comments_and_empty_lines_say_nothing(void **state)
     cn_properties_fini(&p);
 }
 
-/* The models JSON of TorchServe's documentation is written so. */
+/* This is how TorchServe's documentation writes the JSON of `models`. */
 static void
 a_backslash_at_the_end_joins_lines(void **state)
 {
@@ -89,7 +89,7 @@ escapes_stand_for_one_character(void **state)
     cn_properties_fini(&p);
 }
 
-/* A message that an editor can jump to. */
+/* The message has a form in which an editor can jump to the place. */
 static void
 what_is_broken_is_shown_with_its_line(void **state)
 {
@@ -109,7 +109,7 @@ what_is_broken_is_shown_with_its_line(void **state)
     cn_properties_fini(&p);
 }
 
-/* Java does the same. The message names the line that counts. */
+/* If a key comes twice, the last line counts, as in Java, and the message names that line. */
 static void
 the_last_of_two_equal_keys_wins(void **state)
 {
@@ -123,7 +123,7 @@ the_last_of_two_equal_keys_wins(void **state)
     cn_properties_fini(&p);
 }
 
-/* A snapshot holds paths, URLs and JSON. */
+/* A snapshot has paths, URLs and JSON in its values. */
 static void
 what_is_printed_reads_back_the_same(void **state)
 {

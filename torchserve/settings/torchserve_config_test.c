@@ -1,5 +1,5 @@
-/* torchserve/settings/torchserve_config_test.c - torchserve's flags, files and variables, and what
- * they become. */
+/* torchserve/settings/torchserve_config_test.c - tests torchserve's flags, files and variables, and
+ * which options they become. */
 #include "torchserve/settings/torchserve_config.h"
 
 #include <stdlib.h>
@@ -115,7 +115,7 @@ both_spellings_say_the_same(void **state)
     }
 }
 
-/* argparse's words: wrappers show them to people. */
+/* The messages are those of Python's argparse, because wrappers show them to people. */
 static void
 a_wrong_command_line_is_a_usage_error(void **state)
 {
@@ -151,7 +151,7 @@ what_is_missing_stops_with_torchserves_words(void **state)
 
 /* --- the file */
 
-/* What each key becomes, by one value that is not its default. */
+/* Each key, with a value that is not its default, becomes its option. */
 static void
 keys_become_options(void **state)
 {
@@ -247,7 +247,7 @@ interfaces_keys_become_options(void **state)
     cn_server_config_fini(&config);
 }
 
-/* Where the file is silent its defaults hold, not continuo's. */
+/* What the file does not set has TorchServe's default, and not that of the program continuo. */
 static void
 torchserves_defaults_hold(void **state)
 {
@@ -258,7 +258,7 @@ torchserves_defaults_hold(void **state)
     assert_int_equal(config.job_queue_size, 100);
     assert_int_equal(config.max_response_bytes, 6553500);
     assert_int_equal(config.default_workers, 0);
-    assert_true(config.startup_workers > 0); /* as many as processors */
+    assert_true(config.startup_workers > 0); /* one for each processor */
     assert_false(config.model_api);
     assert_true(config.torchserve_errors);
     assert_int_equal(config.sequence_on_expired, CN_EXPIRED_RESTART);
@@ -268,7 +268,8 @@ torchserves_defaults_hold(void **state)
     cn_server_config_fini(&config);
 }
 
-/* One line each, which names file and line; silent where the value changes nothing. */
+/* Each of these keys causes one line that names the file and the line. A value that would change
+ * nothing causes none. */
 static void
 keys_without_effect_are_explained(void **state)
 {
@@ -432,7 +433,8 @@ models_json_tunes_single_versions(void **state)
     cn_server_config_fini(&config);
 }
 
-/* Without any file named; the file in this folder comes after it, --ncs leaves it out. */
+/* If no file is named, the newest snapshot is read. The file in this folder is read only if there
+ * is no snapshot, or with --ncs. */
 static void
 the_newest_snapshot_is_the_default_file(void **state)
 {
@@ -475,8 +477,8 @@ the_newest_snapshot_is_the_default_file(void **state)
     assert_int_equal(system("rm -r logs config.properties"), 0);
 }
 
-/* logs/, or where the variables say; our own options are stronger. A place that can't be is
- * told. */
+/* Log files are in logs/, or where the variables say; our own options override both. If the folder
+ * cannot be written, the server says so. */
 static void
 log_files_lie_where_torchserves_do(void **state)
 {
@@ -509,8 +511,8 @@ log_files_lie_where_torchserves_do(void **state)
     assert_int_equal(unlink("c"), 0);
 }
 
-/* The tables agree: no flag sets a key that properties.def does not know, no key an unknown
- * option. */
+/* The tables fit together: no flag sets a key that properties.def does not know, and no key sets an
+ * unknown option. */
 static void
 tables_know_each_other(void **state)
 {

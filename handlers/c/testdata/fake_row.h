@@ -1,4 +1,4 @@
-/* Rows and items for the runtimes' tests, without a worker. */
+/* Makes rows and items for the tests of the runtimes, without a worker. */
 #ifndef CN_HANDLERS_C_TESTDATA_FAKE_ROW_H
 #define CN_HANDLERS_C_TESTDATA_FAKE_ROW_H
 
@@ -10,7 +10,8 @@
 #include "core/time/clock.h"
 #include "handlers/runtime.h"
 
-/* One request and its item; begin_fake again for the next step, state and step go on. */
+/* A request and its item. begin_fake() prepares the next step; the state and the step number
+ * continue. */
 struct fake {
     struct cn_part parts[3];
     struct cn_header headers[3];
@@ -41,7 +42,8 @@ fake_body(struct fake *fake, const char *bytes, size_t len)
     cn_reply_init(&fake->item.reply, 100000);
 }
 
-/* Chunks and body, or "error <code>/<status> message". */
+/* Writes the reply into fake->text and returns it: the chunks and the body, or "error
+ * <code>/<status> message". */
 static inline const char *
 fake_text(struct fake *fake)
 {
@@ -60,7 +62,7 @@ fake_text(struct fake *fake)
     return fake->text;
 }
 
-/* Ends the step as a worker does: an error drops the state. */
+/* Ends the step as a worker does: after an error the state is dropped. */
 static inline void
 fake_end(struct cn_runtime *rt, struct fake *fake)
 {
@@ -73,7 +75,7 @@ fake_end(struct cn_runtime *rt, struct fake *fake)
     cn_reply_fini(&fake->item.reply);
 }
 
-/* One step of one item; the reply as text. */
+/* Runs one step of one item, and returns the reply as text. */
 static inline const char *
 fake_step(struct cn_runtime *rt, struct fake *fake, const char *body)
 {
@@ -100,7 +102,8 @@ fake_metadata(struct cn_runtime *rt, struct fake *fake)
     return fake->text;
 }
 
-/* State to bytes and back, as if another worker went on. 0, or the error's code. */
+/* Encodes the state and decodes it again, as when another worker continues. Returns 0 or the code
+ * of the error. */
 static inline int
 fake_move(struct cn_runtime *rt, struct fake *fake, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* Items that are answered later. "keep" leaves one open, and other items, or timers, answer it. For
- * handlers/c/c_open_test.c. */
+/* A handler that answers items later. "keep" leaves an item open; other items, or timers, answer
+ * it. For handlers/c/c_open_test.c. */
 #include <continuo/handler.h>
 #include <stdio.h>
 

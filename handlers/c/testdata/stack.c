@@ -1,5 +1,5 @@
-/* handlers/c/testdata/stack.c - doubles X of all items at once, and tells how many rows there
- * were. */
+/* handlers/c/testdata/stack.c - a handler that doubles the X of all items at once, and answers how
+ * many rows there were. */
 #include <continuo/handler.h>
 #include <stdlib.h>
 

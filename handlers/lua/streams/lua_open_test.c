@@ -1,4 +1,5 @@
-/* Requests that are answered after their handler has returned: from other calls and from timers. */
+/* Tests requests that are answered after their handler has returned: by other calls and by
+ * timers. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -65,7 +66,8 @@ run(struct cn_runtime *rt, struct fake *fake, const char *body)
     return look(fake);
 }
 
-/* The worker's next turn for an open item: at another place, the pieces gone. */
+/* Runs the worker's next turn for an open item, which is then at another address and has lost the
+ * pieces that were sent. */
 static const char *
 turn(struct cn_runtime *rt, struct fake *fake, enum cn_stop_reason stop)
 {
@@ -107,7 +109,8 @@ teardown(void **state)
     return test_dir_remove(dir);
 }
 
-/* "keep" leaves the request open; "end" answers and ends it, anything else is a response to it. */
+/* The handler: "keep" leaves the request open, "end" answers and ends it, and any other text is
+ * sent to it as a response. */
 #define KEEPER                                                                                     \
     "step = function(state, req)\n"                                                                \
     "  if req.text == 'keep' then\n"                                                               \
@@ -131,7 +134,8 @@ finish(struct cn_runtime *rt, struct fake *fake)
     memset(fake, 0, sizeof(*fake));
 }
 
-/* What other requests' calls say to it leaves in order; its own request can be read meanwhile. */
+/* What the calls for other requests send to an open request leaves in that order. The open request
+ * itself can be read meanwhile. */
 static void
 another_call_answers(void **state)
 {
@@ -141,7 +145,8 @@ another_call_answers(void **state)
     (void)state;
     assert_string_equal(run(rt, &open, "keep"), "first| ...");
     assert_true(open.item.reply.rest_ms == CN_NEVER);
-    assert_string_equal(run(rt, &other, "a"), "3"); /* "a" with its quotes waits */
+    assert_string_equal(run(rt, &other, "a"),
+                        "3"); /* "a", with its quotes, waits to be sent: 3 bytes */
     finish(rt, &other);
     assert_string_equal(run(rt, &other, "b"), "6");
     finish(rt, &other);
@@ -158,7 +163,8 @@ another_call_answers(void **state)
     rt->ops->close(rt);
 }
 
-/* In the very batch that leaves it open: nothing is lost between the calls. */
+/* A request may be answered in the same batch that leaves it open. Nothing is lost between the
+ * calls. */
 static void
 the_same_batch_answers(void **state)
 {
@@ -176,7 +182,7 @@ the_same_batch_answers(void **state)
     rt->ops->close(rt);
 }
 
-/* Each way of ending it, and an error instead of all that waited. */
+/* There are several ways to end an open request. An error replaces everything that was waiting. */
 static void
 ends(void **state)
 {
@@ -198,7 +204,8 @@ ends(void **state)
     }
 }
 
-/* The handler hears why, once, and may still answer; the client may be there. */
+/* The handler is told once why the request must end, and may still answer it, because the client
+ * may still be there. */
 static void
 stop_is_heard(void **state)
 {
@@ -212,7 +219,7 @@ stop_is_heard(void **state)
     rt->ops->close(rt);
 }
 
-/* Without a function for it the item stays open, and the worker gives it up. */
+/* If the handler gave no function for the end, the item stays open, and the worker gives it up. */
 static void
 a_dropped_request_is_over(void **state)
 {
@@ -233,7 +240,7 @@ a_dropped_request_is_over(void **state)
     rt->ops->close(rt);
 }
 
-/* A batch's items as well as a step's request. */
+/* The items of batch() can be left open, too, not only the request of step(). */
 static void
 items_of_a_batch(void **state)
 {
@@ -261,7 +268,7 @@ items_of_a_batch(void **state)
     rt->ops->close(rt);
 }
 
-/* Calls come when their time has, in its order, and may set further ones. */
+/* Timers fire in the order of their times, and may set further timers. */
 static void
 timers_answer(void **state)
 {
@@ -292,7 +299,8 @@ timers_answer(void **state)
     rt->ops->close(rt);
 }
 
-/* Timers that are set when the model goes are forgotten; a failing one harms nobody. */
+/* Timers that have not fired when the model is closed are dropped. An error in one affects
+ * nobody. */
 static void
 timers_end_with_the_model(void **state)
 {
@@ -314,7 +322,7 @@ timers_end_with_the_model(void **state)
     cn_timer_wheel_advance(wheel, cn_now_ms());
 }
 
-/* Mistakes fail the row with a sentence. */
+/* A mistake fails the row, and the message says what is wrong. */
 static void
 mistakes_are_named(void **state)
 {

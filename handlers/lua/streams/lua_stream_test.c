@@ -1,4 +1,4 @@
-/* Lua steps that yield: pieces, rests, stops, errors, limits. */
+/* Tests Lua steps that yield: pieces, rests, stops, errors, limits. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -31,7 +31,7 @@ must_open(const char *step)
     return rt;
 }
 
-/* Begins a step; what it has so far as text, with " ..." behind when it goes on. */
+/* Returns what a step has sent so far, as text, with " ..." at its end if the step continues. */
 static const char *
 look(struct fake *fake)
 {
@@ -52,13 +52,14 @@ begin(struct cn_runtime *rt, struct fake *fake, const char *body)
     return look(fake);
 }
 
-/* Goes on as the worker does: the item at another place, the pieces gone. */
+/* Runs the next turn as the worker does: the item is at another address and has lost the pieces
+ * that were sent. */
 static const char *
 go_on(struct cn_runtime *rt, struct fake *fake, enum cn_stop_reason stop)
 {
     struct cn_item moved = fake->item, *items[1] = {&moved};
 
-    memset(&fake->item, 0x5a, sizeof(fake->item)); /* nobody may look there any more */
+    memset(&fake->item, 0x5a, sizeof(fake->item)); /* nobody may read the old item any more */
     if (!moved.reply.head_out)
         moved.reply.head_out = moved.reply.n_chunks > 0;
     cn_reply_next(&moved.reply);
@@ -92,7 +93,7 @@ teardown(void **state)
     return test_dir_remove(dir);
 }
 
-/* coroutine.yield gives a piece and goes on where it was, with the same request and state. */
+/* coroutine.yield sends a piece and continues where it was, with the same request and state. */
 static void
 step_goes_on_where_it_yielded(void **state)
 {
@@ -109,14 +110,14 @@ step_goes_on_where_it_yielded(void **state)
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), "2seq-1");
     fake_end(rt, &fake);
     assert_string_equal(begin(rt, &fake, "q"), "q1| ...");
-    assert_non_null(fake.item.state); /* for a worker that commits now, or gives up */
+    assert_non_null(fake.item.state); /* a worker may commit it now, or give the stream up */
     rt->ops->drop(rt, fake.item.resume);
     cn_reply_fini(&fake.item.reply);
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
 
-/* Whatever a reply may be, a piece may be; a rest is rounded up to whole ms. */
+/* A piece may be anything that a reply may be. A rest is rounded up to whole milliseconds. */
 static void
 pieces_are_what_replies_are(void **state)
 {
@@ -140,7 +141,7 @@ pieces_are_what_replies_are(void **state)
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), " ...");
     assert_int_equal(fake.item.reply.rest_ms, 3000);
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), " ...");
-    /* A stream may end without a word: it has said all. */
+    /* A stream may end without a last piece. */
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), "");
     assert_int_equal(fake.item.reply.error_code, 0);
     fake_end(rt, &fake);
@@ -148,7 +149,7 @@ pieces_are_what_replies_are(void **state)
     rt->ops->close(rt);
 }
 
-/* What send() kept leaves with the next piece, in order. */
+/* The pieces of send() leave before the next yielded piece, in order. */
 static void
 sent_pieces_leave_with_the_next_yield(void **state)
 {
@@ -164,7 +165,7 @@ sent_pieces_leave_with_the_next_yield(void **state)
     rt->ops->close(rt);
 }
 
-/* Told to stop, yield returns nil and why; the request says so too. */
+/* If the stream is told to stop, yield returns nil and the reason, and req.cancelled is true. */
 static void
 yield_tells_why_to_stop(void **state)
 {
@@ -186,7 +187,8 @@ yield_tells_why_to_stop(void **state)
     rt->ops->close(rt);
 }
 
-/* Streams of different rows do not meet, and steps that don't yield run between. */
+/* Streams of different rows do not affect each other, and steps that do not yield run between their
+ * turns. */
 static void
 streams_are_apart(void **state)
 {
@@ -216,7 +218,8 @@ streams_are_apart(void **state)
     rt->ops->close(rt);
 }
 
-/* A failure is the row's own and is said as in any step, with file and line; the VM goes on. */
+/* A failure concerns only its row. It is reported as in any step, with file and line, and the VM
+ * works as before. */
 static void
 failures_after_a_yield(void **state)
 {
@@ -264,7 +267,7 @@ failures_after_a_yield(void **state)
     }
 }
 
-/* A request is over with its row, not with the call that it was made for. */
+/* A request ends with its row, and not with the call in which it was made. */
 static void
 kept_request_is_over(void **state)
 {
@@ -284,8 +287,8 @@ kept_request_is_over(void **state)
     rt->ops->close(rt);
 }
 
-/* Each call has the limit anew: a stream of hours is fine, a loop without a yield is not, after
- * however many pieces, inside a pcall or not. */
+/* The time limit begins anew with each call. A stream may take hours, but a loop without a yield
+ * may not run longer than the limit, however many pieces came before, and also inside pcall. */
 static void
 time_limit_is_one_of_calls(void **state)
 {
@@ -305,7 +308,8 @@ time_limit_is_one_of_calls(void **state)
         "deadline/0 Prediction failed: handler.lua reached its time limit of 30 ms");
     fake_end(rt, &fake);
     assert_string_equal(begin(rt, &fake, ""), "p| ...");
-    fake.item.deadline_ms = 1; /* of a stream it is told at a yield; it cuts no call */
+    fake.item.deadline_ms =
+        1; /* a stream is told at a yield that its deadline has passed; no call is interrupted */
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), "q| ...");
     rt->ops->drop(rt, fake.item.resume);
     cn_reply_fini(&fake.item.reply);
@@ -314,7 +318,8 @@ time_limit_is_one_of_calls(void **state)
     load.step_time_ms = 0;
 }
 
-/* A handler that is given up may close what it opened, within a limit, and can't refuse to go. */
+/* A handler that is given up may close what it has opened, within a time limit, but it cannot
+ * continue. */
 static void
 dropped_streams_close_their_variables(void **state)
 {
@@ -340,7 +345,8 @@ dropped_streams_close_their_variables(void **state)
     rt->ops->close(rt);
 }
 
-/* Memory that runs out in mid-stream fails that row alone, and what it had is free again. */
+/* If the memory is used up in the middle of a stream, only that row fails, and its memory is free
+ * again. */
 static void
 memory_limit_fails_one_stream(void **state)
 {
@@ -365,7 +371,7 @@ memory_limit_fails_one_stream(void **state)
     rt->ops->close(rt);
 }
 
-/* Coroutines of the handler's own stay its own: only a yield of the step itself is a piece. */
+/* Coroutines that the handler makes are its own: only a yield of the step itself sends a piece. */
 static void
 own_coroutines_are_no_streams(void **state)
 {

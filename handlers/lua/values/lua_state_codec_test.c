@@ -1,4 +1,5 @@
-/* A Lua state to bytes and back: what comes back is what went, or it is refused by its name. */
+/* Tests encoding and decoding Lua states: every value comes back as it was, or is refused by its
+ * name. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -51,8 +52,9 @@ teardown(void **state)
     return test_dir_remove(dir);
 }
 
-/* A handler that puts the Lua value `make` in state.v at its first step, and afterwards answers the
- * Lua expression `look` on `v`. The answer after the state was moved: */
+/* Runs a handler that puts the Lua value `make` into state.v at its first step, and afterwards
+ * answers the Lua expression `look` on `v`. Returns the answer after the state was encoded and
+ * decoded. */
 static const char *
 moved(const char *make, const char *look)
 {
@@ -74,13 +76,14 @@ moved(const char *make, const char *look)
     strcpy(live, fake_step(rt, &fake, ""));
     rc = fake_move(rt, &fake, &err);
     if (rc == 0)
-        assert_string_equal(fake_step(rt, &fake, ""), live); /* the live state has lost as much */
+        assert_string_equal(fake_step(rt, &fake, ""),
+                            live); /* the state in memory has changed in the same way */
     rt->ops->state_free(rt, fake.item.state);
     rt->ops->close(rt);
     return rc == 0 ? fake.text : err.message;
 }
 
-/* Numbers keep kind and every bit: counters beyond 2^53 and nan are states too. */
+/* Numbers keep their kind and every bit. Counters above 2^53 and NaN may be in a state, too. */
 static void
 numbers_come_back_exactly(void **state)
 {
@@ -132,7 +135,7 @@ values_come_back(void **state)
     assert_string_equal(moved("{ 1, { 2, { 3, { x = 'deep' } } } }", "v[2][2][2].x"), "deep");
 }
 
-/* Lists stay lists, holes stay holes, an empty table stays one. */
+/* A list stays a list, a hole stays a hole, and an empty table stays empty. */
 static void
 tables_keep_their_shape(void **state)
 {
@@ -147,13 +150,13 @@ tables_keep_their_shape(void **state)
     assert_string_equal(
         moved("continuo.json.decode('[[],{},[1,[2,[]]]]')", "continuo.json.encode(v)"),
         "[[],{},[1,[2,[]]]]");
-    /* A list from JSON that is emptied later is a list still. */
+    /* A list from JSON that is emptied later is still a list. */
     assert_string_equal(moved("continuo.json.decode('[1]')",
                               "(function() v[1] = nil return continuo.json.encode(v) end)()"),
                         "[]");
 }
 
-/* What cannot come back is refused at once, by the path to it. */
+/* A value that could not come back is refused at once, and the message has the path to it. */
 static void
 refusals_name_the_key(void **state)
 {
@@ -182,7 +185,8 @@ refusals_name_the_key(void **state)
         strstr(moved("{ [{}] = 1 }", "1"), "only strings, numbers and booleans can be keys"));
 }
 
-/* 16 levels with the state itself; more are refused, not cut. */
+/* A state may have 16 levels, counted with the state itself. A deeper one is refused and not
+ * cut. */
 static void
 depth_is_bounded(void **state)
 {
@@ -194,7 +198,8 @@ depth_is_bounded(void **state)
     assert_non_null(strstr(moved(NEST(15), "1"), ".a.a: tables are nested deeper than 16"));
 }
 
-/* Over state.maxBytes is an error of its own; the step before stands. */
+/* A state larger than state.maxBytes has an error of its own, and the state from before the step
+ * stays. */
 static void
 size_is_bounded(void **state)
 {
@@ -212,7 +217,7 @@ size_is_bounded(void **state)
     rt->ops->close(rt);
 }
 
-/* Bytes that no Lua handler stored are refused, whatever they claim to hold. */
+/* Bytes that were not written by a Lua handler are refused, whatever they look like. */
 static void
 foreign_bytes_are_refused(void **state)
 {
@@ -248,7 +253,8 @@ foreign_bytes_are_refused(void **state)
     rt->ops->close(rt);
 }
 
-/* A newer handler is asked to migrate what an older one stored, or says that it must be. */
+/* A newer handler is asked to migrate what an older one stored. If it cannot, the message says that
+ * it must. */
 static void
 older_states_are_migrated(void **state)
 {
@@ -298,7 +304,7 @@ older_states_are_migrated(void **state)
     cn_buf_fini(&bytes);
 }
 
-/* No memory for a state is that state's trouble, and nothing leaks. */
+/* If there is no memory for a state, only that state fails, and nothing leaks. */
 static void
 decode_survives_no_memory(void **state)
 {

@@ -302,7 +302,7 @@ in(struct ort_binding *binding, const char *name)
     return slot->value;
 }
 
-/* Where the run writes an output; NULL: what is bound has another shape. */
+/* Returns where the run writes an output, or NULL if the bound memory has another shape. */
 static float *
 out(struct ort_binding *binding, const char *name, size_t rank, const int64_t *dims)
 {
@@ -558,7 +558,7 @@ fake_ReleaseStatus(struct ort_status *status)
     freed(status);
 }
 
-/* One for the process, which nobody releases. */
+/* There is one for the process, which nobody releases. */
 static struct ort_status *
 fake_CreateEnvWithCustomLogger(ort_log_fn log, void *ctx, int level, const char *name,
                                struct ort_env **env)

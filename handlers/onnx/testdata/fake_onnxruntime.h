@@ -6,8 +6,8 @@ struct fake_ort {
     int alive; /* objects that were made and not released */
     int runs, binds;
     int mode, optimization, threads, inter_op_threads;
-    int device;         /* of the CUDA provider */
-    char provider[128]; /* the last one that was added by its name, with its first option */
+    int device;         /* the device that the CUDA provider was given */
+    char provider[128]; /* the provider that was added last by its name, with its first option */
     char entry[128];    /* the last entry of the session's configuration */
 };
 
