@@ -43,7 +43,7 @@ struct cn_control {
     enum cn_control_kind kind;
     /* INT32, FP32 or BOOL; of CORRID: UINT64, INT64, UINT32, INT32 or BYTES */
     enum cn_datatype type;
-    unsigned char bytes[2][4]; /* false and true, as they are sent; not of CORRID */
+    unsigned char bytes[2][4]; /* the bytes for false and for true; not used for CORRID */
 };
 
 /* How long a request may wait, and how many may. */

@@ -50,11 +50,11 @@ enum cn_on_expired {
 int cn_on_expired_parse(struct cn_str word);
 const char *cn_on_expired_word(enum cn_on_expired what);
 
-/* How the model's work is shared out, in TorchServe's words. Its other types (pp, tp, pptp) have
- * several processes for one worker, so a model with one of them is refused. */
+/* How the work of one worker is distributed, in TorchServe's words. TorchServe's other types (pp,
+ * tp, pptp) have several processes for one worker, so a model with one of them is refused. */
 enum cn_parallel {
     CN_PARALLEL_NONE = 0,
-    CN_PARALLEL_CUSTOM = 1 /* the handler sees to it */
+    CN_PARALLEL_CUSTOM = 1 /* the handler distributes it */
 };
 /* The value of "" or "custom"; -1 for any other word. */
 int cn_parallel_parse(struct cn_str word);

@@ -24,7 +24,7 @@ struct cn_option {
     const char *flag, *yaml_key; /* yaml_key "": the option cannot be in the file */
     enum cn_option_kind kind;
     size_t offset, bytes;
-    const char *default_text; /* of options that are kept as char *; NULL: not set */
+    const char *default_text; /* the default of an option that is kept as text; NULL: not set */
     uint64_t default_number, min, max;
     const char *arg, *help;
 };

@@ -76,7 +76,7 @@ struct cn_grpc_server {
     struct cn_grpc *grpc;
     grpc_server *core;
     grpc_server_credentials *plain, *tls;
-    uint64_t identity_generation; /* that its handshakes use; under the mutex */
+    uint64_t identity_generation; /* of the identity that handshakes use; under the mutex */
     const struct cn_grpc_method *methods;
     cn_grpc_authorize_fn authorize;
     unsigned n_methods;
@@ -133,7 +133,8 @@ struct cn_grpc_call {
     grpc_byte_buffer *received;
     struct cn_grpc_tag accepted, closed, read, wrote;
     int was_cancelled;
-    uint32_t n_busy, n_holds; /* operations of the core under way; holds of others */
+    uint32_t n_busy,
+        n_holds; /* operations of the core that are under way, and holds of other files */
     bool reading, writing, gone, freeing;
     bool head_sent, is_finishing, end_sent;
     bool watched;     /* the core was asked to report when the client is gone */

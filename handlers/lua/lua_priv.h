@@ -139,7 +139,8 @@ void cn_lua_hook_coroutine(lua_State *L, lua_State *coroutine);
 /* lua_item.c: gives the request at `request` its sequence's state, a new one from init(req) where
  * the sequence has none. Does nothing where the handler keeps no state. Raises. */
 void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
-/* Makes what the request carries the sequence's state. Raises. */
+/* Takes the state that the request has, which the handler may have replaced, as the state of its
+ * sequence. Raises. */
 void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
 /* True if the call failed (`rc` is what Lua returned) or ran out of time: the item then has its
  * error. Never raises. */

@@ -21,7 +21,7 @@
  *     seed: 42                    # for libtorch's random numbers; default: another in each worker
  *     nanPolicy: refuse           # a row fails if its results have NaN or infinity; default: pass
  *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
- *   deviceIds: [0, 1]             # the devices that workers share out; default: all
+ *   deviceIds: [0, 1]             # the devices, used by workers in turn; default: all
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
