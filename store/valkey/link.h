@@ -9,7 +9,7 @@
 
 #include "store/shared_store.h"
 #include "store/valkey/sentinel.h"
-#include "store/valkey/wire.h"
+#include "store/valkey/valkey_wire.h"
 
 #define CN_VALKEY_HOSTS_MAX 8
 #define CN_VALKEY_DIGEST_LEN 40 /* the SHA-1 of a script in hexadecimal digits */

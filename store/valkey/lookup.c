@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/memory/mem.h"
-#include "store/valkey/wire.h"
+#include "store/valkey/valkey_wire.h"
 
 /* It belongs to its owner and to the thread; the one that lets go of it last frees it. */
 struct cn_lookup {

@@ -4,7 +4,7 @@
 #define CN_STORE_VALKEY_SENTINEL_H
 
 #include "store/shared_store.h"
-#include "store/valkey/wire.h"
+#include "store/valkey/valkey_wire.h"
 
 struct cn_sentinel {
     const struct cn_shared_options *options; /* the hosts are Sentinels; borrowed */

@@ -1,7 +1,7 @@
-/* store/valkey/wire.h - one connection to a Valkey server or a Sentinel: commands are collected,
- * sent at once, and their replies waited for until a deadline. Worker's thread. */
-#ifndef CN_STORE_VALKEY_WIRE_H
-#define CN_STORE_VALKEY_WIRE_H
+/* store/valkey/valkey_wire.h - one connection to a Valkey server or a Sentinel: commands are
+ * collected, sent at once, and their replies waited for until a deadline. Worker's thread. */
+#ifndef CN_STORE_VALKEY_VALKEY_WIRE_H
+#define CN_STORE_VALKEY_VALKEY_WIRE_H
 
 #include <poll.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include "store/shared_store.h"
 #include "store/valkey/hiredis_library.h"
 #include "store/valkey/lookup.h"
-#include "store/valkey/tls.h"
+#include "store/valkey/valkey_tls.h"
 
 struct cn_valkey_wire {
     const struct cn_hiredis *lib;

@@ -1,8 +1,8 @@
-/* store/valkey/tls.c - TLS to the shared store. Worker's thread.
+/* store/valkey/valkey_tls.c - TLS to the shared store. Worker's thread.
  *
  * GnuTLS is the library that the server's own ports use, through libmicrohttpd. A worker without a
  * URL with TLS never loads it. */
-#include "store/valkey/tls.h"
+#include "store/valkey/valkey_tls.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "store/valkey/wire.h"
+#include "store/valkey/valkey_wire.h"
 
 #define LIBRARY "libgnutls.so.30"
 #define VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"

@@ -1,9 +1,9 @@
-/* store/valkey/tls.h - an encrypted connection to a Valkey server or Sentinel, by GnuTLS, which is
- * opened as hiredis is: by the first connection with TLS. Worker's thread.
+/* store/valkey/valkey_tls.h - an encrypted connection to a Valkey server or Sentinel, by GnuTLS,
+ * which is opened as hiredis is: by the first connection with TLS. Worker's thread.
  *
  * The files are read for each connection, so a renewed certificate is used from the next one on. */
-#ifndef CN_STORE_VALKEY_TLS_H
-#define CN_STORE_VALKEY_TLS_H
+#ifndef CN_STORE_VALKEY_VALKEY_TLS_H
+#define CN_STORE_VALKEY_VALKEY_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,10 @@
-/* store/valkey/wire.c - connects to a server, sends commands and reads replies. Worker's thread.
+/* store/valkey/valkey_wire.c - connects to a server, sends commands and reads replies. Worker's
+ * thread.
  *
  * The socket does not block; each wait is a poll that ends at the call's deadline. Sockets' own
  * timeouts would not do: they bound each read, and a server that sends a byte now and then would
  * never be too slow. */
-#include "store/valkey/wire.h"
+#include "store/valkey/valkey_wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>
