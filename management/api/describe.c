@@ -308,6 +308,42 @@ show_scaling(const struct cn_version *version, const struct cn_worker_pool_scali
     return out;
 }
 
+/* Where the model's states are kept; null: it has none. Of a shared store it says what the worker
+ * with the worst connection has reported last. */
+static json_t *
+show_store(const struct cn_model_config *config, const struct cn_worker_pool_facts *facts)
+{
+    const struct cn_store_stats *worst = NULL;
+    char url[CN_STATE_STORE_SHOWN_MAX], since[32];
+    json_t *out;
+
+    if (!config->sequence_batching)
+        return json_null();
+    out = json_object();
+    if (config->durability == CN_DURABILITY_NONE || !config->state_store.url[0]) {
+        put(out, "kind",
+            json_string(config->durability == CN_DURABILITY_NONE ? "memory" : "embedded"));
+        return out;
+    }
+    put(out, "kind", json_string("shared"));
+    put(out, "url", cn_json_text(cn_state_store_url_shown(config->state_store.url, url)));
+    for (uint32_t i = 0; i < facts->n_workers; i++) {
+        const struct cn_store_stats *store = &facts->workers[i].stats.store;
+
+        if (store->shared &&
+            (!worst || store->connected < worst->connected ||
+             (store->connected == worst->connected && store->since_wall_ms > worst->since_wall_ms)))
+            worst = store;
+    }
+    put(out, "connected", worst ? json_boolean(worst->connected) : json_null());
+    if (worst && worst->since_wall_ms)
+        cn_wall_format(worst->since_wall_ms, since);
+    put(out, "since", worst && worst->since_wall_ms ? json_string(since) : json_null());
+    put(out, "lastError",
+        worst && worst->last_error[0] ? cn_json_text(worst->last_error) : json_null());
+    return out;
+}
+
 static void
 show_facts(json_t *out, const struct cn_version *version, const struct cn_worker_pool_facts *facts)
 {
@@ -339,6 +375,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_worker
     put(out, "redispatched", number(stats->redispatched));
     put(out, "replayed", number(stats->replayed));
     put(out, "durability", json_string(cn_durability_word(config->durability)));
+    put(out, "stateStore", show_store(config, facts));
     show_swap(out, version, stats);
     put(out, "failedReload", show_failed_reload(version));
     put(out, "lastError", facts->last_error[0] ? cn_json_text(facts->last_error) : json_null());

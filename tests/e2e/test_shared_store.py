@@ -1,11 +1,13 @@
 """States in a store that several nodes share: --state-store valkey://... (docs/shared-store.md)."""
 
 import random
+import re
+import subprocess
 import threading
 
 import pytest
 
-from models import counter
+from models import BIN, counter
 from shared_store import shared_store_in
 from waiting import expect
 
@@ -169,13 +171,30 @@ def test_sequences_are_listed_exported_ended_and_deleted(server, store):
     assert step(client, "s01", 1).text == "1"
 
 
-def test_an_embedded_server_loads_nothing_for_a_shared_store(server):
-    """A server without a shared store does not pay for one."""
-    s = server(counter())
-    assert step(s.client(), "a", 1).text == "1"
-    for pid in [s.process.pid, *s.ready_pids("counter")]:
-        with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
-            assert "hiredis" not in maps.read()
+def libraries(*programs):
+    """The libraries that these programs are linked with."""
+    said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True, timeout=60).stdout
+    return set(re.findall(r"([^\s/]+)\.so\b", said))
+
+
+def mapped(pid):
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
+        return set(re.findall(r"/([^\s/]+)\.so\b", maps.read()))
+
+
+def test_an_embedded_server_loads_nothing_for_a_shared_store(server, store):
+    """A server without a shared store does not pay for one: neither it nor its worker loads any library that it is not
+    linked with, and hiredis is none of those. With a shared store, the worker loads it."""
+    linked = libraries(BIN / "continuo", BIN / "continuo-worker", BIN / "continuo-grpc.so")
+    assert not any("hiredis" in name for name in linked), linked
+    embedded = server(counter(), flags=["--state-store", "embedded"])
+    assert step(embedded.client(), "a", 1).text == "1"
+    for pid in [embedded.process.pid, *embedded.ready_pids("counter")]:
+        assert mapped(pid) - {"continuo-grpc"} <= linked, mapped(pid) - linked
+    shared = node(server, store)
+    assert step(shared.client(), "a", 1).text == "1"
+    assert not any("hiredis" in name for name in mapped(shared.process.pid))
+    assert any("hiredis" in name for pid in shared.ready_pids("counter") for name in mapped(pid))
 
 
 # --- two nodes
