@@ -109,7 +109,7 @@ cn_shared_facts_read(struct cn_str info, struct cn_shared_facts *out)
 {
     const uint64_t offset = number_of(cn_valkey_info_field(info, "master_repl_offset"));
     struct cn_str version = cn_valkey_info_field(info, "valkey_version");
-    char name[16];
+    char name[24];
 
     memset(out, 0, sizeof(*out));
     if (version.len == 0)
