@@ -8,7 +8,8 @@
 #   scripts/setup.sh --dev         also clang, clang-tidy and libFuzzer
 #   scripts/setup.sh --onnx        also onnxruntime and onnx, about 30 MB, for tests and examples of ONNX models
 #   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models;
-#                                  CONTINUO_TORCH=torch==2.13.0 names another build, such as one for CUDA
+#                                  CONTINUO_TORCH=torch==2.13.0 names another build, such as one for CUDA.
+#                                  And TorchServe's own handlers, about 80 MB, in .venv-torchserve, for their tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,6 +33,10 @@ dev_packages=(clang clang-tidy libclang-rt-14-dev)
 # CONTINUO_TORCH names another one: a version, or the path of a wheel.
 torch_package=${CONTINUO_TORCH:-torch==2.13.0+cpu}
 torch_needs=(filelock fsspec jinja2 mpmath networkx setuptools sympy typing-extensions)
+# TorchServe's handlers, for the tests of archives that name one of them. They use only transforms of torchvision.
+# Later wheels of torchvision than this one need CUDA's libraries as soon as they are imported.
+torchserve_packages=(torchserve==0.12.0 torchvision==0.15.2 captum==0.9.0)
+torchserve_needs=(matplotlib numpy packaging pillow psutil tqdm)
 python=1 onnx= torch= tests=1 missing_only=
 for arg in "$@"; do
   case $arg in
@@ -41,7 +46,7 @@ for arg in "$@"; do
   --dev) packages+=("${dev_packages[@]}") ;;
   --onnx) onnx=1 ;;
   --torch) torch=1 ;;
-  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done
@@ -124,6 +129,24 @@ install_torch() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps silero-vad
 }
 
+# In an environment of its own: where torchserve is installed, handlers import its package ts instead of ours. PyTorch
+# comes from .venv. Without these packages only the tests of these handlers are skipped.
+install_torchserve() {
+  local python=.venv-torchserve/bin/python pip
+  pip=("$python" -m pip install --quiet --disable-pip-version-check)
+  if "$python" -c 'import torch, torchvision, captum, ts' 2>/dev/null; then
+    say ".venv-torchserve has TorchServe's handlers"
+    return
+  fi
+  say "python3 -m venv .venv-torchserve; pip install ${torchserve_packages[*]} ${torchserve_needs[*]}"
+  rm -rf .venv-torchserve
+  .venv/bin/python -m venv .venv-torchserve
+  .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$python" -c \
+    'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-venv.pth"
+  "${pip[@]}" "${torchserve_needs[@]}" && "${pip[@]}" --no-deps "${torchserve_packages[@]}" ||
+    say "they cannot be installed here; the tests of TorchServe's own handlers will be skipped"
+}
+
 # silero-vad is data of an example; its dependencies are PyTorch.
 install_onnx() {
   say ".venv/bin/python -m pip install onnxruntime onnx"
@@ -143,6 +166,6 @@ if [ -n "$missing_only" ]; then
 fi
 install_packages
 [ -z "$python" ] || install_python
-[ -z "$torch" ] || install_torch
+[ -z "$torch" ] || { install_torch; install_torchserve; }
 [ -z "$onnx" ] || install_onnx
 say "done"

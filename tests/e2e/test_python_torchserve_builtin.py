@@ -1,7 +1,7 @@
 """TorchServe's own handlers, which an archive names instead of bringing one, with tiny models.
 
-They are in the pip package torchserve, and they need torch, torchvision and captum. CONTINUO_TORCHSERVE_PYTHON
-names an interpreter that has these. tests/differential/torchserve_handlers.py compares the answers with TorchServe's.
+They are in the pip package torchserve, and they need torch, torchvision and captum. scripts/setup.sh --torch installs
+them into .venv-torchserve; CONTINUO_TORCHSERVE_PYTHON names another interpreter that has them. tests/differential/torchserve_handlers.py compares the answers with TorchServe's.
 """
 
 import json
@@ -11,14 +11,17 @@ import sys
 import pytest
 
 import torchserve_builtin as builtin
-from models import BUILD
+from models import BUILD, ROOT
 from torchserve import TorchServe
 
-PYTHON = os.environ.get("CONTINUO_TORCHSERVE_PYTHON", sys.executable)
+THEIRS = ROOT / ".venv-torchserve" / "bin" / "python"
+PYTHON = os.environ.get("CONTINUO_TORCHSERVE_PYTHON", str(THEIRS) if THEIRS.exists() else sys.executable)
 LACKS = builtin.missing(PYTHON)
 WORKER = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
 pytestmark = [
     pytest.mark.skipif(not WORKER.exists(), reason="this build has no Python (python3-dev)"),
+    pytest.mark.skipif(WORKER.exists() and b"__asan_init" in WORKER.read_bytes(),
+                       reason="the other builds test it: PyTorch takes minutes with a sanitizer"),
     pytest.mark.skipif(bool(LACKS), reason=f"{PYTHON} lacks a package of TorchServe's handlers: {LACKS}")]
 
 
