@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* tests/fuzz/valkey_words_fuzz.c - what a shared store's server says, which hiredis has taken out of
- * its replies: the bytes of an entry, the text of INFO, and a message of a Sentinel.
+/* tests/fuzz/valkey_words_fuzz.c - what the server of a shared store says, which hiredis has taken
+ * out of its replies: the bytes of an entry, the text of INFO, and a message of a Sentinel.
  *
  * Everything that is read lies within the bytes.
  */
