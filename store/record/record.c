@@ -335,6 +335,14 @@ read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
     return true;
 }
 
+unsigned
+cn_record_format(struct cn_str bytes)
+{
+    const unsigned char *at = (const unsigned char *)bytes.ptr;
+
+    return bytes.len < NUMBERS_AT || get32(at) != MAGIC ? 0 : get16(at + 4);
+}
+
 static int
 peek(struct cn_str bytes, struct cn_record *out, struct head *head, struct cn_error *err)
 {

@@ -121,6 +121,9 @@ int cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err);
  * says what is wrong. `out` borrows from `bytes`. */
 int cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
 
+/* The format of a record, which may be another one than ours; 0: the bytes are not a record. */
+unsigned cn_record_format(struct cn_str bytes);
+
 /* Decodes only the numbers of a record and does not compare its checksum, for callers that need no
  * more. The byte strings of `out` are empty. */
 int cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err);

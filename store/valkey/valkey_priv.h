@@ -7,6 +7,7 @@
  *   {PREFIX/MODEL/VERSION/BB}times   a sorted set of the bucket's ids. The score is the time at
  *                                    which the sweeper looks at the entry, in ms since 1970
  *   {PREFIX/MODEL/VERSION/BB}fence   the highest fencing number with which it was swept
+ *   {PREFIX/MODEL/VERSION/00}layout  in which layout the states are, see valkey_layout.c
  *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the model version, until when
  * What is in braces decides on which node of a cluster a key lies, so what belongs to a bucket is
  * always on the same one, as a script needs, while a model's sequences are spread.
@@ -37,6 +38,7 @@
 #define CN_VALKEY_TIMES CN_STR("times")
 #define CN_VALKEY_FENCE CN_STR("fence")
 #define CN_VALKEY_LEASE CN_STR("lease")
+#define CN_VALKEY_LAYOUT_KEY CN_STR("layout")
 
 /* What was read under a key. All of it lies in the transaction's arena. */
 struct cn_valkey_read {
@@ -108,9 +110,6 @@ struct cn_valkey_store {
 struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
 
 /* valkey_store.c */
-/* Takes the stamp off an entry. CN_E_STATE_DAMAGED: it has none that we know. */
-int cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
-                         struct cn_error *err);
 /* Turns an error reply into an error: CN_E_STORE_UNREACHABLE if another server or a later attempt
  * may do; then the connection must be dropped. */
 int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
@@ -120,6 +119,15 @@ int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *rep
 int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
 int cn_valkey_trip(struct cn_valkey_store *vs, cn_valkey_reply_fn on_reply, void *ctx,
                    uint64_t deadline_us, struct cn_error *err);
+
+/* valkey_layout.c */
+/* Takes the stamp off an entry. CN_E_STATE_DAMAGED: Continuo has not written it. CN_E_STATE_STORE:
+ * another version of Continuo has, and this one must not touch it. */
+int cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
+                         struct cn_error *err);
+/* Connects, and checks that the model version's states are in the layout that this Continuo reads
+ * and writes. CN_E_STATE_STORE: they are not. */
+int cn_valkey_check_layout(struct cn_valkey_store *vs, struct cn_error *err);
 
 /* valkey_script.c */
 extern const char cn_valkey_script[];

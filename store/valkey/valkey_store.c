@@ -52,29 +52,6 @@ make_head(struct cn_valkey_store *vs)
 }
 
 int
-cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_str *value,
-                     struct cn_error *err)
-{
-    const unsigned char *at = (const unsigned char *)entry.ptr;
-
-    if (entry.len < CN_VALKEY_STAMP_BYTES || at[0] == 0)
-        return cn_fail(err, CN_E_STATE_DAMAGED,
-                       "the shared store holds %zu bytes that Continuo has not written", entry.len);
-    if (at[0] != CN_VALKEY_LAYOUT)
-        return cn_fail(err, CN_E_STATE_STORE,
-                       "the shared store holds a state in layout %u, which a newer Continuo has "
-                       "written; this one knows layout %u",
-                       at[0], CN_VALKEY_LAYOUT);
-    *seen = (struct cn_store_seen){.what = CN_SEEN_RECORD,
-                                   .tombstone = at[1] & CN_VALKEY_TOMBSTONE,
-                                   .generation = get64(at + 2),
-                                   .step = get64(at + 10),
-                                   .last_job = get64(at + 18)};
-    *value = (struct cn_str){entry.ptr + CN_VALKEY_STAMP_BYTES, entry.len - CN_VALKEY_STAMP_BYTES};
-    return 0;
-}
-
-int
 cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                      struct cn_error *err)
 {
@@ -548,7 +525,7 @@ cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **
     rc = cn_valkey_link_init(&vs->link, options, cn_valkey_script, err);
     make_head(vs);
     if (rc == 0)
-        rc = cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err);
+        rc = cn_valkey_check_layout(vs, err);
     if (rc != 0) {
         valkey_close(&vs->base);
         return rc;
