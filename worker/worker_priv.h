@@ -64,6 +64,9 @@ struct cn_batch_entry {
     unsigned losses;               /* how often another node was quicker */
     bool lost;                     /* it was, in the last commit, and the row is to run again */
     bool passed;                   /* the commit is over for this entry */
+    struct {                       /* the live record against which that commit was decided */
+        uint64_t generation, step, last_job, last_wall_ms; /* generation 0: there was none */
+    } known;
 
     /* A state that was copied out of the store and must be decoded before the run. */
     bool decode;

@@ -545,6 +545,19 @@ slot_not_saved(struct cn_worker *worker, struct cn_batch_entry *entry, const str
     slot_drop(worker, entry);
 }
 
+/* Keeps what the worker has seen: the store must hold something newer now (resolve_lost.c). */
+static void
+note_known(struct cn_batch_entry *entry)
+{
+    entry->known.generation = 0;
+    if (!entry->had_record || entry->had_tombstone || !entry->seq)
+        return;
+    entry->known.generation = entry->had_generation;
+    entry->known.step = entry->had_step;
+    entry->known.last_job = entry->had_last_job;
+    entry->known.last_wall_ms = entry->seq->last_wall_ms;
+}
+
 /* Another node has changed the sequence. A row that ran and has sent nothing runs again; others
  * fail, because what they answer was decided by the record that is gone. */
 static void
@@ -556,6 +569,7 @@ slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
     cn_id_shown(entry->row->sequence_id, shown);
     if (entry->losses < LOSSES_MAX && cn_batch_entry_is(entry, CN_ROW_IS_RAN) && !entry->stream &&
         entry->write == CN_WRITE_STEP) {
+        note_known(entry);
         entry->lost = true;
         return;
     }

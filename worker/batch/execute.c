@@ -151,6 +151,7 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     entry->row = entry->item.row = pending->row;
     entry->ended = entry->committed = entry->lost = entry->passed = false;
     entry->losses = 0;
+    entry->known.generation = 0;
     entry->stream = NULL;
     entry->item.deadline_ms = pending->deadline_ms;
     entry->item.stop = CN_STOP_NONE;

@@ -4,6 +4,8 @@
  * For each row of a batch this file decides between running it, answering it from the store and
  * refusing it. The questions are asked in this order, which is a contract with clients:
  *
+ *   0. Has a shared store lost steps that this worker knows? Then the row is refused
+ *      (resolve_lost.c).
  *   1. Is the step committed already? The same job (the server's retry after a worker's death), the
  *      same idempotency key or the same step number gets the stored answer (resolve_committed.c).
  *   2. Does the row move a sequence between versions? (resolve_move.c)
@@ -356,6 +358,10 @@ resolve_by_store(struct lookup *at, struct cn_batch_entry *entry, struct cn_sequ
         cn_states_free(states, cached);
         cn_batch_entry_fail(entry, rc, "sequence %s: %s",
                             cn_id_shown(entry->row->sequence_id, shown), err.message);
+        return;
+    }
+    if (rc == 0 && cn_resolve_lost(at, entry, &record, cached)) {
+        cn_states_free(states, cached);
         return;
     }
     live = entry->had_record && !entry->had_tombstone;

@@ -53,6 +53,13 @@ bool cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
  * number that is not 1. */
 bool cn_resolve_is_first(struct cn_batch_entry *entry);
 
+/* resolve_lost.c */
+
+/* Has a shared store gone back behind what this worker knows of the sequence, from `cached` or from
+ * a commit that was lost? Then the row fails with what was lost. */
+bool cn_resolve_lost(const struct lookup *at, struct cn_batch_entry *entry,
+                     const struct cn_record *record, const struct cn_sequence_state *cached);
+
 /* resolve_move.c */
 
 /* Does the record say anything about the sequence, or is it a leftover of a swap? A pending import
