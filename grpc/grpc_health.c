@@ -128,7 +128,7 @@ cn_rpc_health_watch(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     if (is_known(call, service))
         look(&watch->timer);
     else
-        say(call, SERVICE_UNKNOWN); /* which does not change: the port's services are fixed */
+        say(call, SERVICE_UNKNOWN); /* this never changes: the port's services are fixed */
 }
 
 /* The call is over or about to end: stops looking. */

@@ -30,9 +30,9 @@ struct cn_disk_options {
     bool sync; /* fdatasync on each commit: a commit survives a power failure, not only a kill */
     /* no write transactions; the folder must hold a store, which no process may be writing to */
     bool read_only;
-    /* commits go straight to LMDB, and the journal stays empty; ignored while other processes have
-     * the store open with a journal. In the same way, a process joins those that have it open
-     * without one. */
+    /* commits go straight to LMDB, and the journal stays empty. All processes that have the store
+     * open do the same as the first one: if that uses a journal, this setting is ignored, and if it
+     * uses none, a process without the setting uses none either. */
     bool direct;
     bool repair_only; /* the caller puts no values, so it does not matter who uses a journal */
     uint64_t check_max_bytes; /* data.mdb up to this size is checked before it is used */
