@@ -264,6 +264,8 @@ PAGES = {
     ("sessions", 1): counter_with_a_sequence,
     ("sessions", 2): served_counter,
     ("shared-store", 0): Elsewhere("tests/e2e/test_shared_store.py starts redis-server at a port of its own"),
+    ("shared-store", 1): Elsewhere("tests/e2e/test_shared_store_tls.py starts a store with TLS and makes its certificates"),
+    ("shared-store", 2): Elsewhere("tests/e2e/test_shared_store_sentinel.py starts Sentinels at ports of its own"),
     ("torch", 0): a_gru,
     ("torch", 1): lua_with_modules,
     ("torch", 2): Elsewhere("tests/e2e/test_gpu_bundle.py"),
