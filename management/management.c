@@ -43,9 +43,7 @@
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
 
-/* The workers of a dead server end within milliseconds, and one whose interpreter is just starting
- * ends when that has started. */
-#define LOCK_WAIT_MS 5000
+#define LOCK_WAIT_MS 5000    /* the workers of a dead server end within milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
 #define FIRST_WORKER_ID 9000 /* TorchServe's first port, which is its worker's id */
 

@@ -40,6 +40,7 @@
 
 #define FORMAT_VERSION 1
 #define LOCK_RETRY_MS 10
+#define ORPHANS_WAIT 6 /* times as long for workers whose server has ended */
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 #define LINE_BYTES 80 /* length of the small files: a boot id and a word fit */
 #define PID_BYTES 24  /* length of the file `lock`, the same for each pid */
@@ -114,60 +115,81 @@ tell_pid(const char *path)
         close(fd);
 }
 
-/* Takes the lock, or says in the error which process has it. The lock is on the folder itself: a
- * file in it could be deleted while it is locked, and another server would then lock a new file of
- * that name. */
+static bool
+has_ended(const char *pid)
+{
+    return *pid && kill((pid_t)atol(pid), 0) < 0 && errno == ESRCH;
+}
+
+/* Says which process has the lock, by the pid that it wrote. */
 static int
-take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
+refuse(const char *path, const char *holder, struct cn_error *err)
+{
+    if (!*holder)
+        return cn_fail(err, CN_E_CONFLICT,
+                       "the state folder %s is in use by another server, whose file `lock` was "
+                       "deleted; give this server another --state-dir",
+                       path);
+    if (has_ended(holder))
+        return cn_fail(err, CN_E_CONFLICT,
+                       "the state folder %s is still in use by workers of server %s, which has "
+                       "ended; start again when they have ended, too",
+                       path, holder);
+    return cn_fail(err, CN_E_CONFLICT,
+                   "the state folder %s is in use by pid %s; give this server another --state-dir",
+                   path, holder);
+}
+
+/* Waits for the lock: `wait_ms` for a server that may be stopping, and longer for the workers of
+ * one that has ended, which end by themselves as soon as the machine lets them. */
+static int
+wait_for_lock(const struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
 {
     const struct timespec pause = {.tv_nsec = LOCK_RETRY_MS * 1000000L};
     char *path = cn_state_path(state->path, "lock");
+    uint32_t waited_ms = 0, limit_ms = wait_ms;
+    bool orphans = false;
     char holder[32];
-    uint32_t waited_ms = 0;
-    int fd, rc = 0;
+    int rc = 0;
 
-    fd = open(state->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (!rc && flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot lock the folder %s", state->path);
+        } else if (waited_ms < limit_ms) {
+            nanosleep(&pause, NULL);
+            waited_ms += LOCK_RETRY_MS;
+        } else {
+            read_line(path, holder, sizeof holder);
+            if (orphans || !has_ended(holder)) {
+                rc = refuse(state->path, holder, err);
+            } else {
+                orphans = true;
+                limit_ms = wait_ms * ORPHANS_WAIT;
+                cn_log(CN_LOG_WARN, "event=state_dir_busy state_dir=%s server=%s max_wait_ms=%u",
+                       state->path, holder, limit_ms);
+            }
+        }
+    }
+    if (!rc)
+        tell_pid(path);
+    cn_free(path);
+    return rc;
+}
+
+/* Takes the lock. It is on the folder itself: a file in it could be deleted while it is locked, and
+ * another server would then lock a new file of that name. */
+static int
+take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
+{
+    int fd = open(state->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
     /* Far from the numbers 3 and 4; a worker gets a copy as number 4. */
     state->lock_fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
     if (fd >= 0)
         close(fd);
-    if (state->lock_fd < 0) {
-        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open %s", state->path);
-        goto out;
-    }
-    while (flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) {
-            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot lock the folder %s", state->path);
-            goto out;
-        }
-        if (waited_ms >= wait_ms) {
-            read_line(path, holder, sizeof holder);
-            if (!*holder)
-                rc = cn_fail(
-                    err, CN_E_CONFLICT,
-                    "the state folder %s is in use by another server, whose file `lock` was "
-                    "deleted; give this server another --state-dir",
-                    state->path);
-            else if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
-                rc = cn_fail(
-                    err, CN_E_CONFLICT,
-                    "the state folder %s is still in use by workers of server %s, which has ended; "
-                    "start again when they have ended, too",
-                    state->path, holder);
-            else
-                rc = cn_fail(
-                    err, CN_E_CONFLICT,
-                    "the state folder %s is in use by pid %s; give this server another --state-dir",
-                    state->path, holder);
-            goto out;
-        }
-        nanosleep(&pause, NULL);
-        waited_ms += LOCK_RETRY_MS;
-    }
-    tell_pid(path);
-out:
-    cn_free(path);
-    return rc;
+    if (state->lock_fd < 0)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open %s", state->path);
+    return wait_for_lock(state, wait_ms, err);
 }
 
 /* Checks the format before anything else is touched: a newer server may keep things here that we

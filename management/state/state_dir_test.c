@@ -1,6 +1,7 @@
 /* management/state/state_dir_test.c - tests state_dir.c and state_store.c. */
 #include "management/state/state_dir.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/test_support.h"
 
@@ -109,6 +111,53 @@ the_lock_lives_as_long_as_an_inheritor(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     close(pipe_fds[0]);
     cn_state_dir_close(open_dir(), true);
+}
+
+/* Holds the lock with the descriptor that it inherits, and ends when the log says that somebody
+ * waits for it. */
+static pid_t
+start_orphan(const int log[2])
+{
+    pid_t pid = fork();
+    char byte;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(log[1]);
+        _exit(read(log[0], &byte, 1) != 1);
+    }
+    return pid;
+}
+
+/* On a machine under load a worker may end long after its server. The new server waits for it
+ * longer than for a server that lives. */
+static void
+a_server_waits_longer_for_the_workers_of_one_that_has_ended(void **state)
+{
+    struct cn_state_dir *first = open_dir(), *second = NULL;
+    struct cn_error err;
+    char path[200];
+    int log[2], fd;
+    pid_t orphan, ended = fork();
+
+    (void)state;
+    if (ended == 0)
+        _exit(0);
+    assert_int_equal(waitpid(ended, NULL, 0), ended);
+    snprintf(path, sizeof path, "%s/lock", dir);
+    fd = open(path, O_WRONLY | O_TRUNC);
+    assert_true(fd >= 0 && dprintf(fd, "%d\n", (int)ended) > 0);
+    close(fd);
+    assert_int_equal(pipe(log), 0);
+    orphan = start_orphan(log);
+    cn_state_dir_close(first, false);
+    cn_log_set_copy(log[1]);
+    assert_int_equal(cn_state_dir_open(dir, 1000, &second, &err), 0);
+    cn_log_set_copy(-1);
+    assert_int_equal(waitpid(orphan, NULL, 0), orphan);
+    close(log[0]);
+    close(log[1]);
+    cn_state_dir_close(second, true);
 }
 
 static ino_t
@@ -342,6 +391,8 @@ main(void)
         cmocka_unit_test_setup_teardown(a_second_server_is_refused_and_told_the_pid, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_lock_lives_as_long_as_an_inheritor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_server_waits_longer_for_the_workers_of_one_that_has_ended,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_made_anew_at_the_second_start, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(empty_files_are_as_none, set_up, tear_down),
