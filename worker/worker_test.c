@@ -475,8 +475,8 @@ lockstep_is_broken(void **state)
     client_stop(c);
 }
 
-/* Two groups that alternate keep server and worker busy, so they are not split. Neither are batches
- * that are one run of a model. */
+/* Two groups that alternate keep server and worker busy, so their batches are not split. A batch
+ * that its handler computes in one run of a model is not split either. */
 static void
 what_is_not_in_lockstep_stays_whole(void **state)
 {

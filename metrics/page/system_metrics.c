@@ -92,7 +92,7 @@ cpu_percent(struct cn_cpu_times *times)
     return times->percent;
 }
 
-/* The disk's size is taken to be what an unprivileged user can use, as df shows it: blocks that are
+/* DiskUtilization is a share of what an unprivileged user can use, as df shows it: blocks that are
  * reserved for root are left out. */
 void
 cn_system_metrics(struct cn_cpu_times *times, struct cn_system_metric out[CN_N_SYSTEM_METRICS])

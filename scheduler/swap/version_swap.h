@@ -2,13 +2,13 @@
  * version of the model.
  *
  * Such a step comes to the default version's queue. If that queue does not know the sequence, the
- * step is forwarded: the stores and queues of the versions are asked, its own first, then the
- * others from the youngest to the oldest. Where the sequence lives, sequence.swapPolicy of the
- * default version decides what happens (docs/sequences.md, "Versions"). Meanwhile the step counts
- * as in flight in its group, so the steps of the sequence stay in order.
+ * step is forwarded: the stores and queues of the versions are asked, those of the default version
+ * first, then the others from the youngest to the oldest. When one of them has the sequence,
+ * sequence.swapPolicy of the default version decides what happens (docs/sequences.md, "Versions").
+ * Meanwhile the step counts as in flight in its group, so the steps of the sequence stay in order.
  *
- * In the other version's queue a forwarded step stands for it: a job like any other, in that
- * queue's job group. So both queues see the steps of a sequence one by one.
+ * The other version's queue gets a job of its own for the step. That job waits in a job group of
+ * that queue like any other, so both queues see the steps of a sequence one by one.
  *
  * All of this is on the queue's loop. A model with a single version never gets here.
  */

@@ -1,13 +1,13 @@
 /* worker/batch/resolve_lost.c - a shared store that has lost steps which this worker knows.
  * Owned by the worker's one thread.
  *
- * A shared store can go back: a replica becomes the primary that lacks the last writes. The records
- * of a sequence only ever move on, to a later step or a later generation, so a worker that knows a
- * newer record than the store knows that steps were lost. The row that finds it is refused, with
- * what was lost and what the store has. Otherwise it would silently continue an older state. The
- * worker forgets what it knew then, so the client's next step goes on from what the store has.
+ * A shared store can go back: a replica that lacks the last writes becomes the primary. The records
+ * of a sequence only move on, to a later step or a later generation. So a worker that has seen a
+ * newer record than the store's can tell that steps were lost. It refuses the row, which would
+ * silently continue an older state, and the error says what was lost and what the store has. Then
+ * the worker forgets the newer record, so the client's next step goes on from what the store has.
  *
- * What the worker knows is in its cache, or is the record against which a commit was decided. */
+ * The newer record is in the worker's cache, or is the one against which a commit was decided. */
 #include <inttypes.h>
 
 #include "worker/batch/resolve_priv.h"
