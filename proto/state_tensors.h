@@ -65,8 +65,8 @@ const struct cn_state_spec *cn_state_of_output(const struct cn_state_specs *spec
 int cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, struct cn_arena *arena,
                      struct cn_tensor *out, struct cn_error *err);
 
-/* How None is stored: as a tensor of rank CN_TENSOR_RANK_MAX, which no state can be declared with,
- * and without elements. */
+/* How None is stored: as a tensor without elements. Its rank is CN_TENSOR_RANK_MAX, which no
+ * declared state has. */
 struct cn_tensor cn_state_none(const struct cn_state_spec *spec);
 bool cn_state_is_none(const struct cn_tensor *tensor);
 

@@ -179,16 +179,16 @@ int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *
 /* Do other nodes use this store, too? Then each write is conditional. */
 bool cn_store_is_shared(const struct cn_store *store);
 /* Call it before a put, replace or remove, for that call only; stores that are not shared ignore
- * it. The key is written only if the store still holds what `seen` says. NULL: what this
- * transaction has read under the key; anything, if it has read nothing. The commit sets `outcome`,
- * which must live until then and may be NULL. */
+ * it. The key is written only if the store still holds what `seen` says. `seen` NULL stands for
+ * what this transaction has read under the key; if it has read nothing there, whatever the store
+ * holds is replaced. The commit sets `outcome`, which must live until then and may be NULL. */
 void cn_store_expect(struct cn_store *store, const struct cn_store_seen *seen,
                      enum cn_store_outcome *outcome);
 /* For a shared store, in a read transaction: gives up to `max` (at least CN_STORE_DUE_MAX) entries
- * that have expired by their records, and others that somebody should look at, because it may be
- * so. Only one worker of all nodes gets any. The caller closes or removes each entry, or says with
- * cn_store_later when it can expire; otherwise it comes again after a minute. `out` is borrowed
- * until the transaction ends. */
+ * that have expired by their records, and others that somebody should look at, because they may
+ * have expired. Only one worker of all nodes gets any. The caller closes or removes each entry, or
+ * says with cn_store_later when it can expire; otherwise it comes again after a minute. `out` is
+ * borrowed until the transaction ends. */
 int cn_store_due(struct cn_store *store, uint64_t now_wall_ms, struct cn_store_due *out,
                  uint32_t max, uint32_t *n, struct cn_error *err);
 /* Puts an entry off that cn_store_due gave. `at_wall_ms` 0: it never expires. */

@@ -275,7 +275,7 @@ void cn_batch_resolve_again(struct cn_worker *worker, struct cn_batch_entry *ent
 int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
                  struct cn_error *err);
 /* Returns the generation of a new sequence whose id had this generation before; 0: the store does
- * not know the id. It must be greater than all earlier ones, also than one whose tombstone was
+ * not know the id. It must be greater than all earlier ones, including one whose tombstone was
  * removed. So it is the wall time in ms, or the next number if the clock is behind. */
 uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 

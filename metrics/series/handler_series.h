@@ -4,7 +4,7 @@
  * There is one set for each model version. It belongs to its queue's loop and is empty until the
  * first sample; other threads get copies. A series is a metric with certain values of its
  * dimensions. Their number is limited by an option (handler.metrics.series), because handlers may
- * make values of what clients send. */
+ * take the values from what clients send. */
 #ifndef CN_METRICS_SERIES_HANDLER_SERIES_H
 #define CN_METRICS_SERIES_HANDLER_SERIES_H
 

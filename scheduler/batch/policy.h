@@ -37,7 +37,7 @@ void cn_policy_init(struct cn_policy *policy, const struct cn_model_config *conf
 struct cn_policy_fill {
     uint32_t n, rows; /* number of jobs that go together so far, and of their rows */
     uint32_t best;    /* how many of these jobs make a preferred batch; 0: no number does */
-    /* nothing can be added: there is no room, or the next job does not fit to the others */
+    /* nothing can be added: there is no room, or the next job does not match the others */
     bool full;
 };
 /* Adds a job with `rows` rows. False: it does not fit in, and the batch is full. */

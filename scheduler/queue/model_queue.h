@@ -5,8 +5,9 @@
  * here takes a lock (docs/decisions/0001-model-queue-belongs-to-a-loop.md). Stateless models take
  * the same path: each of their requests is a job group by itself.
  *
- * This header is for the queue's owner, who makes, closes and asks it. Who has jobs for it includes
- * scheduler/queue/submit.h, and who has workers for it scheduler/workers/workers.h.
+ * This header is for the queue's owner, who makes, closes and asks it. scheduler/queue/submit.h is
+ * for code that gives jobs to it, and scheduler/workers/workers.h for code that gives workers to
+ * it.
  *
  * What the queue promises:
  * - The jobs of one sequence run one by one, in the order in which each connection submitted them.

@@ -26,14 +26,14 @@ struct cn_forward {
     uint32_t below; /* versions with lower serials than this were not asked yet */
     /* the queue of the peer; do not use it after the forwarded step was answered */
     struct cn_model_queue *queue;
-    unsigned rounds;   /* how often all began again, because the sequence had gone on meanwhile */
+    unsigned rounds;   /* how often a round was repeated, as the sequence had gone on meanwhile */
     bool by_hint;      /* the first version to ask is the one that ran the last step */
     bool closes;       /* the peer is retired, so its sequence is closed */
     bool stale;        /* the record that was imported must not be used */
     bool take_pending; /* the pending import of the peer is the only copy */
     bool had_pending;  /* our own worker has a pending import */
     bool pass_pending; /* that import is a leftover, which must not be used */
-    /* what the versions said that were asked since the round began */
+    /* the answers of the versions that were asked in this round */
     struct cn_swap_leftovers leftovers;
     char *version; /* version of the peer whose sequence was exported or reset; NULL: none */
     struct cn_answer_box *exported;

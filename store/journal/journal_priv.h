@@ -126,8 +126,8 @@ cn_journal_of(struct cn_store *store)
     return cn_container_of(store, struct cn_journal_store, base);
 }
 
-/* These two return by how many bytes LMDB's values will grow, and other ones shrink, when both
- * files are drained. */
+/* When both files are drained, some of LMDB's values grow and others shrink. These two return by
+ * how many bytes in all. */
 static inline int64_t
 cn_journal_owed(const struct cn_journal_store *js)
 {

@@ -8,7 +8,7 @@
  *                                    which the sweeper looks at the entry, in ms since 1970
  *   {PREFIX/MODEL/VERSION/BB}fence   the highest fencing number with which it was swept
  *   {PREFIX/MODEL/VERSION/00}layout  in which layout the states are, see valkey_layout.c
- *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the model version, until when
+ *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the version, and until when
  * What is in braces decides on which node of a cluster a key lies, so what belongs to a bucket is
  * always on the same one, as a script needs, while a model's sequences are spread.
  *
