@@ -5,15 +5,19 @@
 # worker in the middle, goes on, shows describe, stops. Asks for nothing, leaves nothing
 # running, exits non-zero if a value is wrong.
 #   scripts/demo.sh [--inference-port N] [--management-port N]     (default: free ports)
+#   scripts/demo.sh --cluster    three nodes that share a store, behind a proxy, instead of one server
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --cluster ]; then
+    exec scripts/demo-cluster.sh "${@:2}"
+fi
 
 inference_port=0 management_port=0
 while [ $# -gt 0 ]; do
     case $1 in
     --inference-port) inference_port=$2; shift ;;
     --management-port) management_port=$2; shift ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "scripts/demo.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
@@ -28,29 +32,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-title() { printf '\n### %s\n' "$*"; }
-
-# Prints a command as one would type it, then runs it. The output is kept in $output too.
-run() {
-    local word line='$'
-    for word in "$@"; do
-        case $word in
-        *[!A-Za-z0-9_./:=@,?\&+-]* | '') line+=" '$word'" ;;
-        *) line+=" $word" ;;
-        esac
-    done
-    printf '%s\n' "${line//$demo/\$demo}"
-    output=$("$@")
-    [ -z "$output" ] || printf '%s\n' "$output"
-}
-
-is() { # what must have come back
-    if [ "$output" != "$1" ]; then
-        printf '\nWRONG: expected %s, got %s\n' "$1" "$output" >&2
-        cat "$demo/server.log" >&2
-        exit 1
-    fi
-}
+. scripts/demo-lib.sh
 
 title "Install what is missing, and build"
 scripts/setup.sh --build --missing

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whether README's two commands hold on a machine where nothing was installed by hand. Makes an
-# empty Debian 12 root with mmdebstrap, puts a clean clone of HEAD into it, runs scripts/demo.sh
-# and scripts/test.sh there and removes the root.
+# empty Debian 12 root with mmdebstrap, puts a clean clone of HEAD into it, runs scripts/demo.sh,
+# the same with --cluster and scripts/test.sh there, and removes the root.
 #   scripts/fresh.sh           both as README has them, about 25 minutes on 2 cores
 #   scripts/fresh.sh --cache   the empty root of this week and the compiler cache of this machine
 #                              are used again
@@ -243,6 +243,7 @@ configure_root
 say "the root is ready after $((SECONDS - began)) s"
 failed=
 in_root scripts/demo.sh || failed=1
+in_root scripts/demo.sh --cluster || failed=1
 in_root scripts/test.sh ${quick:+--sample} || failed=1
 keep_logs
 printf 'fresh: %s\n' "${times[@]}"

@@ -4,6 +4,7 @@
 #   scripts/setup.sh               packages, and .venv with the tests' Python packages
 #   scripts/setup.sh --no-python   packages only
 #   scripts/setup.sh --build       packages for building only, without those that only tests need
+#   scripts/setup.sh --cluster     the same, and what scripts/demo.sh --cluster needs
 #   scripts/setup.sh --missing     names the packages that it would install, and installs nothing
 #   scripts/setup.sh --dev         also clang, clang-tidy and libFuzzer
 #   scripts/setup.sh --onnx        also onnxruntime and onnx, about 30 MB, for tests and examples of ONNX models
@@ -25,6 +26,7 @@ packages=(
 test_packages=(
   alsa-utils      # its spoken WAV files are the data of examples/speech
   clang-format-14 # lint.format; other versions decide details differently
+  iproute2        # tests/cluster: machines with a network of their own
   redis-server    # the shared state store of the tests; no test uses one that runs already
   python3-venv    # for .venv, where the Python packages of the end-to-end tests go
 )
@@ -42,11 +44,12 @@ for arg in "$@"; do
   case $arg in
   --no-python) python= ;;
   --build) python= tests= ;;
+  --cluster) python= tests= packages+=(python3-venv redis-server) ;;
   --missing) missing_only=1 ;;
   --dev) packages+=("${dev_packages[@]}") ;;
   --onnx) onnx=1 ;;
   --torch) torch=1 ;;
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done

@@ -114,7 +114,7 @@ find_pythons() {
 # would have by default bring the crossings between them to light.
 end_to_end() { # preset, factor for time limits, loops (0: as many as by default), preset to build meanwhile
     local pythons=${CONTINUO_PYTHONS:-} preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0 line
-    [ "$preset" != release ] || folders+=(tests/chaos tests/python)
+    [ "$preset" != release ] || folders+=(tests/chaos tests/cluster tests/python)
     say "end-to-end tests, $preset"
     must "build-$preset" compile "$preset" || return
     must python-packages || return

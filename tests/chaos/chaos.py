@@ -92,24 +92,9 @@ class Run:
         self.server.start()
         chance = random.Random(args.seed)
         self.faults = Faults(self, self.server, random.Random(chance.random()), disk, args.kills)
-        links = self._links(args.grpc, address_of(self.server.inference), self.server.grpc)
+        links = make_links(args.grpc, address_of(self.server.inference), self.server.grpc)
         self.sequences = [Sequence(i, self, next(links), random.Random(chance.random()))
                           for i in range(args.sequences)]
-
-    @staticmethod
-    def _links(grpc_share, address, grpc_target):
-        """Makes the clients' connections: this share of them are gRPC streams, spread evenly among the others."""
-        if grpc_share:
-            from grpc_link import Channels, GrpcLink  # only gRPC clients need grpcio
-            channels = Channels(grpc_target)
-        due = 0
-        while True:
-            due += grpc_share
-            if due >= 1:
-                due -= 1
-                yield GrpcLink(channels)
-            else:
-                yield Link(address)
 
     def model(self, version, policy="migrate"):
         """A version of the sum. `policy` says what happens to sequences when it becomes the default."""
@@ -181,6 +166,22 @@ class Run:
                 "unexpected_errors": t.unexpected, "failed_operations": t.operations,
                 "server_back_ms_median": round(down[len(down) // 2]) if down else None,
                 "slowest_answer_ms": round(t.slowest_ms)}
+
+
+def make_links(grpc_share, address, grpc_target, grpc_link=None):
+    """Makes the clients' connections: this share of them are gRPC streams, spread evenly among the others."""
+    if grpc_share:
+        from grpc_link import Channels, GrpcLink  # only gRPC clients need grpcio
+        channels = Channels(grpc_target)
+        make = grpc_link or GrpcLink
+    due = 0
+    while True:
+        due += grpc_share
+        if due >= 1:
+            due -= 1
+            yield make(channels)
+        else:
+            yield Link(address)
 
 
 def free_port():

@@ -40,8 +40,12 @@ class Stalled(Exception):
 
 
 class Sequence:
+    documented = DOCUMENTED
+    maybe_done = MAYBE_DONE
+
     def __init__(self, index, run, link, chance):
         self._run = run
+        self.clients = run.clients
         self._tally = run.tally
         self._chance = chance
         self._index = index
@@ -62,8 +66,8 @@ class Sequence:
 
     def _request(self, body, end=False):
         """Returns a step in the form in which this kind of client sends it, also when it sends it again."""
-        key = f"{self.id}-{self.state[1] + 1}" if self._run.clients == "keys" else None
-        return Step(self.id, body, end, key, self.state[1] + 1 if self._run.clients == "numbers" else None)
+        key = f"{self.id}-{self.state[1] + 1}" if self.clients == "keys" else None
+        return Step(self.id, body, end, key, self.state[1] + 1 if self.clients == "numbers" else None)
 
     async def _ask(self, request, expected=()):
         """Returns (the state in the answer, None), or (None, the reason why there is none)."""
@@ -91,7 +95,7 @@ class Sequence:
         self._tally.errors[reason] += 1
         if reason == "sequence_ended":
             return ENDED
-        if reason not in DOCUMENTED | MAYBE_DONE | NEVER_DONE and reason not in expected:
+        if reason not in self.documented | self.maybe_done | NEVER_DONE and reason not in expected:
             self._tally.unexpected += 1
             self._accuse("unexpected", f"{body} -> {reason}: {text}")
         return reason
@@ -141,9 +145,9 @@ class Sequence:
             if reason == ENDED and end and maybe_done:
                 break  # only the answer to the END was lost
             if reason != "unsent":
-                if reason in MAYBE_DONE:
+                if reason in self.maybe_done:
                     maybe_done = True
-                if self._run.clients == "ask" or reason == ENDED:
+                if self.clients == "ask" or reason == ENDED:
                     # A connection without an answer is closed, so that no copy of the step can come after the
                     # question.
                     state = await self._told(deadline)
@@ -158,7 +162,7 @@ class Sequence:
         if end:
             self._tally.ended += 1
             self._new()
-        elif self._run.clients != "ask" and self._done and self._chance.random() < COPY_CHANCE:
+        elif self.clients != "ask" and self._done and self._chance.random() < COPY_CHANCE:
             await self._send_copy()
 
     async def _send_copy(self):
@@ -188,7 +192,7 @@ class Sequence:
         """Finds out whether a step without an answer was done. Counts contradictions."""
         # After its END an id may be used again, so asking about an ended sequence has opened it anew.
         was_done = state in (ENDED, NOTHING) if end else state == done
-        if was_done and reason in MAYBE_DONE:
+        if was_done and reason in self.maybe_done:
             self._tally.done_unanswered += 1
             self.state = done
             return True
