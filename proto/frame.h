@@ -95,6 +95,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(answer_max_bytes)  /* a larger answer is an error */                                       \
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
     NUM(store_timeout_ms)  /* longest wait for a shared store */                                   \
+    NUM(store_wait_ms)     /* how long it may be away while the model loads */                     \
     NUM(store_replicas)    /* replicas of a shared store that must have a step */                  \
     NUM(journal_max_bytes) /* size of each of the journal's two files */                           \
     NUM(journal)           /* 1: commits go to a journal above LMDB; 0: to LMDB */                 \

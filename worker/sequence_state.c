@@ -23,6 +23,7 @@
 #include "worker/sequence_state.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "config/model/model_config.h"
 #include "core/errors/panic.h"
@@ -59,6 +60,7 @@
 /* The bytes that a cached sequence counts for in addition to its state. */
 #define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence_state) + 64)
 #define CLOSE_AGAIN 3
+#define STORE_RETRY_US 500000 /* pause before a store that is away is tried again */
 #define SCRATCH_KEEP_BYTES (1u << 20)
 
 void
@@ -89,6 +91,23 @@ store_passes(enum cn_store_point point)
     cn_kill_pass(points[point]);
 }
 
+/* Opens the store, and tries again for load->store_wait_ms while it is away. */
+static int
+wait_for_store(struct cn_states *states, const struct cn_shared_options *options,
+               struct cn_error *err)
+{
+    const uint64_t until_ms = cn_now_ms() + states->load->store_wait_ms;
+
+    for (;;) {
+        int rc = cn_shared_store_open(options, &states->store, err);
+
+        if (rc != CN_E_STORE_UNREACHABLE || cn_now_ms() >= until_ms)
+            return rc;
+        cn_states_warn(states, "waits_for_state_store", err);
+        usleep(STORE_RETRY_US);
+    }
+}
+
 /* Opens the store that several nodes share. */
 static int
 open_shared(struct cn_states *states, const struct cn_load *load, struct cn_error *err)
@@ -103,7 +122,7 @@ open_shared(struct cn_states *states, const struct cn_load *load, struct cn_erro
     store.options.timeout_ms = (uint32_t)load->store_timeout_ms;
     store.options.replicas = (uint32_t)load->store_replicas;
     store.options.power = load->durability == CN_DURABILITY_POWER;
-    return cn_shared_store_open(&store.options, &states->store, err);
+    return wait_for_store(states, &store.options, err);
 }
 
 static int

@@ -67,6 +67,7 @@ struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"
 #undef CN_MODEL_OPTION
+    uint32_t store_wait_ms; /* the server's state-store-wait, for models loaded at its start */
     const struct cn_model_io
         *io; /* of a typed model, borrowed from the code that loaded it; NULL: untyped */
 };

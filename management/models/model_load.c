@@ -377,6 +377,7 @@ apply_server(struct cn_model_config *config, const struct cn_server_config *serv
     cn_model_config_init(config);
     config->durability = server->durability;
     cn_state_store_text_set(&config->state_store, cn_str_from(server->state_store), NULL);
+    config->store_wait_ms = at_startup ? server->state_store_wait_s * 1000 : 0;
     config->on_expired = (enum cn_on_expired)server->sequence_on_expired;
     config->min_workers =
         at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
@@ -662,6 +663,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .answer_max_bytes = config->answer_max_bytes,
         .store_max_bytes = config->store_max_bytes,
         .store_timeout_ms = config->store_timeout_ms,
+        .store_wait_ms = config->store_wait_ms,
         .store_replicas = config->store_replicas,
         .journal_max_bytes = config->journal_max_bytes,
         .journal = config->journal,

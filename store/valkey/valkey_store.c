@@ -51,6 +51,8 @@ make_head(struct cn_valkey_store *vs)
     }
 }
 
+#define NO_PERMISSION_IN_SCRIPT "ERR The user executing the script can't"
+
 int
 cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                      struct cn_error *err)
@@ -68,7 +70,7 @@ cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
     if (cn_valkey_is_error(reply, "OOM"))
         return cn_wire_fail(wire, CN_E_STATE_STORE, err,
                             "is full (maxmemory); end sequences, or give it more memory");
-    if (cn_valkey_is_error(reply, "NOPERM"))
+    if (cn_valkey_is_error(reply, "NOPERM") || cn_valkey_is_error(reply, NO_PERMISSION_IN_SCRIPT))
         return cn_wire_fail(wire, CN_E_STATE_STORE, err,
                             "does not permit a command to the user of the URL: %.*s; "
                             "docs/shared-store.md lists the commands and keys that the user needs",

@@ -173,6 +173,10 @@ class Server:
 
     def start(self):
         self.launch()
+        return self.wait_ready()
+
+    def wait_ready(self):
+        """Waits until a server that was launched is ready."""
         expect(lambda: self._ready.is_set() or self.process.poll() is not None,
                "the server's ready line", timeout=20)
         if not self._ready.is_set():

@@ -1,0 +1,161 @@
+"""Stores that are slow, cut off, refuse a command or are away at the start (docs/shared-store.md)."""
+
+import pytest
+
+from models import counter
+from relay import relay_to
+from shared_store import shared_store_in
+from waiting import expect
+
+
+@pytest.fixture
+def store(folder, transcript):
+    with shared_store_in(folder, transcript) as made:
+        yield made
+
+
+@pytest.fixture
+def relay(store):
+    with relay_to(store.port) as made:
+        yield made
+
+
+def node(server, url, name="server", start=True, flags=(), **state):
+    return server(counter(minWorkers=1, maxWorkers=1, state=state or {"storeTimeoutMSec": 1000}),
+                  flags=["--state-store", url, *flags], name=name, start=start)
+
+
+def step(client, key, sequence="s"):
+    return client.step("counter", sequence, 1, headers={"Idempotency-Key": key})
+
+
+def through(relay):
+    return f"valkey://127.0.0.1:{relay.port}/test"
+
+
+def test_one_node_that_is_cut_off_refuses_steps_and_comes_back_by_itself(server, store, relay):
+    """The other node goes on, and the step that the first one could not confirm is done once."""
+    cut_off = node(server, through(relay), "cut-off", storeTimeoutMSec=300)
+    other = node(server, store.url, "other")
+    assert step(cut_off.client(), "k1").text == "1"
+    relay.cut()
+    refused = step(cut_off.client(), "k2")
+    assert refused.status == 503 and refused.error == "store_unreachable", refused
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert refused.message == (
+        f"the step of sequence s is not confirmed: the state store at 127.0.0.1:{relay.port} did not answer within "
+        "300 ms (state.storeTimeoutMSec); send it again with the same Idempotency-Key or step number, because it may "
+        "have been saved"), refused.message
+    assert step(other.client(), "k2").text == "2"
+    assert step(other.client(), "k3").text == "3"
+    relay.mend()
+    expect(lambda: step(cut_off.client(), "k3").status == 200, "the node to come back", 30)
+    assert step(cut_off.client(), "k3").text == "3"
+    assert step(cut_off.client(), "k4").text == "4"
+
+
+def test_a_store_with_a_latency_of_a_second_is_slow_and_right(server, store, relay):
+    """With a timeout that allows for it, steps are late, and each is done once."""
+    s = node(server, through(relay), storeTimeoutMSec=30000)
+    client = s.client()
+    assert step(client, "k1").text == "1"
+    relay.delay_s = 0.5  # in each direction
+    for i in range(2, 5):
+        assert step(client, f"k{i}").text == str(i)
+    relay.delay_s = 0
+    assert step(client, "k4").text == "4"
+    assert step(client, "k5").text == "5"
+
+
+def test_a_store_that_is_slower_than_its_time_loses_nothing(server, store, relay):
+    """The steps that were refused have been saved; the key tells."""
+    s = node(server, through(relay), storeTimeoutMSec=200)
+    client = s.client()
+    assert step(client, "k1").text == "1"
+    relay.delay_s = 0.5
+    assert step(client, "k2").status == 503
+    relay.delay_s = 0
+    expect(lambda: step(client, "k2").text == "2", "the answer of the step", 30)
+    assert step(client, "k3").text == "3"
+
+
+def test_a_user_without_the_right_to_load_the_script_is_refused_at_start(server, store):
+    store.say("ACL", "SETUSER", "reader", "on", ">pass", "~*", "+@read", "+info", "-@write", "-@scripting")
+    s = node(server, store.url.replace("valkey://", "valkey://reader:pass@"), start=False)
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log("does not take the script of conditional writes")
+
+
+def test_a_user_without_the_right_to_write_is_named_at_start(server, store):
+    store.say("ACL", "SETUSER", "half", "on", ">pass", "~*", "+@read", "+info", "+@scripting", "-@write")
+    url = store.url.replace("valkey://", "valkey://half:pass@")
+    s = node(server, url, start=False)
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log("does not permit a command to the user of the URL", "docs/shared-store.md lists")
+    assert "pass@" not in "\n".join(s.lines)
+    store.say("ACL", "SETUSER", "half", "+@all")
+    allowed = node(server, url, "allowed")
+    assert step(allowed.client(), "k1").text == "1"
+
+
+def test_a_right_that_is_taken_away_is_named_at_the_step(server, store):
+    store.say("ACL", "SETUSER", "half", "on", ">pass", "~*", "+@all")
+    s = node(server, store.url.replace("valkey://", "valkey://half:pass@"))
+    assert step(s.client(), "k1").text == "1"
+    store.say("ACL", "SETUSER", "half", "-set")
+    refused = step(s.client(), "k2")
+    assert refused.status == 507 and refused.error == "state_store", refused
+    assert "does not permit a command to the user of the URL" in refused.message, refused
+    store.say("ACL", "SETUSER", "half", "+set")
+    expect(lambda: step(s.client(), "k2").text == "2", "the step to be done", 30)
+
+
+def test_a_read_only_store_refuses_steps_for_now(server, store):
+    """A primary that has become a replica, without another primary in the URL."""
+    s = node(server, store.url, storeTimeoutMSec=300)
+    client = s.client()
+    assert step(client, "k1").text == "1"
+    store.say("REPLICAOF", "127.0.0.1", "1")
+    refused = step(client, "k2")
+    assert refused.status == 503 and refused.error == "store_unreachable", refused
+    assert "is a replica" in refused.message or "READONLY" in refused.message, refused
+    store.say("REPLICAOF", "NO", "ONE")
+    expect(lambda: step(client, "k2").text == "2", "the step to be done", 30)
+
+
+def test_a_host_without_an_address_is_named(server):
+    s = node(server, "valkey://store.invalid/test", start=False)
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log("the state store at store.invalid:6379 has no address")
+
+
+def test_a_store_that_is_away_at_the_start_is_named(server, store):
+    store.kill()
+    s = node(server, store.url, start=False)
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log(f"the state store at 127.0.0.1:{store.port} cannot be reached: Connection refused")
+
+
+def test_a_start_waits_for_the_store_as_long_as_it_is_told(server, store):
+    """A node and its store that start together need no order."""
+    store.kill()
+    s = node(server, store.url, start=False, flags=["--state-store-wait", "60"])
+    s.launch()
+    s.expect_log("event=waits_for_state_store")
+    assert s.process.poll() is None
+    store.start()
+    s.wait_ready()
+    assert step(s.client(), "k1").text == "1"
+
+
+def test_a_wait_for_the_store_ends(server, store):
+    store.kill()
+    s = node(server, store.url, start=False, flags=["--state-store-wait", "1"], storeTimeoutMSec=200)
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log("event=waits_for_state_store")
+    s.expect_log("cannot be reached: Connection refused")

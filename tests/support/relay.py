@@ -1,0 +1,65 @@
+"""A TCP relay on the loopback, which a test slows down or cuts."""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+
+
+class Relay:
+    """Connects each client to 127.0.0.1:`port`. Each piece of data is passed on `delay_s` after it arrived; while the
+    relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets."""
+
+    def __init__(self, port):
+        self.to = port
+        self.delay_s = 0
+        self._cut = threading.Event()
+        self._stopped = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def cut(self):
+        self._cut.set()
+
+    def mend(self):
+        self._cut.clear()
+
+    def _accept(self):
+        while not self._stopped.is_set():
+            if not select.select([self._listener], [], [], 0.1)[0]:
+                continue
+            client = self._listener.accept()[0]
+            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client):
+        with contextlib.suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
+            waiting = []  # (when, to whom, what), in order
+            while not self._stopped.is_set():
+                for source in select.select([client, server], [], [], 0.005)[0]:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    waiting.append((time.monotonic() + self.delay_s, server if source is client else client, data))
+                while waiting and not self._cut.is_set() and time.monotonic() >= waiting[0][0]:
+                    _, target, data = waiting.pop(0)
+                    target.sendall(data)
+
+    def close(self):
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(5)
+        self._listener.close()
+
+
+@contextlib.contextmanager
+def relay_to(port):
+    made = Relay(port)
+    try:
+        yield made
+    finally:
+        made.close()
