@@ -16,6 +16,7 @@
 #include "core/time/clock.h"
 #include "ctl/doctor.h"
 #include "ctl/environment_commands.h"
+#include "ctl/nodes/node_commands.h"
 #include "ctl/read_models.h"
 #include "ctl/seq.h"
 #include "ctl/show.h"
@@ -97,6 +98,7 @@ run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *ser
         if (cn_ctl_read_metrics(server, &view, &err))
             cn_ctl_diagnose_no_metrics(diagnosis, &err);
         cn_ctl_diagnose(diagnosis, &view, options->management, cn_wall_ms());
+        cn_ctl_nodes_diagnose_self(server, diagnosis);
     }
     cn_buf_init(&text, 0);
     if (options->json)
@@ -114,14 +116,19 @@ run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *ser
 static int
 run_seq(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
 {
-    struct cn_buf text, hint;
-    struct cn_error err;
+    struct cn_ctl_options own = *options;
+    struct cn_buf text, hint, address;
+    struct cn_error err = {0};
     int status = CN_CTL_FINE;
 
     cn_buf_init(&text, 0);
     cn_buf_init(&hint, 0);
-    if (cn_ctl_seq(server->http, options, &text, &hint, &err))
+    cn_buf_init(&address, 0);
+    if (own.nodes && cn_ctl_nodes_any(server->http, options, &address, &err) == 0)
+        own.management = address.data;
+    if (err.code || cn_ctl_seq(server->http, &own, &text, &hint, &err))
         status = fail(options, &err);
+    cn_buf_fini(&address);
     if (text.len)
         fwrite(text.data, 1, text.len, stdout);
     if (hint.len)
@@ -157,6 +164,25 @@ run_environments(const struct cn_ctl_options *options, const struct cn_ctl_serve
         status = fail(options, &err);
     put_out(&text);
     return status;
+}
+
+/* Runs a command for several nodes. */
+static int
+run_nodes(const struct cn_ctl_options *options)
+{
+    struct cn_error err;
+    struct cn_buf text;
+    bool wrong = false;
+    int rc;
+
+    if (options->command == CN_CTL_TOP)
+        return cn_ctl_nodes_top_run(options, &err) ? fail(options, &err) : CN_CTL_FINE;
+    cn_buf_init(&text, 0);
+    rc = cn_ctl_nodes_command(options, &text, &wrong, &err);
+    put_out(&text);
+    if (rc)
+        return fail(options, &err);
+    return wrong ? CN_CTL_WRONG : CN_CTL_FINE;
 }
 
 static int
@@ -211,6 +237,8 @@ cn_ctl_run(int argc, char **argv)
         cn_ctl_man(stdout);
         return CN_CTL_FINE;
     default:
+        if (options.all || (options.nodes && options.command != CN_CTL_SEQ))
+            return run_nodes(&options);
         return run_server_command(&options);
     }
 }

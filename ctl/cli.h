@@ -44,6 +44,8 @@ struct cn_ctl_options {
     enum cn_ctl_command command;
     const char *management, *metrics; /* from the command line or the environment */
     bool json, once;
+    bool all;                            /* all nodes of the shared store */
+    const char *nodes;                   /* a list of management addresses; NULL: none was given */
     const char *words[CN_CTL_WORDS_MAX]; /* the words that follow seq or store */
     unsigned n_words;
     struct cn_ctl_seq_options seq;

@@ -33,6 +33,9 @@ static const struct {
     {"--server URL",
      "management address; variable CONTINUO_MANAGEMENT [" CN_CTL_DEFAULT_MANAGEMENT "]"},
     {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]"},
+    {"--all", "with status, top, doctor: all nodes that share the server's state store"},
+    {"--nodes LIST",
+     "with these and seq: the nodes at these addresses, as in host1:8081,host2:8081"},
     {"--json", "print JSON for programs; top prints one object per line"},
     {"--once", "with top: print one frame after one second and exit"},
     {"--help", "show this text and exit; --version and --print-man also print and exit"},
@@ -43,20 +46,20 @@ static const struct {
 void
 cn_ctl_help(FILE *out)
 {
-    fputs("usage: continuo-ctl [options] COMMAND\n\nInspects a running Continuo server.\n\n", out);
+    fputs("usage: continuo-ctl [options] COMMAND\nInspects a running Continuo server.\n\n", out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs("\nIf the server runs with --token-auth, set the variable CONTINUO_TOKEN to the "
-          "management\n"
-          "key. For an https server, set CONTINUO_CA to a file with its CA certificate.\n",
-          out);
     fputs(
-        "URL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server prints it in its\n"
-        "line \"Model server started\". Exit status: 0 if all is well, 1 if something is wrong or\n"
-        "the server does not answer, 2 for a wrong command line.\n",
+        "\nIf the server runs with --token-auth, set the variable CONTINUO_TOKEN to the management "
+        "key.\n"
+        "For an https server, set CONTINUO_CA to a file with its CA certificate. URL is http(s)://"
+        "HOST:PORT\n"
+        "or unix:/PATH; the server prints it in its line \"Model server started\". Exit status: 0 "
+        "if all is\n"
+        "well, 1 if something is wrong or a server does not answer, 2 for a wrong command line.\n",
         out);
 }
 
@@ -181,6 +184,21 @@ has_seq_flag(const struct cn_ctl_seq_options *seq)
     return seq->prefix || seq->state || seq->idle_s || seq->limit || seq->replace || seq->any_model;
 }
 
+static int
+check_nodes(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    const bool many = options->command == CN_CTL_STATUS || options->command == CN_CTL_TOP ||
+                      options->command == CN_CTL_DOCTOR;
+
+    if (options->all && options->nodes)
+        return cn_fail(err, CN_E_CONFIG, "give either --all or --nodes, not both");
+    if (options->all && !many)
+        return cn_fail(err, CN_E_CONFIG, "--all works only with status, top and doctor");
+    if (options->nodes && !many && options->command != CN_CTL_SEQ)
+        return cn_fail(err, CN_E_CONFIG, "--nodes works only with status, top, doctor and seq");
+    return 0;
+}
+
 int
 cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err)
 {
@@ -196,6 +214,7 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         const char *word = argv[i];
 
         if (takes_value(argc, argv, &i, "--server", &out->management) ||
+            takes_value(argc, argv, &i, "--nodes", &out->nodes) ||
             takes_value(argc, argv, &i, "--metrics", &out->metrics) ||
             takes_seq_value(argc, argv, &i, &out->seq, err))
             continue;
@@ -203,6 +222,8 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
             out->json = true;
         } else if (strcmp(word, "--once") == 0) {
             out->once = true;
+        } else if (strcmp(word, "--all") == 0) {
+            out->all = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             out->command = has_command && out->command == CN_CTL_SEQ     ? CN_CTL_SEQ_HELP
                            : has_command && out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
@@ -243,6 +264,8 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
     if (out->once && out->command != CN_CTL_TOP)
         return cn_fail(err, CN_E_CONFIG,
                        "--once works only with top; the other commands print once anyway");
+    if (check_nodes(out, err))
+        return err->code;
     if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
         return cn_fail(err, CN_E_CONFIG,
                        "--prefix, --idle, --state, --limit, --replace and "

@@ -52,8 +52,8 @@ cn_ctl_diagnosis_fini(struct cn_ctl_diagnosis *diagnosis)
     diagnosis->n_findings = diagnosis->n_problems = 0;
 }
 
-static struct cn_ctl_finding *
-find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
+struct cn_ctl_finding *
+cn_ctl_diagnosis_add(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
 {
     static struct cn_ctl_finding
         over; /* takes the findings beyond the limit, which are not shown */
@@ -64,6 +64,12 @@ find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
         finding = &diagnosis->findings[diagnosis->n_findings++];
     *finding = (struct cn_ctl_finding){.is_note = is_note, .what = what};
     return finding;
+}
+
+static struct cn_ctl_finding *
+find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
+{
+    return cn_ctl_diagnosis_add(diagnosis, is_note, what);
 }
 
 #define SAY(diagnosis, ...) cn_arena_printf(&(diagnosis)->arena, __VA_ARGS__)

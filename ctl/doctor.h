@@ -2,6 +2,8 @@
 #ifndef CN_CTL_DOCTOR_H
 #define CN_CTL_DOCTOR_H
 
+#include <jansson.h>
+
 #include "core/memory/buf.h"
 #include "ctl/view.h"
 
@@ -32,6 +34,11 @@ void cn_ctl_diagnose_silence(struct cn_ctl_diagnosis *diagnosis, const char *ser
 /* Makes a note of metrics that cannot be read. */
 void cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_error *why);
 
+/* Adds a finding; `what` must live as long as the diagnosis. The caller may set `why` and `advice`.
+ */
+struct cn_ctl_finding *cn_ctl_diagnosis_add(struct cn_ctl_diagnosis *diagnosis, bool is_note,
+                                            const char *what);
+
 /* Prints the diagnosis for people. The figures of the last line come from `view`, which is NULL if
  * the server does not answer. */
 void cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
@@ -39,6 +46,8 @@ void cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struc
 /* Prints the first few problems and their reasons, for a screen that shows other things, too.
  * Prints nothing if there are no problems. */
 void cn_ctl_diagnosis_brief(const struct cn_ctl_diagnosis *diagnosis, struct cn_buf *out);
+/* Makes the diagnosis a JSON object; the caller releases it. */
+json_t *cn_ctl_diagnosis_value(const struct cn_ctl_diagnosis *diagnosis, const char *server);
 void cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
                            struct cn_buf *out);
 

@@ -87,9 +87,8 @@ put_text(json_t *object, const char *key, const char *text)
     json_object_set_new(object, key, value ? value : json_null());
 }
 
-void
-cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
-                      struct cn_buf *out)
+json_t *
+cn_ctl_diagnosis_value(const struct cn_ctl_diagnosis *diagnosis, const char *server)
 {
     json_t *value = json_object(), *findings = json_array(), *entry;
     const struct cn_ctl_finding *finding;
@@ -108,5 +107,12 @@ cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *serv
     json_object_set_new(value, "ok", json_boolean(diagnosis->n_problems == 0));
     json_object_set_new(value, "problems", json_integer(diagnosis->n_problems));
     json_object_set_new(value, "findings", findings);
-    cn_ctl_json_print(value, false, out);
+    return value;
+}
+
+void
+cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
+                      struct cn_buf *out)
+{
+    cn_ctl_json_print(cn_ctl_diagnosis_value(diagnosis, server), false, out);
 }

@@ -40,10 +40,10 @@ on_end(int number)
 }
 
 struct top {
-    const struct cn_ctl_server *server;
+    const struct cn_ctl_top_source *source;
     bool json, screen, keys;
     struct termios before;
-    struct cn_ctl_view *old; /* NULL if the server did not answer */
+    void *old; /* the last frame; NULL if there was no answer */
 };
 
 static void
@@ -93,31 +93,6 @@ pause_until(struct top *top, uint64_t deadline_ms)
     }
 }
 
-static void
-view_drop(struct cn_ctl_view *view)
-{
-    if (!view)
-        return;
-    cn_ctl_view_fini(view);
-    cn_free(view);
-}
-
-static int
-view_read(struct top *top, struct cn_ctl_view **out, struct cn_error *err)
-{
-    struct cn_ctl_view *view = cn_alloc(sizeof *view);
-    int rc;
-
-    cn_ctl_view_init(view);
-    rc = cn_ctl_read(top->server, view, err);
-    if (rc) {
-        view_drop(view);
-        view = NULL;
-    }
-    *out = view;
-    return rc;
-}
-
 /* Writes the frame, or as many lines of it as the screen has. */
 static void
 put_frame(const struct top *top, const struct cn_buf *frame)
@@ -142,33 +117,15 @@ put_frame(const struct top *top, const struct cn_buf *frame)
         ended = 1; /* nobody reads the output any more */
 }
 
+/* Shows what happened between the last frame and `now`. If `now` is NULL, `err` says why. */
 static void
-show_frame(const struct cn_ctl_view *old, const struct cn_ctl_view *now, const char *server,
-           struct cn_buf *text)
+show(struct top *top, const void *now, const struct cn_error *err)
 {
-    struct cn_ctl_diagnosis *diagnosis = cn_alloc(sizeof *diagnosis);
-
-    cn_ctl_diagnosis_init(diagnosis);
-    cn_ctl_diagnose(diagnosis, now, server, cn_wall_ms());
-    cn_ctl_show_top(old, now, diagnosis, server, text);
-    cn_ctl_diagnosis_fini(diagnosis);
-    cn_free(diagnosis);
-}
-
-/* Shows what happened between the last view and `now`. If `now` is NULL, `err` says why there is no
- * view. */
-static void
-show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
-{
-    const struct cn_ctl_view *old = top->old ? top->old : now;
-    const char *server = top->server->management;
     struct cn_buf text;
 
     cn_buf_init(&text, 0);
-    if (now && top->json)
-        cn_ctl_json_top(old, now, server, &text);
-    else if (now)
-        show_frame(old, now, server, &text);
+    if (now)
+        top->source->show(top->source->ctx, top->old ? top->old : now, now, top->json, &text);
     else if (top->json)
         cn_ctl_json_error(err->message, true, &text);
     else
@@ -178,13 +135,13 @@ show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
 }
 
 int
-cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_error *err)
+cn_ctl_top_run(const struct cn_ctl_top_source *source, bool once, bool json, struct cn_error *err)
 {
-    struct top top = {.server = server, .json = json};
-    struct cn_ctl_view *now;
+    struct top top = {.source = source, .json = json};
+    void *now;
     int rc;
 
-    rc = view_read(&top, &top.old, err);
+    rc = source->read(source->ctx, &top.old, err);
     if (rc)
         return rc;
     if (!once)
@@ -193,17 +150,74 @@ cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_e
         pause_until(&top, cn_now_ms() + INTERVAL_MS);
         if (ended)
             break;
-        rc = view_read(&top, &now, err);
+        rc = source->read(source->ctx, &now, err);
         if (rc && once)
             break;
         show(&top, now, err);
-        view_drop(top.old);
-        top.old = now; /* NULL if the server did not answer; it may do so next time */
+        source->drop(top.old);
+        top.old = now; /* NULL if there was no answer; there may be one next time */
         if (once)
             break;
     }
     if (!once)
         terminal_end(&top);
-    view_drop(top.old);
+    source->drop(top.old);
     return once ? rc : 0;
+}
+
+/* --- one server */
+
+static void
+view_drop(void *frame)
+{
+    struct cn_ctl_view *view = frame;
+
+    if (!view)
+        return;
+    cn_ctl_view_fini(view);
+    cn_free(view);
+}
+
+static int
+view_read(void *ctx, void **out, struct cn_error *err)
+{
+    struct cn_ctl_view *view = cn_alloc(sizeof *view);
+    int rc;
+
+    cn_ctl_view_init(view);
+    rc = cn_ctl_read(ctx, view, err);
+    if (rc) {
+        view_drop(view);
+        view = NULL;
+    }
+    *out = view;
+    return rc;
+}
+
+static void
+view_show(void *ctx, const void *before, const void *now, bool json, struct cn_buf *text)
+{
+    const struct cn_ctl_server *server = ctx;
+    struct cn_ctl_diagnosis *diagnosis;
+
+    if (json) {
+        cn_ctl_json_top(before, now, server->management, text);
+        return;
+    }
+    diagnosis = cn_alloc(sizeof *diagnosis);
+    cn_ctl_diagnosis_init(diagnosis);
+    cn_ctl_diagnose(diagnosis, now, server->management, cn_wall_ms());
+    cn_ctl_show_top(before, now, diagnosis, server->management, text);
+    cn_ctl_diagnosis_fini(diagnosis);
+    cn_free(diagnosis);
+}
+
+int
+cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_error *err)
+{
+    struct cn_ctl_server own = *server;
+    const struct cn_ctl_top_source source = {
+        .ctx = &own, .read = view_read, .drop = view_drop, .show = view_show};
+
+    return cn_ctl_top_run(&source, once, json, err);
 }
