@@ -29,12 +29,12 @@ cn_grpc_watch_on_timer(struct cn_timer *timer)
     cn_grpc_start_batch(call, &op, 1, &call->closed);
 }
 
-/* Runs on the taker's thread, before the call's loop knows of the call. It starts to watch a unary
- * step at once if there are several loops, for this case: the client cancels its step, asks its
- * sequence what became of the step, and another loop answers that question while the loop of the
- * cancelled call is still busy. Events are taken in the order in which the bytes came. So if the
- * taker notes the cancellation itself (cn_grpc_watch_closed), it has noted it before it takes the
- * question, and the answer is right (scheduler/queue/departed.c reads the note). A stream is
+/* Runs on the taker's thread, before the call's loop knows of the call. If there are several loops,
+ * it starts to watch a unary step at once, because of this case: the client cancels its step, asks
+ * its sequence what became of the step, and another loop answers that question while the loop of
+ * the cancelled call is still busy. Events are taken in the order in which the bytes came. So if
+ * the taker notes the cancellation itself (cn_grpc_watch_closed), it has noted it before it takes
+ * the question, and the answer is right (scheduler/queue/departed.c reads the note). A stream is
  * watched before its first message anyway. */
 void
 cn_grpc_watch_accepted(struct cn_grpc_tag *tag)

@@ -1,5 +1,5 @@
 /* metrics/counters/metrics.c - counters of one loop. Written by that loop only, so a plain relaxed
- * load and store do: no locked instruction on a request's path. Read by any thread. */
+ * load and store are enough, and no request pays for a locked instruction. Read by any thread. */
 #include "metrics/counters/metrics.h"
 
 #include <inttypes.h>

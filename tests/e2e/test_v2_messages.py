@@ -23,7 +23,7 @@ ONE_FIELD = ("Input must set only one of the following fields: 'data', 'binary_d
 NOTE = ("NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
         "input shape.")
 
-# Gives nothing back that its requests ask for: they are all refused before.
+# Its answer has no outputs, because no request of these tests reaches it: all are refused.
 LUA = "return { api = 1, handle = function() return { outputs = {} } end }"
 PAIR = """input: [{name: A, data_type: TYPE_INT32, dims: [4]}, {name: B, data_type: TYPE_STRING, dims: [-1]}%s]
 output: [{name: C, data_type: TYPE_INT32, dims: [4]}]
@@ -286,7 +286,7 @@ def test_a_model_without_workers_is_not_ready(server):
 
 
 def test_sizes_are_bounded(server):
-    """Bounded are the JSON part, a tensor in it, and a compressed body. Binary parts are within the limit of the body.
+    """The JSON part, a tensor in it and a compressed body have limits. Binary parts are within the limit of the body.
     """
     s = server(identity(), flags=["--max-request-size", "2000"])
     answer = post(s, "identity", b'{"inputs": []' + b" " * 1900 + b"}")

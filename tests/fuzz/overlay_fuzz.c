@@ -1,6 +1,6 @@
 /* cn_fuzz: core config */
 /* tests/fuzz/overlay_fuzz.c - two documents with a line "---" between them. The second one is laid
- * over the first one, and the result is an accepted configuration. */
+ * over the first one. If they are valid together, the text that this gives is accepted again. */
 #include <string.h>
 
 #include "config/model/batching.h"
