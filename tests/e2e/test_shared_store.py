@@ -2,14 +2,16 @@
 
 import random
 import re
+import shutil
 import subprocess
+import sys
 import threading
 
 import pytest
 
-from models import BIN, counter
+from models import BIN, BUILD, ROOT, counter
 from shared_store import shared_store_in
-from waiting import expect
+from waiting import expect, limit
 
 COUNT = 20
 
@@ -312,3 +314,19 @@ def test_the_random_router_test_notices_a_store_without_conditions(server, store
         if not all(is_exact(values) for values in answered.values()):
             return
     raise AssertionError("20 rounds of races without a condition gave right values")
+
+
+def test_the_campaign_of_the_random_router_passes_and_can_fail(transcript):
+    """tests/campaign/random_router.py, in short: three nodes, two clients race for each sequence."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server (scripts/setup.sh installs it)")
+
+    def run(*more):
+        done = subprocess.run([sys.executable, ROOT / "tests" / "campaign" / "random_router.py", "--steps", "6000", "--build",
+                               BUILD, *more], capture_output=True, text=True, timeout=limit(120), check=False)
+        transcript.log("campaign", done.stdout + done.stderr)
+        return done
+
+    right = run()
+    assert right.returncode == 0 and "wrong: 0" in right.stdout, right.stdout
+    assert run("--unconditional").returncode == 1
