@@ -4,6 +4,7 @@
  * primary. */
 #include "store/valkey/fitness.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define INFO_MAX 32768 /* a server's INFO has about 6 KiB */
@@ -133,25 +134,44 @@ says(const struct answers *answers, const char *field, const char *value)
     return cn_str_eq(cn_valkey_info_field(info, field), cn_str_from(value));
 }
 
-/* A step with durability power must survive an outage of the primary's machine. */
-static int
-check_power(const struct cn_valkey_link *link, const struct answers *answers, struct cn_error *err)
+/* Does the server have WAITAOF? Redis has it from 7.2 on. Valkey, which says that it is Redis
+ * 7.2.4 for such questions, has it in all versions. */
+static bool
+has_waitaof(const struct answers *answers)
 {
-    if (!link->options.power ||
-        (says(answers, "aof_enabled", "1") && strcmp(answers->fsync, "always") == 0))
+    const struct cn_str version =
+        cn_valkey_info_field((struct cn_str){answers->info, answers->info_len}, "redis_version");
+    char text[24];
+    unsigned major = 0, minor = 0;
+
+    copy_text(text, sizeof(text), version);
+    return sscanf(text, "%3u.%3u", &major, &minor) == 2 &&
+           (major > 7 || (major == 7 && minor >= 2));
+}
+
+/* A step with durability power must survive an outage of the primary's machine. Either the server
+ * syncs each write, or it is asked after each batch whether it has done so. */
+static int
+check_power(struct cn_valkey_link *link, const struct answers *answers, struct cn_error *err)
+{
+    const bool aof = says(answers, "aof_enabled", "1");
+
+    link->waits_for_disk = false;
+    if (!link->options.power || (aof && strcmp(answers->fsync, "always") == 0))
+        return 0;
+    link->waits_for_disk = aof && has_waitaof(answers);
+    if (link->waits_for_disk)
         return 0;
     return fail_at(
         link, err,
         "does not sync each write to its disk, which durability power needs (aof_enabled "
-        "is %s, appendfsync is %s); set appendonly yes and appendfsync always there, or "
-        "durability process",
-        says(answers, "aof_enabled", "1") ? "1" : "0",
-        answers->fsync[0] ? answers->fsync : "not readable");
+        "is %s, appendfsync is %s); set appendonly yes there, and appendfsync always unless it has "
+        "WAITAOF (Valkey, or Redis from 7.2 on); or set durability process",
+        aof ? "1" : "0", answers->fsync[0] ? answers->fsync : "not readable");
 }
 
 static int
-check_answers(const struct cn_valkey_link *link, const struct answers *answers,
-              struct cn_error *err)
+check_answers(struct cn_valkey_link *link, const struct answers *answers, struct cn_error *err)
 {
     const struct cn_str policy =
         cn_valkey_info_field((struct cn_str){answers->info, answers->info_len}, "maxmemory_policy");

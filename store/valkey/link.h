@@ -22,6 +22,7 @@ struct cn_valkey_link {
     struct cn_sentinel sentinel;
     const char *script; /* loaded into each server that it connects to; or NULL */
     char digest[CN_VALKEY_DIGEST_LEN + 1];
+    bool waits_for_disk;     /* durability power: each trip ends with WAITAOF */
     uint32_t host;           /* the one that was the primary last */
     uint64_t failed_us;      /* when the last call failed; 0: it succeeded */
     struct cn_error failure; /* why */

@@ -30,7 +30,7 @@ struct trip {
     uint32_t *sent;  /* in the arena: the writes that it carries, by their index */
     uint32_t *calls; /* in the arena: where in `sent` the writes of each call end */
     uint32_t n, n_calls;
-    long long replicas;   /* that confirmed it */
+    struct cn_valkey_confirmed confirmed;
     bool no_script;       /* the server has forgotten the script */
     bool passing;         /* another server, or a later attempt, may take what this one did not */
     struct cn_error *err; /* why a write has failed */
@@ -159,16 +159,16 @@ on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *
     write->done = true;
 }
 
-/* The reply to a call, or, behind those of all calls, to WAIT. A call of steps is answered by an
- * array; an error is about all writes of the call. */
+/* The reply to a call, or, behind those of all calls, to WAITAOF or WAIT. A call of steps is
+ * answered by an array; an error is about all writes of the call. */
 static void
 on_reply(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct trip *trip = ctx;
     const uint32_t first = i ? trip->calls[i - 1] : 0;
 
-    if (i == trip->n_calls) {
-        trip->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    if (i >= trip->n_calls) {
+        cn_valkey_take_wait(reply, &trip->confirmed);
         return;
     }
     for (uint32_t k = first; k < trip->calls[i]; k++) {
@@ -187,25 +187,47 @@ reopen(struct trip *trip)
         trip->vs->writes[trip->sent[i]].done = false;
 }
 
+bool
+cn_valkey_waits(const struct cn_valkey_store *vs)
+{
+    return vs->link.options.replicas > 0 || vs->link.waits_for_disk;
+}
+
+void
+cn_valkey_take_wait(const redisReply *reply, struct cn_valkey_confirmed *confirmed)
+{
+    if (reply->type == REDIS_REPLY_INTEGER)
+        confirmed->replicas = reply->integer;
+    else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+             reply->element[0]->type == REDIS_REPLY_INTEGER)
+        confirmed->on_disk = reply->element[0]->integer > 0;
+}
+
 int
-cn_valkey_check_replicas(const struct cn_valkey_store *vs, long long replicas, struct cn_error *err)
+cn_valkey_check_wait(const struct cn_valkey_store *vs, const struct cn_valkey_confirmed *confirmed,
+                     struct cn_error *err)
 {
     const struct cn_shared_options *options = &vs->link.options;
 
-    if (replicas >= (long long)options->replicas)
+    if (vs->link.waits_for_disk && !confirmed->on_disk)
+        return cn_wire_fail(&vs->link.wire, CN_E_STORE_UNREACHABLE, err,
+                            "did not have what was written last on its disk after %u ms "
+                            "(durability power, state.storeTimeoutMSec)",
+                            options->timeout_ms);
+    if (confirmed->replicas >= (long long)options->replicas)
         return 0;
     return cn_fail(
         err, CN_E_STORE_UNREACHABLE,
         "only %lld of %u replicas of the state store have what was written last, after %u ms "
         "(state.replicas)",
-        replicas, options->replicas, options->timeout_ms);
+        confirmed->replicas, options->replicas, options->timeout_ms);
 }
 
-/* What the primary has written counts only when enough replicas have it. */
+/* What the primary has written counts only when its disk or enough replicas have it, too. */
 static int
-check_replicas(struct trip *trip)
+check_confirmed(struct trip *trip)
 {
-    int rc = cn_valkey_check_replicas(trip->vs, trip->replicas, trip->err);
+    int rc = cn_valkey_check_wait(trip->vs, &trip->confirmed, trip->err);
 
     if (rc == 0)
         return 0;
@@ -232,6 +254,15 @@ wait_ms(uint64_t deadline_us)
 void
 cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us)
 {
+    if (vs->link.waits_for_disk) {
+        cn_valkey_command(&vs->link, 4);
+        cn_valkey_word(&vs->link, CN_STR("WAITAOF"));
+        cn_valkey_word(&vs->link, CN_STR("1"));
+        cn_valkey_word(&vs->link, CN_STR("0"));
+        cn_valkey_number_word(vs, wait_ms(deadline_us));
+    }
+    if (vs->link.options.replicas == 0)
+        return;
     cn_valkey_command(&vs->link, 3);
     cn_valkey_word(&vs->link, CN_STR("WAIT"));
     cn_valkey_number_word(vs, vs->link.options.replicas);
@@ -243,19 +274,19 @@ static int
 make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
 {
     struct cn_valkey_store *vs = trip->vs;
-    const uint32_t replicas = vs->link.options.replicas;
+    const bool wait = cn_valkey_waits(vs);
     int rc;
 
-    trip->replicas = 0;
+    trip->confirmed = (struct cn_valkey_confirmed){0};
     trip->no_script = trip->passing = false;
     put_writes(trip);
-    if (replicas)
+    if (wait)
         cn_valkey_put_wait(vs, deadline_us);
     rc = cn_valkey_trip(vs, on_reply, trip, deadline_us, err);
-    if (rc == 0 && replicas && (rc = check_replicas(trip)) != 0)
+    if (rc == 0 && wait && (rc = check_confirmed(trip)) != 0)
         cn_valkey_link_drop(&vs->link); /* the replicas may follow another primary now */
-    else if (rc != 0 && replicas)
-        reopen(trip); /* the replicas have not confirmed them */
+    else if (rc != 0 && wait)
+        reopen(trip); /* they have not been confirmed */
     return rc;
 }
 

@@ -142,11 +142,21 @@ void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
 
 /* valkey_commit.c */
 int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
-/* Appends a WAIT for the replicas that must have everything that was done before it. */
+/* What the server says about the writes before it: is it on its disk, and on how many replicas? */
+struct cn_valkey_confirmed {
+    bool on_disk;
+    long long replicas;
+};
+
+/* Must a trip end with WAIT or WAITAOF, for what it has written or read? */
+bool cn_valkey_waits(const struct cn_valkey_store *vs);
+/* Appends these commands. */
 void cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us);
-/* Were there enough of them? CN_E_STORE_UNREACHABLE: no. */
-int cn_valkey_check_replicas(const struct cn_valkey_store *vs, long long replicas,
-                             struct cn_error *err);
+/* Takes a reply to one of them. */
+void cn_valkey_take_wait(const redisReply *reply, struct cn_valkey_confirmed *confirmed);
+/* Is it as durable as the model asks for? CN_E_STORE_UNREACHABLE: no. */
+int cn_valkey_check_wait(const struct cn_valkey_store *vs,
+                         const struct cn_valkey_confirmed *confirmed, struct cn_error *err);
 
 /* valkey_sweep.c */
 int cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out, uint32_t max,

@@ -155,9 +155,9 @@ find_read(struct cn_valkey_store *vs, struct cn_str key)
 
 struct reading {
     struct cn_valkey_store *vs;
-    uint32_t first;     /* of the reads that this trip fills */
-    long long replicas; /* that have what was read */
-    int passing;        /* an error that another attempt may heal */
+    uint32_t first;                       /* of the reads that this trip fills */
+    struct cn_valkey_confirmed confirmed; /* of what was read */
+    int passing;                          /* an error that another attempt may heal */
 };
 
 static void
@@ -177,8 +177,8 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
     struct cn_error err;
     char *copy;
 
-    if (reading->first + i == vs->n_reads) { /* WAIT */
-        reading->replicas = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    if (reading->first + i >= vs->n_reads) {
+        cn_valkey_take_wait(reply, &reading->confirmed);
         return;
     }
     read = &vs->reads[reading->first + i];
@@ -208,17 +208,17 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
  * what is read must be on the replicas, too: an answer that is given from a record is as good as
  * that of the step that wrote it, also if that step was refused because no replica confirmed it.
  * And a primary that was replaced and does not know it has no replicas, so its records are not
- * used. */
+ * used. The same holds for the primary's disk, if the steps wait for it. */
 static int
 fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
 {
-    const bool wait = vs->link.options.replicas > 0;
     const uint32_t first = vs->n_filled;
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     int rc = 0;
 
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         struct reading reading = {.vs = vs, .first = first};
+        bool wait;
 
         if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
             return rc;
@@ -227,10 +227,10 @@ fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
             cn_valkey_word(&vs->link, CN_STR("GET"));
             cn_valkey_entry_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
         }
-        if (wait)
+        if ((wait = cn_valkey_waits(vs)))
             cn_valkey_put_wait(vs, deadline_us);
         rc = cn_valkey_trip(vs, on_value, &reading, deadline_us, err);
-        if (rc == 0 && wait && (rc = cn_valkey_check_replicas(vs, reading.replicas, err)) != 0)
+        if (rc == 0 && wait && (rc = cn_valkey_check_wait(vs, &reading.confirmed, err)) != 0)
             cn_valkey_link_drop(&vs->link);
         if (rc == 0)
             vs->n_filled = vs->n_reads;
