@@ -29,6 +29,7 @@
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
 #include "core/system/program_path.h"
+#include "management/cluster/cluster.h"
 #include "management/management_priv.h"
 #include "management/models/download.h"
 #include "management/models/lifecycle.h"
@@ -111,24 +112,26 @@ create_environments(struct cn_management *management, struct cn_error *err)
     return rc;
 }
 
-/* The model store is a web server: its archives come by way of a cache. */
+/* Archives of a web server come by way of a cache if it is the model store, or if all nodes load
+ * them. */
 static int
 create_cache(struct cn_management *management, struct cn_error *err)
 {
     const struct cn_server_config *config = management->config;
-    struct cn_model_cache_spec spec = {.dir = config->model_cache,
-                                       .prefix = config->model_store,
-                                       .max_bytes = config->model_cache_bytes,
-                                       .rules = management->url_rules,
-                                       .max_download_bytes = config->max_download_bytes,
-                                       .timeout_ms = config->download_timeout_ms,
-                                       .stopping = &management->draining};
+    struct cn_model_cache_spec spec = {
+        .dir = config->model_cache,
+        .prefix = is_remote(config->model_store) ? config->model_store : NULL,
+        .max_bytes = config->model_cache_bytes,
+        .rules = management->url_rules,
+        .max_download_bytes = config->max_download_bytes,
+        .timeout_ms = config->download_timeout_ms,
+        .stopping = &management->draining};
     struct cn_buf folder;
     int rc;
 
-    if (!is_remote(config->model_store))
+    if (!is_remote(config->model_store) && !config->cluster_models)
         return 0;
-    if (config->model_control_mode != CN_CONTROL_NONE)
+    if (is_remote(config->model_store) && config->model_control_mode != CN_CONTROL_NONE)
         return cn_fail(err, CN_E_CONFIG,
                        "model-control-mode must be none if the model store is a URL (%.300s); "
                        "explicit and poll need a folder",
@@ -197,6 +200,10 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         cn_management_destroy(management);
         return rc;
     }
+    if ((rc = cn_cluster_create(management, &management->cluster, err)) != 0) {
+        cn_management_destroy(management);
+        return rc;
+    }
     management->repository = cn_repository_create(management);
     management->stores = cn_stores_create(management);
     cn_clock_watch_begin(cn_state_dir_path(management->state), config);
@@ -231,6 +238,7 @@ cn_management_destroy(struct cn_management *management)
         return;
     atomic_store(&management->draining, true); /* downloads give up */
     cn_nodes_destroy(management->nodes);
+    cn_cluster_destroy(management->cluster);
     cn_file_thread_destroy(management->downloaders);
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
@@ -386,7 +394,7 @@ start_model(struct cn_management *management, const char *name, const char *file
     starting->what = cn_buf_take(&what, NULL);
     management->starting++;
     management->unreserved++;
-    cn_lifecycle_register(management, &call, on_registered, starting);
+    cn_cluster_register(management, &call, on_registered, starting);
 }
 
 void
@@ -441,8 +449,7 @@ done_index(struct cn_file_task *task)
     }
     cn_model_index_fini(&indexing->index);
     cn_free(indexing);
-    cn_management_reserved(management);
-    start_done(management);
+    cn_management_start_release(management);
     cn_management_op_end(management);
 }
 
@@ -452,8 +459,7 @@ start_index(struct cn_management *management)
     struct indexing *indexing = cn_alloc(sizeof *indexing);
 
     cn_management_op_begin(management);
-    management->starting++;
-    management->unreserved++;
+    cn_management_start_hold(management);
     indexing->management = management;
     indexing->task.work = work_index;
     indexing->task.done = done_index;
@@ -467,7 +473,7 @@ start_all(struct cn_management *management)
     char **names;
     uint32_t count, i;
 
-    if (management->cache) {
+    if (is_remote(management->config->model_store)) {
         start_index(management);
         return;
     }
@@ -501,22 +507,15 @@ start_restored(struct cn_management *management, bool defaults)
 static void
 on_nothing_to_start(void *ctx)
 {
-    cn_management_reserved(ctx);
-    start_done(ctx);
+    cn_management_start_release(ctx);
 }
 
-void
-cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
-                    void *ctx)
+static void
+start_named(struct cn_management *management)
 {
     const struct cn_server_config *config = management->config;
     uint32_t i;
 
-    cn_assert_on_loop(management->home);
-    management->on_started = on_done;
-    management->started_ctx = ctx;
-    management->starting = 1; /* one for this function, ended in a later turn */
-    management->unreserved = 1;
     if ((config->n_models == 1 && !config->models[0].name &&
          cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) ||
         (config->n_models == 0 && config->model_control_mode == CN_CONTROL_POLL)) {
@@ -528,6 +527,35 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
     }
     start_restored(management, true);
     start_restored(management, false);
+}
+
+void
+cn_management_start_hold(struct cn_management *management)
+{
+    management->starting++;
+    management->unreserved++;
+}
+
+void
+cn_management_start_release(struct cn_management *management)
+{
+    cn_management_reserved(management);
+    start_done(management);
+}
+
+void
+cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
+                    void *ctx)
+{
+    cn_assert_on_loop(management->home);
+    management->on_started = on_done;
+    management->started_ctx = ctx;
+    management->starting = 1; /* one for this function, ended in a later turn */
+    management->unreserved = 1;
+    if (management->cluster)
+        cn_cluster_start(management->cluster, start_named);
+    else
+        start_named(management);
     cn_call_on(management->home, on_nothing_to_start, management);
 }
 
@@ -686,6 +714,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_management_announce_stop(management);
     cn_snapshot_stopping(management);
     cn_repository_stop(management->repository);
+    cn_cluster_stop(management->cluster);
     atomic_store(&management->draining, true);
     cn_trial_stop_all(management);
     cn_environments_stop(management->environments);

@@ -24,6 +24,7 @@ struct cn_management {
     struct cn_file_thread *files, *downloaders;
     struct cn_environments *environments; /* NULL: the server installs no packages */
     struct cn_url_rules *url_rules;
+    struct cn_cluster *cluster;   /* NULL: this server has models of its own */
     struct cn_model_cache *cache; /* NULL: the model store is a folder */
     struct cn_list downloads;     /* struct cn_download, under way */
     unsigned n_downloads;
@@ -76,6 +77,9 @@ struct cn_version *cn_management_find_version(struct cn_management *management, 
 
 /* A model of the command line is in the registry now, or will never be. */
 void cn_management_reserved(struct cn_management *management);
+/* The start is not over before the hold is released. */
+void cn_management_start_hold(struct cn_management *management);
+void cn_management_start_release(struct cn_management *management);
 /* For the queues: struct cn_family, ctx is the management. */
 int cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
                              struct cn_error *err);

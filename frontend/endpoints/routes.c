@@ -201,6 +201,10 @@ const struct cn_route cn_management_routes[] = {
      "lists the packages that were installed for Python models, with the progress of each", NULL},
     {GET, "/nodes", API, SLOW, GET, "listNodes",
      "lists the nodes that share this server's store, and describes the store", NULL},
+    {GET, "/cluster", API, SLOW, GET, "describeCluster",
+     "shows the models that all nodes of the shared store serve, and how far each node is "
+     "(--cluster-models)",
+     NULL},
     {GET, "/stores", API, SLOW, GET, "listStores",
      "lists the stores in the state folder and the reasons why the server is unhealthy", NULL},
     {DELETE, "/stores/{model_folder}/{version_folder}", API, SLOW, DELETE, "removeStore",

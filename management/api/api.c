@@ -14,6 +14,7 @@
  *    GET    /v1/models/{m}                KServe: is the model ready?
  *    GET    /token?type=inference|management   make a new key, if tokens are on; needs the API key
  *    GET    /stores                       stores in the state folder, and reasons to be unhealthy
+ *    GET    /cluster                      the models of all nodes, with --cluster-models
  *    GET    /environments                 packages that were installed for Python models
  *    GET    /nodes                        nodes that share this server's store
  *    DELETE /stores/{m}/{v}               delete a store that no registered model uses
@@ -37,6 +38,7 @@
 #include "management/api/exported_sequence.h"
 #include "management/api/json_text.h"
 #include "management/api/sequences.h"
+#include "management/cluster/cluster.h"
 #include "management/models/lifecycle.h"
 #include "management/nodes/nodes.h"
 
@@ -126,7 +128,7 @@ register_model(struct cn_api_call *call)
         cn_api_fail(call, CN_E_BAD_REQUEST, "Parameter url is required.");
         return;
     }
-    cn_lifecycle_register(call->management, &reg, on_lifecycle, call);
+    cn_cluster_register(call->management, &reg, on_lifecycle, call);
 }
 
 static void
@@ -148,7 +150,7 @@ scale_model(struct cn_api_call *call, const char *version)
         cn_api_fail(call, CN_E_BAD_REQUEST, "max_worker cannot be less than min_worker.");
         return;
     }
-    cn_lifecycle_scale(call->management, &scale, on_lifecycle, call);
+    cn_cluster_scale(call->management, &scale, on_lifecycle, call);
 }
 
 static void
@@ -167,7 +169,7 @@ set_default(struct cn_api_call *call, const char *name, const char *version)
         cn_fail(&call->err, CN_E_BAD_REQUEST,
                 "swap_policy is \"%.100s\"; it must be pin, migrate, reset or reject", policy);
     if (cn_api_params_fine(call))
-        cn_lifecycle_set_default(call->management, &to, on_lifecycle, call);
+        cn_cluster_set_default(call->management, &to, on_lifecycle, call);
 }
 
 static void
@@ -260,6 +262,26 @@ route_nodes(struct cn_api_call *call)
         not_allowed(call);
     else
         cn_nodes_list(call->management->nodes, on_described, call);
+}
+
+static void
+on_cluster(void *ctx, json_t *value)
+{
+    cn_api_answer(ctx, 200, value);
+}
+
+static void
+route_cluster(struct cn_api_call *call)
+{
+    if (call->n_parts > 1)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (!cn_str_eq(call->request->method, CN_STR("GET")))
+        not_allowed(call);
+    else if (!call->management->cluster)
+        cn_api_fail(call, CN_E_BAD_REQUEST,
+                    "this server has models of its own: it was started without --cluster-models");
+    else
+        cn_cluster_describe(call->management->cluster, on_cluster, call);
 }
 
 static void
@@ -445,6 +467,8 @@ route(struct cn_api_call *call)
         route_environments(call);
     else if (strcmp(call->parts[0], "nodes") == 0)
         route_nodes(call);
+    else if (strcmp(call->parts[0], "cluster") == 0)
+        route_cluster(call);
     else if (call->sequence_id)
         route_sequence(call);
     else if (is_sequence_list(call))
@@ -467,7 +491,7 @@ route(struct cn_api_call *call)
     else if (is_put)
         scale_model(call, version);
     else if (may_change && cn_str_eq(method, CN_STR("DELETE")))
-        cn_lifecycle_unregister(call->management, name, version, on_lifecycle, call);
+        cn_cluster_unregister(call->management, name, version, on_lifecycle, call);
     else
         not_allowed(call);
 }
@@ -492,7 +516,7 @@ is_known(const char *first)
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
            strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
            strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0 ||
-           strcmp(first, "nodes") == 0;
+           strcmp(first, "nodes") == 0 || strcmp(first, "cluster") == 0;
 }
 
 /* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */

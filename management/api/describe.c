@@ -21,6 +21,7 @@
 #include "management/api/environment_json.h"
 #include "management/api/json_text.h"
 #include "management/api/self_description.h"
+#include "management/cluster/cluster.h"
 #include "management/models/download.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
@@ -33,6 +34,8 @@ struct describing {
     void *ctx;
     json_t *models;
     json_t *metadata; /* what the handler says of itself, if that was asked for; or NULL */
+    json_t *cluster;  /* the models of all nodes; NULL without --cluster-models */
+    char *missing, *missing_version; /* the model that this node does not have, or NULL */
     struct cn_error err;
     unsigned left;
 };
@@ -381,6 +384,58 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_worker
     put(out, "lastError", facts->last_error[0] ? cn_json_text(facts->last_error) : json_null());
 }
 
+/* Adds the versions of the set of models that this node has not loaded. */
+static void
+show_missing(struct describing *describing)
+{
+    const json_t *wanted;
+    size_t i;
+
+    json_array_foreach(json_object_get(describing->cluster, "models"), i, wanted)
+    {
+        const char *name = json_string_value(json_object_get(wanted, "name"));
+        const char *version = json_string_value(json_object_get(wanted, "version"));
+        const bool is_meant = describing->missing_version
+                                  ? strcmp(describing->missing_version, version) == 0
+                                  : json_is_true(json_object_get(wanted, "default"));
+        json_t *out;
+
+        if (strcmp(name, describing->missing) != 0 || !is_meant)
+            continue;
+        out = json_object();
+        put(out, "modelName", json_incref(json_object_get(wanted, "name")));
+        put(out, "modelVersion", json_incref(json_object_get(wanted, "version")));
+        put(out, "modelUrl", json_incref(json_object_get(wanted, "url")));
+        put(out, "workers", json_array());
+        json_array_append_new(describing->models, out);
+        describing->err.code = 0;
+    }
+}
+
+/* Adds to each version how far the nodes are with it. */
+static void
+show_cluster(struct describing *describing)
+{
+    json_t *model;
+    size_t i;
+
+    if (describing->missing)
+        show_missing(describing);
+    json_array_foreach(describing->models, i, model)
+    {
+        const char *name = json_string_value(json_object_get(model, "modelName"));
+        const char *version = json_string_value(json_object_get(model, "modelVersion"));
+        json_t *nodes =
+            name && version ? cn_cluster_of_version(describing->cluster, name, version) : NULL;
+
+        if (nodes)
+            put(model, "cluster", nodes);
+    }
+    json_decref(describing->cluster);
+    cn_free(describing->missing);
+    cn_free(describing->missing_version);
+}
+
 static void
 describing_check(struct describing *describing)
 {
@@ -388,6 +443,7 @@ describing_check(struct describing *describing)
 
     if (--describing->left > 0)
         return;
+    show_cluster(describing);
     if (describing->metadata)
         put(json_array_get(describing->models, 0), "customizedMetadata", describing->metadata);
     if (describing->err.code) {
@@ -398,6 +454,15 @@ describing_check(struct describing *describing)
     }
     cn_free(describing);
     cn_management_op_end(management);
+}
+
+static void
+on_cluster(void *ctx, json_t *value)
+{
+    struct describing *describing = ctx;
+
+    describing->cluster = value;
+    describing_check(describing);
 }
 
 static void
@@ -530,8 +595,10 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     found = cn_management_find_version(management, name, all ? NULL : version, &err);
     if (!found) {
         coming = show_coming(management, name, all ? NULL : version, &err);
-        done(ctx, coming, coming ? NULL : &err);
-        return;
+        if (coming || !management->cluster) {
+            done(ctx, coming, coming ? NULL : &err);
+            return;
+        }
     }
     cn_management_op_begin(management);
     describing = cn_alloc(sizeof *describing);
@@ -541,7 +608,15 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     describing->models = json_array();
     describing->left =
         1; /* one for this function, so that it cannot end while versions are added */
-    if (!all) {
+    if (management->cluster) {
+        describing->left++;
+        cn_cluster_describe(management->cluster, on_cluster, describing);
+    }
+    if (!found) {
+        describing->err = err;
+        describing->missing = cn_strdup(name);
+        describing->missing_version = version && !all ? cn_strdup(version) : NULL;
+    } else if (!all) {
         gather(describing, found);
         if (self_described) {
             describing->left++;

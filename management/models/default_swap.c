@@ -18,9 +18,12 @@
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "management/cluster/cluster.h"
 #include "management/models/lifecycle.h"
 #include "management/models/lifecycle_priv.h"
 #include "management/models/snapshot.h"
+
+#define RETIRE_AGAIN_MS 5000
 
 /* --- orders for the queue, on its loop */
 
@@ -79,6 +82,12 @@ retire_timer(struct cn_timer *timer)
     struct cn_version *version = cn_container_of(timer, struct cn_version, retire_timer);
     struct cn_loop *home = version->management->home;
 
+    if (version->retired && version->wanted_id[0]) {
+        /* All nodes close it when it has left the set of models. Until then this is tried again. */
+        cn_cluster_retired(version->management->cluster, version);
+        cn_timer_set(cn_loop_wheel(home), timer, cn_loop_now_ms(home) + RETIRE_AGAIN_MS);
+        return;
+    }
     if (version->retired) {
         unregister_retired(version);
         return;
@@ -110,6 +119,12 @@ set_deadline(struct cn_version *version, uint64_t after_ms)
     cn_timer_set(cn_loop_wheel(home), &version->retire_timer, cn_loop_now_ms(home) + after_ms);
 }
 
+void
+cn_lifecycle_retire(struct cn_version *version, uint64_t after_ms)
+{
+    set_deadline(version, after_ms);
+}
+
 static void
 take_back(struct cn_version *version)
 {
@@ -133,7 +148,7 @@ on_default_published(void *ctx)
     struct defaulting *op = ctx;
     struct cn_management *management = op->management;
 
-    op->done(op->ctx, &(struct cn_lifecycle_result){0, 200, op->text, NULL});
+    op->done(op->ctx, &(struct cn_lifecycle_result){0, 200, op->text, NULL, NULL});
     cn_free(op);
     cn_management_op_end(management);
 }
@@ -152,7 +167,7 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
         if (err.code == CN_E_VERSION_NOT_FOUND) /* TorchServe's text has no colons here */
             cn_fail(&err, CN_E_VERSION_NOT_FOUND, "Model version %s does not exist for model %s",
                     call->version, call->name);
-        done(ctx, &(struct cn_lifecycle_result){err.code, 0, err.message, NULL});
+        done(ctx, &(struct cn_lifecycle_result){err.code, 0, err.message, NULL, NULL});
         return;
     }
     op = cn_alloc(sizeof *op);

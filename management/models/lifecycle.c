@@ -27,7 +27,7 @@
 static void
 answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const char *text)
 {
-    done(ctx, &(struct cn_lifecycle_result){code, http_status, text, NULL});
+    done(ctx, &(struct cn_lifecycle_result){code, http_status, text, NULL, NULL});
 }
 
 /* --- a version goes */
@@ -127,6 +127,7 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
     closing->order.code = call->code;
     closing->order.drop_waiting = call->drop_waiting;
     closing->order.close_sequences = call->close_sequences;
+    closing->order.everywhere = call->everywhere;
     closing->order.on_done = on_pool_closed;
     snprintf(closing->order.reason, sizeof closing->order.reason, "%s", call->reason);
     cn_timer_cancel(&version->retire_timer);
@@ -179,14 +180,53 @@ on_unregistered(void *ctx)
     cn_free(op);
 }
 
+static void
+close_version(struct cn_management *management, struct cn_version *version,
+              struct cn_close_call *call, cn_lifecycle_done_fn done, void *ctx)
+{
+    const char *name = version->about.name;
+    struct unregistering *op = cn_alloc(sizeof *op + strlen(name) + 1);
+
+    op->done = done;
+    op->ctx = ctx;
+    memcpy(op->name, name, strlen(name) + 1);
+    call->drop_waiting = true;
+    call->delete_archive = true;
+    cn_version_close(management, version, call, on_unregistered, op);
+    cn_snapshot_changed(management);
+}
+
+void
+cn_lifecycle_remove(struct cn_management *management, struct cn_version *version, bool everywhere,
+                    cn_lifecycle_done_fn done, void *ctx)
+{
+    char reason[400];
+
+    snprintf(reason, sizeof reason, "model %s version %s was unregistered", version->about.name,
+             version->about.version);
+    close_version(management, version,
+                  &(struct cn_close_call){.code = CN_E_MODEL_NOT_FOUND,
+                                          .reason = reason,
+                                          .close_sequences = true,
+                                          .everywhere = everywhere,
+                                          .delete_store = true},
+                  done, ctx);
+}
+
+void
+cn_lifecycle_undo(struct cn_management *management, struct cn_version *version, const char *reason,
+                  cn_lifecycle_done_fn done, void *ctx)
+{
+    close_version(management, version,
+                  &(struct cn_close_call){.code = CN_E_LOAD_FAILED, .reason = reason}, done, ctx);
+}
+
 void
 cn_lifecycle_unregister(struct cn_management *management, const char *name,
                         const char *version_name, cn_lifecycle_done_fn done, void *ctx)
 {
-    struct unregistering *op;
     struct cn_version *version;
     struct cn_error err;
-    char reason[400];
 
     version = cn_management_find_version(management, name, version_name, &err);
     if (!version) {
@@ -199,21 +239,7 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
         answer(done, ctx, err.code, 0, err.message);
         return;
     }
-    op = cn_alloc(sizeof *op + strlen(name) + 1);
-    op->done = done;
-    op->ctx = ctx;
-    memcpy(op->name, name, strlen(name) + 1);
-    snprintf(reason, sizeof reason, "model %s version %s was unregistered", version->about.name,
-             version->about.version);
-    cn_version_close(management, version,
-                     &(struct cn_close_call){.code = CN_E_MODEL_NOT_FOUND,
-                                             .reason = reason,
-                                             .drop_waiting = true,
-                                             .close_sequences = true,
-                                             .delete_store = true,
-                                             .delete_archive = true},
-                     on_unregistered, op);
-    cn_snapshot_changed(management);
+    cn_lifecycle_remove(management, version, false, done, ctx);
 }
 
 /* --- scale */

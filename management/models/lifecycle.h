@@ -20,8 +20,11 @@ struct cn_lifecycle_result {
     int http_status;     /* with code 0: 200, 202 or 206 */
     const char *text;    /* TorchServe's text, or the error's */
     const char *version; /* register: the model's version once it is known; else NULL */
+    const char *name;    /* register: the model's name once it is known; else NULL */
 };
 typedef void (*cn_lifecycle_done_fn)(void *ctx, const struct cn_lifecycle_result *result);
+
+struct cn_version;
 
 struct cn_register_call {
     struct cn_model_request request; /* strings are copied */
@@ -30,6 +33,7 @@ struct cn_register_call {
     /* answer when the workers are ready; a failure then undoes the registration */
     bool synchronous;
     bool at_startup; /* synchronous, but a model whose workers fail stays and is tried again */
+    bool keep;       /* the same after the start */
 };
 void cn_lifecycle_register(struct cn_management *management, const struct cn_register_call *call,
                            cn_lifecycle_done_fn done, void *ctx);
@@ -53,6 +57,17 @@ struct cn_default_call {
 };
 void cn_lifecycle_set_default(struct cn_management *management, const struct cn_default_call *call,
                               cn_lifecycle_done_fn done, void *ctx);
+
+/* For cluster-models. Unregisters a version whether or not it is the default one. `everywhere`: all
+ * nodes do that, so the sequences that this node has open in a shared store are closed, too. */
+void cn_lifecycle_remove(struct cn_management *management, struct cn_version *version,
+                         bool everywhere, cn_lifecycle_done_fn done, void *ctx);
+/* Undoes a registration; `reason` is what its waiting steps are told. Its sequences stay in the
+ * store. */
+void cn_lifecycle_undo(struct cn_management *management, struct cn_version *version,
+                       const char *reason, cn_lifecycle_done_fn done, void *ctx);
+/* The version, which is not the default one any more, goes after this time. */
+void cn_lifecycle_retire(struct cn_version *version, uint64_t after_ms);
 
 /* For a drain: takes every version out of service. Each counts as an operation until its workers
  * are gone. */

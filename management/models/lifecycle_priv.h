@@ -10,6 +10,7 @@ struct cn_close_call {
     const char *reason;   /* ... and this; copied */
     bool drop_waiting;    /* refuse the jobs that wait; else they still run */
     bool close_sequences; /* sequences are closed with the reason "unloaded" */
+    bool everywhere;      /* also those in a shared store, because all nodes close the version */
     bool delete_store;
     bool delete_archive; /* delete the archive if it was downloaded */
 };

@@ -594,6 +594,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
 void
 cn_model_about_fini(struct cn_model_about *about)
 {
+    cn_free(about->digest);
     cn_free(about->name);
     cn_free(about->version);
     cn_free(about->url);

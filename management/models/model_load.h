@@ -31,6 +31,7 @@ struct cn_model_about {
     char *dir; /* where its files are, absolute */
     /* file that was downloaded into the store, deleted when the model is unregistered; or NULL */
     char *archive;
+    char *digest;   /* SHA-256 of the archive; only with cluster-models, else NULL */
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
     char *handler, *config_file;   /* files in dir; "" where there is none. torch: the handler
                                     * is the model itself */

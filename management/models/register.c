@@ -21,6 +21,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/errors/panic.h"
@@ -95,9 +96,10 @@ answer(struct registration *reg, int code, int http_status, const char *text)
         cn_snapshot_changed(reg->management);
     if (!code && reg->version)
         cn_management_model_came(reg->management, &reg->version->about);
-    reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text,
-                                                      reg->version ? reg->version->about.version
-                                                                   : reg->about.version});
+    reg->done(reg->ctx, &(struct cn_lifecycle_result){
+                            code, http_status, text,
+                            reg->version ? reg->version->about.version : reg->about.version,
+                            reg->version ? reg->version->about.name : reg->about.name});
 }
 
 /* --- undoing */
@@ -181,7 +183,8 @@ answer_failure(struct registration *reg)
     reg->rc =
         cn_fail(&reg->err, CN_E_LOAD_FAILED, "Failed to start workers for model %s version: %s: %s",
                 about->name, about->version, reg->scale.why);
-    if (reg->call.synchronous && !reg->call.at_startup && reg->version->phase == CN_VERSION_UP) {
+    if (reg->call.synchronous && !reg->call.at_startup && !reg->call.keep &&
+        reg->version->phase == CN_VERSION_UP) {
         /* The store stays: a broken handler must not cost its model the sequences. */
         cn_version_close(reg->management, reg->version,
                          &(struct cn_close_call){.code = CN_E_LOAD_FAILED,
@@ -452,6 +455,15 @@ done_unpack(struct cn_file_task *task)
         prepare_store(reg);
 }
 
+/* Is the model store a web server? */
+static bool
+is_remote(const struct registration *reg)
+{
+    const char *store = reg->management->config->model_store;
+
+    return store && cn_download_is_url(store);
+}
+
 /* Finds the archive on the disk. TorchServe looks in its store for the last part of a URL that it
  * may not download, and calls a missing file:// a failed download. */
 static int
@@ -461,7 +473,7 @@ resolve(struct registration *reg, char **path)
     bool exact = config->dialect == CN_DIALECT_TORCHSERVE && reg->url;
     bool is_file = reg->url && strncmp(reg->url, "file://", 7) == 0;
     const char *name = exact && strstr(reg->url, "://") ? strrchr(reg->url, '/') + 1 : "";
-    const char *store = reg->management->cache ? NULL : config->model_store;
+    const char *store = is_remote(reg) ? NULL : config->model_store;
     int rc = CN_E_MODEL_NOT_FOUND;
 
     if (exact && !is_file && *name && !cn_model_store_check_url(reg->url, &reg->err))
@@ -475,23 +487,50 @@ resolve(struct registration *reg, char **path)
     return rc;
 }
 
+/* With cluster-models, all nodes must have the same archive. */
+static int
+check_digest(struct registration *reg, const char *path, char digest[CN_DIGEST_TEXT])
+{
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return cn_fail(&reg->err, CN_E_BAD_REQUEST,
+                       "%.600s is a folder, and with cluster-models a model must be an archive, so "
+                       "that the nodes can compare theirs: pack it with continuo-archiver",
+                       reg->url);
+    if ((rc = cn_file_digest(path, digest, &reg->err)) != 0 || !reg->digest ||
+        strcmp(digest, reg->digest) == 0)
+        return rc;
+    return cn_fail(&reg->err, CN_E_INVALID_MODEL,
+                   "the archive %.300s of this node has the SHA-256 %s, but the model was "
+                   "registered from one with %s: copy that archive to this node",
+                   reg->url, digest, reg->digest);
+}
+
 static void
 work_unpack(struct cn_file_task *task)
 {
     struct registration *reg = cn_container_of(task, struct registration, task);
     const struct cn_server_config *config = reg->management->config;
-    char *path = NULL, *place;
+    char *path = NULL, *place, digest[CN_DIGEST_TEXT] = "";
 
     if (reg->archive || reg->cached)
         path = cn_strdup(reg->cached ? reg->cached->path : reg->archive);
     else
         reg->rc = resolve(reg, &path);
-    if (reg->rc)
+    if (!reg->rc && reg->management->cluster)
+        reg->rc = check_digest(reg, path, digest);
+    if (reg->rc) {
+        cn_free(path);
         return;
+    }
     place = cn_state_dir_unpack_place(reg->management->state);
     reg->rc =
         cn_model_load(path, place, cn_state_dir_unpacked(reg->management->state),
                       &reg->call.request, config, reg->call.at_startup, &reg->about, &reg->err);
+    if (!reg->rc && digest[0])
+        reg->about.digest = cn_strdup(digest);
     cn_model_cache_release(reg->management->cache, reg->cached);
     reg->cached = NULL;
     cn_free(place);
@@ -535,13 +574,14 @@ done_download(struct cn_file_task *task)
         begin_unpack(reg);
 }
 
-/* Does the archive come by way of the cache? It does if the model store is a web server, unless the
- * archive is a file of this machine. */
+/* Does the archive come by way of the cache? */
 static bool
 is_cached(const struct registration *reg)
 {
-    return reg->management->cache && reg->url && *reg->url != '/' &&
-           (cn_download_is_url(reg->url) || !strstr(reg->url, "://"));
+    if (!reg->management->cache || !reg->url)
+        return false;
+    return cn_download_is_url(reg->url) ||
+           (is_remote(reg) && *reg->url != '/' && !strstr(reg->url, "://"));
 }
 
 static void
@@ -574,7 +614,7 @@ begin_download(struct registration *reg)
 
     if (rc)
         return rc;
-    if (!config->model_store)
+    if (!config->model_store && !is_cached(reg))
         return cn_fail(err, CN_E_MODEL_NOT_FOUND,
                        "Model not found at: %.600s (the server was started without --model-store)",
                        reg->url);

@@ -39,6 +39,8 @@ struct cn_version {
     char *store_dir;      /* NULL with durability none or a shared store */
     uint64_t store_inode; /* inode of that folder when it was first looked at; 0: not yet */
     bool at_startup;
+    /* cluster-models: the id of its registration in the set of models; "": it is not there yet */
+    char wanted_id[17];
     uint32_t min_workers, max_workers; /* the bounds that an operator set last */
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue;

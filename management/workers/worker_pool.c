@@ -417,7 +417,8 @@ on_empty(void *ctx)
     struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_SLAB_MAGIC);
 
     /* In a shared store they are not this node's alone: another one may go on with them. */
-    if (pool->close->close_sequences && !pool->spec.about->config.state_store.url[0])
+    if (pool->close->close_sequences &&
+        (pool->close->everywhere || !pool->spec.about->config.state_store.url[0]))
         cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
     pool->emptied = true;
     cn_timer_cancel(&pool->tick);

@@ -107,6 +107,7 @@ struct cn_worker_pool_close {
     int code;             /* new jobs are refused with it ... */
     char reason[400];     /* ... and this */
     bool drop_waiting, close_sequences;
+    bool everywhere; /* all nodes close it: its sequences in a shared store are closed, too */
     void (*on_done)(
         struct cn_worker_pool_close *close); /* all workers are gone, the queue is destroyed */
 };

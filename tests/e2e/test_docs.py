@@ -264,6 +264,7 @@ PAGES = {
     ("sessions", 0): served_counter,
     ("sessions", 1): counter_with_a_sequence,
     ("sessions", 2): served_counter,
+    ("more-nodes", 0): Elsewhere("tests/e2e/test_cluster_models.py starts a store and nodes at ports of their own"),
     ("shared-store", 0): Elsewhere("tests/e2e/test_shared_store.py starts redis-server at a port of its own"),
     ("shared-store", 1): Elsewhere("tests/e2e/test_shared_store_tls.py starts a store with TLS and makes its certificates"),
     ("shared-store", 2): Elsewhere("tests/e2e/test_shared_store_sentinel.py starts Sentinels at ports of its own"),
