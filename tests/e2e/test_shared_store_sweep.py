@@ -81,3 +81,28 @@ def test_a_sequence_that_two_nodes_know_is_closed_once(server, store):
     found = closings(*nodes)
     assert {key[0] for key in found} == {f"s{i}" for i in range(60)}
     assert set(found.values()) == {1}, [each for each in found.items() if each[1] > 1]
+
+
+def test_clocks_that_differ_by_minutes_lose_no_step(server, store):
+    """With limits that are longer than the difference nothing is closed too early; and a sequence that the late clock
+    holds for expired is gone for both nodes, with the reason."""
+    a, b = (node(server, store, name, sequenceMaxIdleMSec=600000) for name in "ab")
+    b.clock.advance(180000)
+
+    def add(each, sequence, number):
+        """Sends the step again, as a client does that gets 503 because the clock moved while its worker waited."""
+        key = {"Idempotency-Key": f"{sequence}-{number}"}
+        answers = []
+        expect(lambda: answers.append(each.client().step("counter", sequence, 1, headers=key)) or answers[-1].status != 503,
+               "an answer that is not 503")
+        return answers[-1]
+
+    for total in range(1, 11):
+        assert add((a, b)[total % 2], "s", total).text == str(total)
+    assert add(a, "late", 1).text == "1"
+    b.clock.advance(480000)  # eleven minutes ahead of the other
+    gone = add(b, "late", 2)
+    assert gone.status == 410 and gone.error == "sequence_expired", gone
+    assert add(a, "late", 3).status == 410
+    assert add(b, "new", 1).text == "1"
+    assert add(a, "new", 2).text == "2"
