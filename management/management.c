@@ -601,6 +601,16 @@ cn_management_find_startup(struct cn_management *management, struct cn_error *er
     return cn_registry_lookup_startup(management->registry, err);
 }
 
+_Static_assert(CN_MANAGEMENT_URL_MAX == CN_NODE_URL_MAX, "cn_nodes_home writes that many bytes");
+
+bool
+cn_management_redirects(struct cn_management *management, struct cn_str sequence,
+                        char url[CN_MANAGEMENT_URL_MAX])
+{
+    return management->config->redirect_sequences &&
+           cn_nodes_home(management->nodes, sequence, url);
+}
+
 int
 cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
                        struct cn_error *err)

@@ -20,6 +20,8 @@
 #include "metrics/counters/unready.h"
 #include "scheduler/queue/model_queue.h"
 
+#define CN_MANAGEMENT_URL_MAX 320
+
 struct cn_management;
 
 /* Makes the management, on the main thread, before the loops run. `loops` (n_loops of them) and
@@ -44,6 +46,11 @@ void cn_management_start(struct cn_management *management,
  * server listens. Does nothing if the server has no shared store. */
 void cn_management_advertise(struct cn_management *management, const char *inference,
                              const char *management_url, const char *metrics);
+
+/* Any loop: returns true if another node is to get the sequence's steps (--redirect-sequences), and
+ * the address of its inference API. */
+bool cn_management_redirects(struct cn_management *management, struct cn_str sequence,
+                             char url[CN_MANAGEMENT_URL_MAX]);
 
 /* Any loop: finds the model queue for a request on the calling loop. An empty `version` means the
  * default one. The pointer is valid until the end of this turn, so submit in this turn. NULL:

@@ -24,7 +24,9 @@
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"
 #include "frontend/intake/kserve_job.h"
+#include "frontend/intake/step_headers.h"
 #include "kserve/access.h"
+#include "kserve/infer_answer.h"
 #include "kserve/models/kserve_models.h"
 #include "kserve/plain.h"
 #include "management/management.h"
@@ -32,6 +34,7 @@
 #include "scheduler/queue/submit.h"
 
 #define LENGTH_HEADER "Inference-Header-Content-Length"
+#define REDIRECTED "continuo-redirected" /* the query parameter of a request that was redirected */
 
 /* --- a call --- */
 
@@ -56,6 +59,35 @@ cn_v2_http_call_create(struct cn_http_request *request, const struct cn_model_qu
     return call;
 }
 
+/* Sends the client to the node that is to get the sequence's steps. This is for sequences that only
+ * the body names; for others, a proxy has chosen the node by a header. A request that has been
+ * redirected is served in any case, so nodes whose lists differ cannot send a client round in
+ * circles. */
+static bool
+redirect(struct cn_v2_http_call *call)
+{
+    struct cn_http_request *request = call->request;
+    const struct cn_row *row = &call->v2.job.row;
+    struct cn_sequence_headers named;
+    char url[CN_MANAGEMENT_URL_MAX];
+    struct cn_buf body;
+
+    if (!request->listener->shared->config->redirect_sequences || !row->sequence_id.len ||
+        call->v2.request.sequence_kind == CN_V2_NO_ID ||
+        cn_header_find(request->query, request->n_query, CN_STR(REDIRECTED)) ||
+        cn_intake_read_sequence(row->headers, row->n_headers, &named, NULL) || named.id.len ||
+        !cn_management_redirects(request->listener->shared->management, row->sequence_id, url))
+        return false;
+    request->location = cn_arena_printf(&request->arena, "%s%.*s?" REDIRECTED "=true", url,
+                                        CN_STR_ARG(request->path));
+    cn_buf_init(&body, 0);
+    cn_v2_write_error("this sequence belongs to another node; the header Location has its address",
+                      &body);
+    cn_http_answer_json(request, 307, 0, cn_buf_str(&body));
+    cn_buf_fini(&body);
+    return true;
+}
+
 void
 cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue,
                        const struct cn_job_ops *ops)
@@ -74,6 +106,10 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
 
     if (cn_v2_job_prepare(&call->v2, &intake, &err)) {
         cn_v2_http_error(request, err.code, err.message);
+        cn_v2_job_fini(&call->v2);
+        return;
+    }
+    if (redirect(call)) {
         cn_v2_job_fini(&call->v2);
         return;
     }

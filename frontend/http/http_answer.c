@@ -121,6 +121,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request,
         add_number(response, "Continuo-Expected-Step", request->expected_step);
     if (request->allow)
         add(response, "Allow", request->allow);
+    if (request->location)
+        add(response, "Location", request->location);
     if (request->codings)
         add(response, "Accept-Encoding", request->codings);
     if (request->listener->shared->config->cors_allowed_origin)

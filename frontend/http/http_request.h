@@ -76,6 +76,7 @@ struct cn_http_request {
     struct cn_str echo_value;   /* the sequence id for the answer; empty: no such header */
     const char *restarted; /* Continuo-Sequence-Restarted: which limit closed the sequence before */
     const char *allow;     /* Allow header of a 405 */
+    const char *location;  /* Location header of a redirection, or NULL */
     const char *codings; /* Accept-Encoding header of the answer, for a body in an unknown coding */
     bool plain;          /* never compress its answer */
     const char *json_length; /* Inference-Header-Content-Length of the answer, or NULL */

@@ -27,6 +27,7 @@
 #include "core/time/clock.h"
 #include "management/management_priv.h"
 #include "management/nodes/node_entry.h"
+#include "store/record/checksum.h"
 #include "store/shared_nodes.h"
 
 #define TIMEOUT_MS 2000 /* the longest wait for the store, as storeTimeoutMSec's default */
@@ -102,6 +103,10 @@ cn_nodes_create(struct cn_management *management, struct cn_nodes **out, struct 
     *out = NULL;
     if (rc == 0)
         rc = cn_state_store_text_set(&text, cn_str_from(config->state_store), err);
+    if (rc == 0 && !text.url[0] && config->redirect_sequences)
+        return cn_fail(err, CN_E_CONFIG,
+                       "--redirect-sequences needs a store that several nodes share; set "
+                       "--state-store");
     if (rc != 0 || !text.url[0])
         return rc;
     nodes = cn_alloc(sizeof(*nodes));
@@ -517,6 +522,33 @@ cn_nodes_find_url(struct cn_nodes *nodes, struct cn_str name, char out[CN_NODE_U
         memcpy(out, url->url, CN_NODE_URL_MAX);
     pthread_mutex_unlock(&nodes->lock);
     return found;
+}
+
+bool
+cn_nodes_home(struct cn_nodes *nodes, struct cn_str sequence, char out[CN_NODE_URL_MAX])
+{
+    const uint64_t seed = cn_checksum(sequence.ptr, sequence.len, 0);
+    const struct url *home = NULL;
+    uint64_t best = 0;
+    bool elsewhere;
+
+    if (!nodes)
+        return false;
+    pthread_mutex_lock(&nodes->lock);
+    for (size_t i = 0; i < nodes->n_urls; i++) {
+        const struct url *url = &nodes->urls[i];
+        const uint64_t score = cn_checksum(url->name, strlen(url->name), seed);
+
+        if (url->usable && (!home || score > best)) {
+            home = url;
+            best = score;
+        }
+    }
+    elsewhere = home && strcmp(home->name, nodes->node.name) != 0;
+    if (elsewhere)
+        memcpy(out, home->url, CN_NODE_URL_MAX);
+    pthread_mutex_unlock(&nodes->lock);
+    return elsewhere;
 }
 
 struct cn_file_thread *

@@ -49,6 +49,13 @@ const char *cn_nodes_own_name(const struct cn_nodes *nodes);
  * draining, or if two nodes have this name. Any thread. */
 bool cn_nodes_find_url(struct cn_nodes *nodes, struct cn_str name, char out[CN_NODE_URL_MAX]);
 
+/* Returns true if another node is the one to which the sequence's steps should go, and finds its
+ * advertised inference address. Every node that has the same list gives the same answer: each node
+ * and the sequence have a score, and the highest one counts, so a node that joins or leaves moves
+ * only its own share of the sequences. Nodes that drain do not count. `nodes` may be NULL. Any
+ * thread. */
+bool cn_nodes_home(struct cn_nodes *nodes, struct cn_str sequence, char out[CN_NODE_URL_MAX]);
+
 /* The thread and the connection to the store. Tasks of this thread may use the connection, one
  * after the other. */
 struct cn_file_thread *cn_nodes_thread(struct cn_nodes *nodes);

@@ -108,7 +108,8 @@ def test_names_refer_to_objects_that_there_are(name):
     users_own = {"continuo-store-tls"} if name == "trial" else {"continuo-store-tls", "continuo-store"}
     for where, pod, container in containers(found):
         used = {each["configMapRef"]["name"] for each in container.get("envFrom", [])}
-        used |= {each["valueFrom"]["secretKeyRef"]["name"] for each in container.get("env", [])}
+        used |= {each["valueFrom"]["secretKeyRef"]["name"] for each in container.get("env", [])
+                 if "secretKeyRef" in each.get("valueFrom", {})}
         for volume in pod.get("volumes", []):
             used |= {volume[kind][key] for kind, key in (("configMap", "name"), ("secret", "secretName"))
                      if kind in volume}
@@ -120,6 +121,9 @@ def test_the_server_knows_every_setting_and_has_time_to_drain(folder):
     found = objects("base")
     settings = found["ConfigMap", "continuo-settings"]["data"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("CONTINUO_")}
+    for each in found["Deployment", "continuo"]["spec"]["template"]["spec"]["containers"][0]["env"]:
+        if each["name"].startswith("CONTINUO_ADVERTISE"):
+            settings[each["name"]] = each["value"].replace("$(POD_IP)", "10.0.0.1")
     env.update(settings, CONTINUO_STATE_STORE="valkey+sentinel://:secret@sentinel/primary/demo")
     done = subprocess.run([BIN / "continuo", "--print-config"], capture_output=True, text=True, env=env, cwd=folder,
                           timeout=limit(30), check=False)
