@@ -57,8 +57,9 @@ cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded)
     if (!queue->closed && !(first && is_looked_for(first->forward))) {
         if (sequence && (sequence->known || sequence->closing || first))
             return false;
-        if (!(sequence && cn_sequence_away(sequence)) && queue->may_remember &&
-            cn_queue_has_hope(queue))
+        /* Other nodes move sequences in a shared store, too, so only the store knows. */
+        if (queue->shares_store || (!(sequence && cn_sequence_away(sequence)) &&
+                                    queue->may_remember && cn_queue_has_hope(queue)))
             return false;
     }
     box = cn_answer_box_error(forwarded, CN_E_SEQUENCE_UNKNOWN,

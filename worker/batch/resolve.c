@@ -386,6 +386,8 @@ resolve_by_store(struct lookup *at, struct cn_batch_entry *entry, struct cn_sequ
         cn_resolve_close_old(at, entry, &record, cached, CN_CLOSE_ENDED);
     else
         cn_states_free(states, cached);
+    if (!live && cn_resolve_moved_on(entry))
+        return;
     if (start)
         slot_open(at, entry,
                   cn_next_generation(entry->had_record ? record.generation : 0, at->now_wall_ms),

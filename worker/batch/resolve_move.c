@@ -219,6 +219,22 @@ cn_resolve_tell_moved(struct cn_batch_entry *entry)
 }
 
 bool
+cn_resolve_moved_on(struct cn_batch_entry *entry)
+{
+    const struct cn_row *row = entry->row;
+    char shown[128];
+
+    if (cn_resolve_move_of(row) != CN_MOVE_TOLD || row->move->reason != CN_CLOSE_MOVED ||
+        (row->flags & CN_ROW_START))
+        return false;
+    cn_batch_entry_fail(entry, CN_E_CONFLICT,
+                        "sequence %s was moved to this version, and away from it by another node "
+                        "before the step ran; send the step again",
+                        cn_id_shown(row->sequence_id, shown));
+    return true;
+}
+
+bool
 cn_resolve_move(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                 struct cn_sequence_state *cached)
 {

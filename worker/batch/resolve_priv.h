@@ -68,6 +68,10 @@ bool cn_resolve_counts(const struct cn_batch_entry *entry, const struct cn_recor
 
 /* Returns the row's move; 0: it moves no sequence. */
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);
+/* Call it for a row whose sequence does not live here. If a swap has just moved the sequence here,
+ * another node, with another default version, has taken it away since: the row must not begin it
+ * anew, and fails. */
+bool cn_resolve_moved_on(struct cn_batch_entry *entry);
 /* Returns true when the row moves a sequence, or asks for one that is not here, and is done. Then
  * it has taken `cached`. */
 bool cn_resolve_move(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
