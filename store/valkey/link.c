@@ -108,24 +108,6 @@ cn_valkey_talk(struct cn_valkey_link *link, cn_valkey_reply_fn on_reply, void *c
     return rc;
 }
 
-bool
-cn_valkey_is_error(const redisReply *reply, const char *word)
-{
-    const size_t len = strlen(word);
-
-    return reply->type == REDIS_REPLY_ERROR && (size_t)reply->len >= len &&
-           memcmp(reply->str, word, len) == 0;
-}
-
-struct cn_str
-cn_valkey_text(const redisReply *reply)
-{
-    if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS &&
-        reply->type != REDIS_REPLY_ERROR)
-        return (struct cn_str){"", 0};
-    return (struct cn_str){reply->str, (size_t)reply->len};
-}
-
 /* --- connecting */
 
 static void

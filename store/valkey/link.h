@@ -49,11 +49,6 @@ int cn_valkey_talk(struct cn_valkey_link *link, cn_valkey_reply_fn on_reply, voi
 /* Loads the script into the server, and notes its digest. */
 int cn_valkey_load_script(struct cn_valkey_link *link, uint64_t deadline_us, struct cn_error *err);
 
-/* Does the error reply begin with this word? */
-bool cn_valkey_is_error(const redisReply *reply, const char *word);
-/* Returns the text of a string or error reply; empty for another reply. */
-struct cn_str cn_valkey_text(const redisReply *reply);
-
 /* Begins a command of n words; cn_valkey_word appends each of them. */
 static inline void
 cn_valkey_command(struct cn_valkey_link *link, uint32_t n)

@@ -3,6 +3,7 @@
 #include "store/valkey/lookup.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #include "core/memory/mem.h"
-#include "store/valkey/valkey_wire.h"
+#include "core/time/clock.h"
 
 /* It belongs to its owner and to the thread; the one that lets go of it last frees it. */
 struct cn_lookup {
@@ -28,6 +29,23 @@ struct cn_lookup {
 static const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
 static const struct addrinfo numeric = {
     .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+
+bool
+cn_wait_for_fd(int fd, short events, uint64_t deadline_us)
+{
+    struct pollfd watched = {.fd = fd, .events = events};
+
+    for (;;) {
+        const uint64_t now = cn_now_us();
+        int n;
+
+        if (now >= deadline_us)
+            return false;
+        n = poll(&watched, 1, (int)((deadline_us - now + 999) / 1000));
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; /* the next read or write reports an error */
+    }
+}
 
 void
 cn_lookup_forget(struct cn_lookup *lookup)

@@ -7,6 +7,7 @@
 #define CN_STORE_VALKEY_LOOKUP_H
 
 #include <netdb.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cn_lookup;
@@ -18,5 +19,8 @@ int cn_lookup_host(struct cn_lookup **pending, const char *host, uint16_t port,
                    uint64_t deadline_us, struct addrinfo **out);
 /* Leaves a lookup that is not done to its thread. NULL is allowed. */
 void cn_lookup_forget(struct cn_lookup *lookup);
+
+/* Waits until `fd` is ready for `events` of poll(), or the deadline. Returns whether it is. */
+bool cn_wait_for_fd(int fd, short events, uint64_t deadline_us);
 
 #endif

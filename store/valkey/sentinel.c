@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/time/clock.h"
-#include "store/valkey/link.h"
 
 #define LOOK_AGAIN_US 100000 /* how long a lost connection may be made again for, during a step */
 #define PAUSE_MIN_US 1000000 /* pause between two such attempts; it doubles */

@@ -7,11 +7,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "store/valkey/valkey_wire.h"
+#include "store/valkey/lookup.h"
 
 #define LIBRARY "libgnutls.so.30"
 #define VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"

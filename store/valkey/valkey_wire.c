@@ -73,23 +73,6 @@ cn_wire_fail(const struct cn_valkey_wire *wire, int code, struct cn_error *err, 
 /* The connection cannot be used now; another one may do. */
 #define fail_io(wire, err, ...) cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, __VA_ARGS__)
 
-bool
-cn_wait_for_fd(int fd, short events, uint64_t deadline_us)
-{
-    struct pollfd watched = {.fd = fd, .events = events};
-
-    for (;;) {
-        const uint64_t now = cn_now_us();
-        int n;
-
-        if (now >= deadline_us)
-            return false;
-        n = poll(&watched, 1, (int)((deadline_us - now + 999) / 1000));
-        if (n > 0 || (n < 0 && errno != EINTR))
-            return true; /* the next read or write reports an error */
-    }
-}
-
 /* --- commands and replies */
 
 void
@@ -222,6 +205,24 @@ cn_wire_hear(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx
     if (rc != 0)
         cn_wire_drop(wire);
     return rc;
+}
+
+bool
+cn_valkey_is_error(const redisReply *reply, const char *word)
+{
+    const size_t len = strlen(word);
+
+    return reply->type == REDIS_REPLY_ERROR && (size_t)reply->len >= len &&
+           memcmp(reply->str, word, len) == 0;
+}
+
+struct cn_str
+cn_valkey_text(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS &&
+        reply->type != REDIS_REPLY_ERROR)
+        return (struct cn_str){"", 0};
+    return (struct cn_str){reply->str, (size_t)reply->len};
 }
 
 /* --- connecting */

@@ -57,7 +57,9 @@ int cn_wire_hear(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void 
 /* Fails with a message that begins with the peer. */
 int cn_wire_fail(const struct cn_valkey_wire *wire, int code, struct cn_error *err, const char *fmt,
                  ...) __attribute__((format(printf, 4, 5)));
-/* Waits until `fd` is ready for `events` of poll(), or the deadline. Returns whether it is. */
-bool cn_wait_for_fd(int fd, short events, uint64_t deadline_us);
+/* Does the error reply begin with this word? */
+bool cn_valkey_is_error(const redisReply *reply, const char *word);
+/* Returns the text of a string or error reply; empty for another reply. */
+struct cn_str cn_valkey_text(const redisReply *reply);
 
 #endif
