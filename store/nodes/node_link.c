@@ -1,6 +1,6 @@
-/* store/valkey/node_link.c - the server's own connection to the shared store. One thread at a
+/* store/nodes/node_link.c - the server's own connection to the shared store. One thread at a
  * time. */
-#include "store/valkey/node_link_priv.h"
+#include "store/nodes/node_link_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* store/valkey/node_wanted_test.c - tests the wanted set of models in a real server. Skipped where
+/* store/nodes/node_wanted_test.c - tests the wanted set of models in a real server. Skipped where
  * there is no redis-server. */
 #include "store/shared_wanted.h"
 

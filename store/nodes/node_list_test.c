@@ -1,4 +1,4 @@
-/* store/valkey/node_list_test.c - the list of nodes in a real redis-server, and what is read of
+/* store/nodes/node_list_test.c - the list of nodes in a real redis-server, and what is read of
  * the store's INFO. */
 #include "store/shared_nodes.h"
 

@@ -1,4 +1,4 @@
-/* store/valkey/node_wanted.c - the wanted set of models, in the shared store. One thread at a
+/* store/nodes/node_wanted.c - the wanted set of models, in the shared store. One thread at a
  * time.
  *
  *   {PREFIX/models}        a hash with the fields token and text
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/system/random.h"
-#include "store/valkey/node_link_priv.h"
+#include "store/nodes/node_link_priv.h"
 
 #define STORE_TIME                                                                                 \
     "local time = redis.call('TIME')\n"                                                            \

@@ -1,4 +1,4 @@
-/* store/valkey/node_list.c - the list of nodes, in the shared store. One thread at a time.
+/* store/nodes/node_list.c - the list of nodes, in the shared store. One thread at a time.
  *
  *   {PREFIX/nodes}                a sorted set of the entries' names, all with score 0
  *   {PREFIX/nodes}NAME#INSTANCE   an entry; the store deletes it when it is not renewed
@@ -12,7 +12,7 @@
 
 #include "core/memory/arena.h"
 #include "core/time/clock.h"
-#include "store/valkey/node_link_priv.h"
+#include "store/nodes/node_link_priv.h"
 
 #define PAGE 256 /* entries that are read in one round trip */
 

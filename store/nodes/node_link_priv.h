@@ -1,6 +1,6 @@
-/* store/valkey/node_link_priv.h - shared by the files behind store/shared_*.h only. */
-#ifndef CN_STORE_VALKEY_NODE_LINK_PRIV_H
-#define CN_STORE_VALKEY_NODE_LINK_PRIV_H
+/* store/nodes/node_link_priv.h - shared by the files behind store/shared_*.h only. */
+#ifndef CN_STORE_NODES_NODE_LINK_PRIV_H
+#define CN_STORE_NODES_NODE_LINK_PRIV_H
 
 #include "store/shared_link.h"
 #include "store/valkey/link.h"
