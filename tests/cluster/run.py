@@ -146,13 +146,17 @@ class Run:
         await asyncio.wait(clients, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         await asyncio.to_thread(self._repair)
         self.over = True
-        done, late = await asyncio.wait(clients, timeout=SETTLE_S)
+        proven = self.args.bug and self.tally.broken_promises() > 0  # nothing more is to be learned
+        done, late = await asyncio.wait(clients, timeout=1 if proven else SETTLE_S)
         for each in done:
             each.result()
         for each in late:
             each.cancel()
             self.tally.hung += 1
             self.accuse("hung", f"a client did not end within {SETTLE_S:g} s after the last fault")
+        if proven:
+            progress.cancel()
+            return
         await asyncio.to_thread(self._replace_nodes)
         await asyncio.gather(*(sequence.check() for sequence in self.sequences))
         progress.cancel()
