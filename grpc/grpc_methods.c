@@ -62,10 +62,15 @@
     {                                                                                              \
         .path = name, .is_rare = true, GROUP(of_group), .on_message = function                     \
     }
-#define ORDER(name, function)                                                                      \
+#define ORDER(name, changes, function)                                                             \
     {                                                                                              \
         .path = V2 name, .is_rare = true, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
-        GROUP(MODEL_REPOSITORY), .on_message = function                                            \
+        GROUP(MODEL_REPOSITORY), .administers = changes, .on_message = function                    \
+    }
+#define SETTINGS(name, of_group, function)                                                         \
+    {                                                                                              \
+        .path = name, .is_rare = true, GROUP(of_group), .administers = true,                       \
+        .on_message = function                                                                     \
     }
 #define FACTS(service)                                                                             \
     ASK(service "ServerLive", HEALTH, cn_rpc_v2_server_live),                                      \
@@ -116,11 +121,11 @@ static const struct cn_grpc_method inference_methods[] = {
     ASK(V2 "ModelMetadata", METADATA, cn_rpc_v2_model_metadata),
     ASK(V2 "ModelConfig", MODEL_CONFIG, cn_rpc_v2_model_config),
     ASK(V2 "ModelStatistics", STATISTICS, cn_rpc_v2_statistics),
-    ORDER("RepositoryIndex", cn_rpc_v2_index),
-    ORDER("RepositoryModelLoad", cn_rpc_v2_load),
-    ORDER("RepositoryModelUnload", cn_rpc_v2_unload),
-    ASK(V2 "TraceSetting", TRACE, cn_rpc_v2_trace_setting),
-    ASK(V2 "LogSettings", LOGGING, cn_rpc_v2_log_settings),
+    ORDER("RepositoryIndex", false, cn_rpc_v2_index),
+    ORDER("RepositoryModelLoad", true, cn_rpc_v2_load),
+    ORDER("RepositoryModelUnload", true, cn_rpc_v2_unload),
+    SETTINGS(V2 "TraceSetting", TRACE, cn_rpc_v2_trace_setting),
+    SETTINGS(V2 "LogSettings", LOGGING, cn_rpc_v2_log_settings),
     ASK(V2 "SystemSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_shm_status),
     ASK(V2 "SystemSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_shm_register),
     ASK(V2 "SystemSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_shm_unregister),
@@ -187,7 +192,7 @@ authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
     const struct cn_grpc_method *method = cn_grpc_call_method(call);
     const struct cn_header *headers;
     uint32_t n;
-    int rc = authorize(call, CN_TOKEN_INFERENCE, err);
+    int rc = authorize(call, method->administers ? CN_TOKEN_MANAGEMENT : CN_TOKEN_INFERENCE, err);
 
     if (rc || !method->group)
         return rc;

@@ -95,3 +95,12 @@ cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out
     *out = address;
     return 0;
 }
+
+bool
+cn_address_is_loopback(const struct cn_address *address)
+{
+    const bool is_number = address->host[strspn(address->host, "0123456789.")] == '\0';
+
+    return address->is_unix || (is_number && strncmp(address->host, "127.", 4) == 0) ||
+           strcmp(address->host, "::1") == 0 || strcmp(address->host, "localhost") == 0;
+}

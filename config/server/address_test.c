@@ -54,12 +54,34 @@ others_are_refused(void **state)
     assert_int_equal(cn_address_parse(text, 1, &a, NULL), CN_E_CONFIG);
 }
 
+/* Only these addresses are this machine's own. */
+static void
+loopback_is_known(void **state)
+{
+    static const char *const own[] = {"http://127.0.0.1:1", "https://127.9.9.9", "http://[::1]",
+                                      "http://localhost:8081", "unix:/run/socket"};
+    static const char *const open[] = {"http://0.0.0.0", "http://[::]", "http://10.0.0.1",
+                                       "http://127.example", "http://host.example"};
+    struct cn_address a;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        assert_int_equal(cn_address_parse(own[i], 1, &a, NULL), 0);
+        assert_true(cn_address_is_loopback(&a));
+    }
+    for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
+        assert_int_equal(cn_address_parse(open[i], 1, &a, NULL), 0);
+        assert_false(cn_address_is_loopback(&a));
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_three_forms_are_read),
         cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(loopback_is_known),
     };
     return cmocka_run_group_tests_name("config.address", tests, NULL, NULL);
 }

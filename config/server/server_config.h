@@ -25,6 +25,8 @@ struct cn_address {
  * allowed forms. */
 int cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out,
                      struct cn_error *err);
+/* Can only this machine reach the address? 127.0.0.0/8, ::1, localhost or a unix socket. */
+bool cn_address_is_loopback(const struct cn_address *address);
 
 /* A model to load at the start, from `--models a.mar b=b.mar`. Name NULL means the name in the
  * archive. `--models all` is one entry with name NULL and file "all": every archive of the model

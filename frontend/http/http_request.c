@@ -23,6 +23,7 @@
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/access_log.h"
+#include "frontend/http/browser_checks.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/intake/headers.h"
 #include "kserve/access.h"
@@ -255,8 +256,30 @@ is_open(const struct cn_http_request *request)
            (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
 }
 
+/* May this request change something? */
+static bool
+is_unsafe(const struct cn_http_request *request)
+{
+    return !(request->method & (CN_HTTP_GET | CN_HTTP_HEAD | CN_HTTP_OPTIONS));
+}
+
+/* Returns which key the request must show. Requests of the v2 protocol that change the server need
+ * management's key, although they come by the inference interface. */
+static enum cn_token_kind
+needed_key(struct cn_http_request *request)
+{
+    struct cn_route_match match;
+
+    if (is_v2(request) && is_unsafe(request) &&
+        cn_route_find(request->api->routes, request->method, request->path, &request->arena, &match,
+                      NULL) == 0 &&
+        (match.route->flags & CN_ROUTE_ADMIN))
+        return CN_TOKEN_MANAGEMENT;
+    return request->api->token;
+}
+
 static int
-check_token(const struct cn_http_request *request, struct cn_error *err)
+check_token(struct cn_http_request *request, struct cn_error *err)
 {
     const struct cn_http_listener *listener = request->listener;
     const struct cn_header *header;
@@ -264,7 +287,7 @@ check_token(const struct cn_http_request *request, struct cn_error *err)
     if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
         return 0;
     header = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
-    return cn_management_authorize(listener->shared->management, request->api->token,
+    return cn_management_authorize(listener->shared->management, needed_key(request),
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }
 
@@ -388,6 +411,32 @@ is_restricted(struct cn_http_request *request)
     return true;
 }
 
+/* Does this request manage the server: models, sequences, logs? */
+static bool
+is_administration(const struct cn_http_request *request)
+{
+    return request->api->token == CN_TOKEN_MANAGEMENT ||
+           (request->match.route->flags & CN_ROUTE_ADMIN);
+}
+
+/* A request that manages the server must not come from a page of another site. */
+static int
+check_administration(const struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+    int rc = 0;
+
+    if (!is_administration(request))
+        return 0;
+    if (request->api->checks_hosts)
+        rc =
+            cn_browser_check_host(request->headers, request->n_headers, config->allowed_hosts, err);
+    if (rc || !is_unsafe(request))
+        return rc;
+    return cn_browser_check_origin(request->headers, request->n_headers,
+                                   config->cors_allowed_origin, err);
+}
+
 /* Does no route of the interface name this path? Management's last route has no pattern and takes
  * every path, so it does not count. */
 static bool
@@ -487,6 +536,10 @@ cn_http_request_end(struct cn_http_request *request)
     }
     if (is_restricted(request))
         return;
+    if (check_administration(request, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
     request->match.route->handle(request);
     cn_assert(request->held || request->state == CN_REQUEST_ANSWERED);
 }

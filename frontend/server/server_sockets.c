@@ -23,12 +23,18 @@ static const struct {
                       8080,
                       443,
                       true,
-                      {cn_inference_routes, true, true, CN_TOKEN_INFERENCE}},
+                      {.routes = cn_inference_routes,
+                       .counted = true,
+                       .has_keys = true,
+                       .token = CN_TOKEN_INFERENCE}},
     [CN_MANAGEMENT] = {"--management-address",
                        8081,
                        8444,
                        false,
-                       {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT, true}},
+                       {.routes = cn_management_routes,
+                        .has_keys = true,
+                        .token = CN_TOKEN_MANAGEMENT,
+                        .takes_envelopes = true}},
     [CN_METRICS] = {"--metrics-address", 8082, 8445, false, {.routes = cn_metrics_routes}},
 };
 
@@ -73,6 +79,19 @@ join_addresses(struct cn_server *server)
     }
 }
 
+/* Somebody who can make a name stand for this server (DNS rebinding) gets a browser to send its
+ * requests. That helps them only where requests need neither a key nor a certificate for the name.
+ * TorchServe's users may reach an open management interface by any name. */
+static bool
+checks_hosts(const struct cn_server *server, enum cn_server_api api)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct cn_address *address = &server->addresses[api];
+
+    return !config->token_auth && !address->is_https && !address->is_unix &&
+           (config->dialect != CN_DIALECT_TORCHSERVE || cn_address_is_loopback(address));
+}
+
 /* Opens the sockets of an interface. The first loop's socket finds the port (port 0), and the
  * others join it. An interface that shares its address with management is served only on loop 0,
  * because management lives there. */
@@ -108,6 +127,8 @@ cn_server_start_sockets(struct cn_server *server, struct cn_error *err)
         rc = parse_address(server, CN_MANAGEMENT, server->config.management_address, err);
     if (!rc)
         rc = parse_address(server, CN_METRICS, server->config.metrics_address, err);
+    for (api = 0; !rc && api < CN_N_APIS; api++)
+        server->apis[api].checks_hosts = checks_hosts(server, api);
     if (!rc)
         join_addresses(server);
     for (api = 0; !rc && api < CN_N_APIS; api++)

@@ -66,6 +66,21 @@ def test_the_right_key_opens_the_right_port(server):
     assert s.metric("continuo_workers_ready") == 1
 
 
+def test_the_inference_key_administers_nothing(server):
+    """The v2 protocol changes models and logs on the inference interface, but with management's key."""
+    s = guarded(server, flags=["--model-control-mode", "explicit"])
+    client = s.client()
+    changes = [("/v2/repository/models/counter/unload", "{}"), ("/v2/repository/models/counter/load", "{}"),
+               ("/v2/logging", '{"log_verbose_level": 1}'), ("/v2/models/counter/trace/setting", '{"trace_rate": "5"}')]
+    for path, body in changes:
+        assert client.post(path, body, headers=of(s, "inference")).status == 400, path
+    assert client.post("/predictions/counter", "5", headers={**of(s, "inference"), SEQUENCE: "a"}).text == "5"
+    assert client.get("/v2/logging", headers=of(s, "inference")).status == 200
+    assert client.post("/v2/repository/index", "", headers=of(s, "inference")).status == 200
+    for path, body in changes:
+        assert client.post(path, body, headers=of(s, "management")).status == 200, path
+
+
 def test_a_large_body_without_a_key_is_refused_unread(server):
     """Without a key nobody can fill the server's memory."""
     s = guarded(server)
