@@ -530,13 +530,6 @@ start_named(struct cn_management *management)
 }
 
 void
-cn_management_start_hold(struct cn_management *management)
-{
-    management->starting++;
-    management->unreserved++;
-}
-
-void
 cn_management_start_release(struct cn_management *management)
 {
     cn_management_reserved(management);
@@ -623,13 +616,6 @@ cn_management_each(struct cn_management *management,
                    void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready), void *ctx)
 {
     cn_registry_each(management->registry, fn, ctx);
-}
-
-bool
-cn_management_healthy(struct cn_management *management)
-{
-    return cn_health_is_good(&management->health) &&
-           cn_registry_count_short(management->registry) == 0;
 }
 
 void

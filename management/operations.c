@@ -122,3 +122,19 @@ cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_mo
             CN_STR_ARG(name));
     return cn_registry_version_at(management->registry, name, i, out, err);
 }
+
+/* --- health and start --- */
+
+bool
+cn_management_healthy(struct cn_management *management)
+{
+    return cn_health_is_good(&management->health) &&
+           cn_registry_count_short(management->registry) == 0;
+}
+
+void
+cn_management_start_hold(struct cn_management *management)
+{
+    management->starting++;
+    management->unreserved++;
+}

@@ -70,9 +70,9 @@ def test_the_inference_key_administers_nothing(server):
     """The v2 protocol changes models and logs on the inference interface, but with management's key."""
     s = guarded(server, flags=["--model-control-mode", "explicit"])
     client = s.client()
-    changes = [("/v2/repository/models/counter/unload", "{}"), ("/v2/repository/models/counter/load", "{}"),
-               ("/v2/logging", '{"log_verbose_level": 1}'), ("/v2/models/counter/trace/setting", '{"trace_rate": "5"}')]
-    for path, body in changes:
+    changes = [("/v2/logging", '{"log_verbose_level": 1}'), ("/v2/trace/setting", '{"trace_rate": "5"}'),
+               ("/v2/repository/models/counter/unload", "{}")]
+    for path, body in [("/v2/repository/models/counter/load", "{}"), *changes]:
         assert client.post(path, body, headers=of(s, "inference")).status == 400, path
     assert client.post("/predictions/counter", "5", headers={**of(s, "inference"), SEQUENCE: "a"}).text == "5"
     assert client.get("/v2/logging", headers=of(s, "inference")).status == 200
