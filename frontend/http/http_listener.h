@@ -44,7 +44,7 @@ struct cn_http_api {
     bool counted;  /* its connections are counted in the metrics */
     bool has_keys; /* with token-auth, requests must show a key of `token` */
     enum cn_token_kind token;
-    bool checks_hosts; /* requests that manage the server must name a host that is known */
+    bool checks_hosts;    /* requests that manage the server must name a host that is known */
     bool takes_envelopes; /* exported sequences may be sent: bodies up to max-envelope-size */
     const struct cn_http_api
         *next; /* another interface at the same address; it gets the paths that this one lacks */

@@ -37,7 +37,7 @@ enum cn_route_flags {
     CN_ROUTE_QUERY = 1u << 1,     /* query parameters become parts of the input */
     CN_ROUTE_EXPLAIN = 1u << 2,   /* the handler is asked to explain */
     CN_ROUTE_TORCHSERVE =
-        1u << 6, /* errors have TorchServe's form, also on a path of the v2 protocol */
+        1u << 6,              /* errors have TorchServe's form, also on a path of the v2 protocol */
     CN_ROUTE_ADMIN = 1u << 7, /* other methods than GET, HEAD and OPTIONS change the server: they
                                  need the key for management, on any interface */
     /* The next flags matter only for the API description. */

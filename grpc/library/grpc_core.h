@@ -42,7 +42,7 @@ struct cn_grpc_method {
     bool home_only; /* only called on loop 0 */
     bool is_rare;   /* few calls come at a time, so fewer are kept ready for it */
     bool needs_no_key;
-    bool administers; /* changes the server, so it needs management's key */
+    bool administers;   /* changes the server, so it needs management's key */
     bool is_step;       /* its messages are steps of models; see accepted_taken in grpc_call.c */
     unsigned group;     /* a number that a cn_grpc_authorize_fn may look at */
     size_t state_bytes; /* bytes of cn_grpc_call_state; zeroed, 16-byte aligned */
