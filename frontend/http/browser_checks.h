@@ -4,7 +4,7 @@
  * A browser sends simple requests to any address for any page, also to addresses that only the
  * user's own machine can reach. It says so in Sec-Fetch-Site and Origin (the Fetch standard). A
  * site can also give its own name this server's address (DNS rebinding): then the browser takes
- * both for one site, and only the Host header shows the foreign name. Programs that are not browsers
+ * both for one site, and only the Host header shows the foreign name. Other programs than browsers
  * send neither Sec-Fetch-Site nor Origin. Pure functions; any thread.
  */
 #ifndef CN_FRONTEND_HTTP_BROWSER_CHECKS_H
