@@ -40,11 +40,11 @@ struct cn_state_store_url {
     } hosts[CN_STATE_STORE_HOSTS_MAX];
 };
 
-/* Reads a URL, "embedded" or "". CN_E_CONFIG says what is wrong; the message has nothing of the
- * user name and the password. */
+/* Reads a URL, "embedded" or "". CN_E_CONFIG says what is wrong; the message contains neither the
+ * user name nor the password. */
 int cn_state_store_url_parse(struct cn_str text, struct cn_state_store_url *out,
                              struct cn_error *err);
-/* Reads a URL as the function above and keeps its text. "embedded" is kept as "". */
+/* Reads a URL like the function above and keeps its text. "embedded" is kept as "". */
 int cn_state_store_text_set(struct cn_state_store_text *out, struct cn_str text,
                             struct cn_error *err);
 /* Writes the URL for people: with *** in place of the password. The text must be one that

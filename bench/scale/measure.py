@@ -47,8 +47,8 @@ def store_info(port, field):
 
 
 def load(nodes, *args, contended=0.0):
-    """Runs the load tool against all nodes at once. Returns their results. At most this share of the steps may fail:
-    a step that loses against other nodes three times is answered with 409, and not done."""
+    """Runs the load tool against all nodes at once. Returns their results. At most the share `contended` of the steps
+    may fail: a step that loses against other nodes three times is answered with 409, and not done."""
     results = []
     threads = [threading.Thread(target=lambda node=node: results.append(node.bench(*MODEL, *args))) for node in nodes]
     for thread in threads:

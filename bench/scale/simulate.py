@@ -63,7 +63,8 @@ def line(points, key):
 
 def fit(measured):
     one = [p for p in measured["points"] if p["nodes"] == 1 and not p["shared_sequences"]]
-    # An upper bound: three nodes with a third of the steps each would need more CPU for a step without conflicts, too.
+    # What a lost write costs is an upper bound: three nodes with a third of the steps each need more CPU for each step
+    # even without conflicts, and this counts as a cost of the lost writes.
     alone, wrong = ([p for p in measured["points"] if p["shared_sequences"] and (p["nodes"] > 1) == many][0] for many in (False, True))
     costs = Costs(*line(one, "server_us"), *line(one, "worker_us"), *line(one, "store_us"), 0, 0,
                   record_bytes=measured["memory"]["bytes_per_sequence"])

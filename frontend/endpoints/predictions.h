@@ -5,8 +5,9 @@
 
 struct cn_http_request;
 
-/* A route's function. The first two arguments of the path are model and version. Without a model it
- * is the one that the parameter model_name says, or the only one that was loaded at start-up. */
+/* A route's function. The first two arguments of the path are model and version. If the path names
+ * no model, the parameter model_name does, or else the only model that was loaded at start-up is
+ * meant. */
 void cn_predict_handle(struct cn_http_request *request);
 
 /* /wfpredict/{workflow}: always an error, because there are no workflows. */

@@ -1,5 +1,5 @@
-/* frontend/http/browser_checks.h - is a request that manages the server a browser's, sent for the
- * page of another site?
+/* frontend/http/browser_checks.h - finds requests to manage the server that a browser has sent for
+ * the page of another site.
  *
  * A browser sends simple requests to any address for any page, also to addresses that only the
  * user's own machine can reach. It says so in Sec-Fetch-Site and Origin (the Fetch standard). A

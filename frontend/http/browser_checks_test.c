@@ -29,7 +29,7 @@ check_origin(const struct row *row)
     return cn_browser_check_origin(headers, n, row->allowed, &err);
 }
 
-/* What a browser says of the page counts; programs that are not browsers say nothing. */
+/* The browser says whose page has sent the request. Programs that are not browsers say nothing. */
 static void
 pages_of_other_sites_are_refused(void **state)
 {

@@ -25,8 +25,8 @@
  *   first lingers: its connection stays in the daemon's list of ready ones, and on_request() is
  *   called for it in each run and does nothing. After LINGER_MS, or if LINGER_MAX requests linger
  *   already, the connection is suspended. While requests linger, the daemon always claims to have
- *   work. It is believed only if a connection made progress and another body or answer is not
- *   finished. Otherwise it runs every LINGER_TICK_MS, so a pipelined request waits at most that
+ *   work. It is believed only if a connection made progress and there is an unfinished body or
+ *   answer. Otherwise it runs every LINGER_TICK_MS, so a pipelined request waits at most that
  *   long.
  * - It treats a TLS handshake that waits for the client as a ready connection, too. So a TLS
  *   connection is handled like a lingering one until its first request.

@@ -1,8 +1,8 @@
 /* grpc/kserve/infer_write.c - writes ModelInferResponse and ModelStreamInferResponse. On the call's
  * loop.
  *
- * Tensors are sent as raw_output_contents, one for each output, because clients read only those.
- * Their bytes are not copied here.
+ * Tensors are sent as raw_output_contents, one for each output, because clients of Triton read only
+ * those; their bytes are not copied here. The service openinference sends typed contents instead.
  */
 #include "grpc/kserve/infer_write.h"
 

@@ -299,7 +299,7 @@ read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_heade
     const struct cn_row *row = &step->job.row;
     int rc;
 
-    if (is_stream) /* the metadata's id belongs to the stream; see on_open there */
+    if (is_stream) /* the metadata's id belongs to the stream, which has read it at its begin */
         rc = cn_intake_read_sequence(request->controls, request->n_controls, out, err);
     else
         rc = cn_intake_read_sequence(row->headers, row->n_headers, out, err);

@@ -3,7 +3,7 @@
  *
  * continuo_defer gives the handler an item like those that run() gets, but on the heap and with a
  * reply of its own (handlers/open_item.h). The handler may answer it in a later run() or from a
- * timer; that wakes the worker, whose item takes the answer over when it is run again.
+ * timer. That wakes the worker, which runs the original item again, and this takes the answer over.
  *
  * Such an item ends in one of two ways. The handler answers it in full; or the worker must end it
  * (the client has left, the time is over, the model is unloaded). Then the handler's stop function

@@ -325,7 +325,8 @@ cn_module_probe(struct module_runtime *rt, struct cn_error *err)
     if (rt->plan.cost_us[0] <= 0) { /* dims have -1, and no size is known that the model accepts */
         found->end = MODULE_PROBE_SKIPPED;
         snprintf(found->reason, sizeof(found->reason),
-                 "the model takes no input of the size %s.warmup", rt->config.kind->runtime);
+                 "the model accepts no input of the size that %s.warmup gives",
+                 rt->config.kind->runtime);
         return 0;
     }
     cn_module_progress(rt, "comparing rows alone and together", 0, 0);

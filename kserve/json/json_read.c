@@ -28,7 +28,7 @@ struct reader {
     struct cn_arena *arena;
     const struct cn_v2_limits *limits;
     const char *model;
-    struct cn_str tail;      /* the binary inputs that no input has taken yet */
+    struct cn_str tail;      /* the binary data that no input has taken yet */
     struct cn_v2_cuts *cuts; /* arrays that were cut out of the document; NULL: none was */
     struct cn_error *err;
 };

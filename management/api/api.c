@@ -6,7 +6,7 @@
  *    PUT    /models/{m}[/{v}]             scale
  *    PUT    /models/{m}/{v}/set-default
  *    DELETE /models/{m}[/{v}]             unregister
- *    GET    /models/{m}[/{v}]/sequences        list; so no version can be called "sequences" here
+ *    GET    /models/{m}[/{v}]/sequences        list; here "sequences" is never a version
  *    GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true: export
  *    PUT    /models/{m}[/{v}]/sequences/{id}   import
  *    POST   /models/{m}[/{v}]/sequences/{id}   copy, with fork_to
@@ -498,9 +498,10 @@ route(struct cn_api_call *call)
 
 /* --- a request comes */
 
-/* Is the last part the word "sequences" before a sequence's id? "set-default" is the only other
- * word that may follow a version, and a version may be called "sequences". So to import a sequence
- * with the id "set-default" takes a path with a version. */
+/* Is the last part so far the word "sequences" before a sequence's id? PUT
+ * /models/{m}/sequences/set-default has two meanings, because a version may be called "sequences".
+ * It makes that version the default. To import a sequence with the id "set-default", a client has
+ * to name a version in the path. */
 static bool
 is_before_id(const struct cn_api_call *call, struct cn_str rest)
 {

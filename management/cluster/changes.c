@@ -5,8 +5,8 @@
  * the store then refuses it, because another node was faster or the store is away, it is undone
  * here. Everything else changes the set first and this node afterwards.
  *
- * A change is read, apply, conditional write. If another node has written in between, it is applied
- * to that node's set.
+ * The thread reads the set, applies the change, and writes the set conditionally. If another node
+ * has written in between, the change is applied again, to what that node has written.
  */
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +70,8 @@ copy(const char *text)
     return text ? cn_strdup(text) : NULL;
 }
 
-/* NULL: too many are under way, and the caller is answered. */
+/* Returns NULL if too many changes are under way or the set was not read yet; the caller has its
+ * answer then. */
 static struct change *
 change_new(struct cn_cluster *cluster, enum cn_wanted_kind kind, const char *name,
            const char *version, cn_lifecycle_done_fn done, void *ctx)

@@ -7,8 +7,9 @@
  * like it, and reports how far it is. While the store is away, a node goes on with what it has, and
  * models cannot be changed. Loop 0.
  *
- * The functions that have the name of one of lifecycle.h do what that one does, on all nodes. On a
- * server without --cluster-models (`management->cluster` is NULL) they only call it.
+ * cn_cluster_register() does on all nodes what cn_lifecycle_register() does on one. The same holds
+ * for scale, set_default and unregister. On a server without --cluster-models (then
+ * `management->cluster` is NULL) they only call the functions of lifecycle.h.
  */
 #ifndef CN_MANAGEMENT_CLUSTER_CLUSTER_H
 #define CN_MANAGEMENT_CLUSTER_CLUSTER_H
@@ -26,8 +27,8 @@ int cn_cluster_create(struct cn_management *management, struct cn_cluster **out,
                       struct cn_error *err);
 /* Frees it, after the loops have ended. NULL is allowed. */
 void cn_cluster_destroy(struct cn_cluster *cluster);
-/* Begins to look at the store. The start of the server is not over before the set was read once and
- * each model of it was tried. `seed` is called if nobody has written a set yet: it registers the
+/* Begins to look at the store. The start of the server is over when the set was read once and each
+ * of its models was tried. `seed` is called if nobody has written a set yet: it registers the
  * models of the command line, by cn_cluster_register(). */
 void cn_cluster_start(struct cn_cluster *cluster, void (*seed)(struct cn_management *management));
 /* The server drains: this node takes its report back. NULL is allowed. */

@@ -33,13 +33,13 @@ struct cn_cluster {
 };
 
 /* The thread: writes the node's report unless `node` is NULL, and reads the set. If the store has
- * lost it, it gets the one that this node knows. `known`: the token of the set that the caller has,
- * which is not read again, or "". *wanted is the caller's. */
+ * lost the set, the one that this node knows is written back. `known` is the token of the set that
+ * the caller has, or ""; that set is not read again. *wanted is the caller's. */
 int cn_cluster_read(struct cn_cluster *cluster, const char *known, const char *node,
                     struct cn_str report, struct cn_wanted *wanted, bool *is_new,
                     char token[CN_WANTED_TOKEN_MAX], struct cn_error *err);
 
-/* The thread: this is the set now. */
+/* The thread: keeps the text and the token of the present set. */
 void cn_cluster_keep(struct cn_cluster *cluster, struct cn_str text, const char *token);
 
 /* Loop 0: another set is the wanted one. `wanted` is taken. */

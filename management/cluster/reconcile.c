@@ -299,7 +299,7 @@ want(struct cn_cluster *cluster, const struct cn_wanted_model *model)
     if (!version && err.code == CN_E_MODEL_LOADING)
         return WANT_TIME; /* it is just being registered on this node, too */
     if (version && !version->wanted_id[0])
-        return WANT_TIME; /* so it was */
+        return WANT_TIME; /* it was, and the store has not decided about it yet */
     if (version && strcmp(version->wanted_id, model->id) != 0) {
         drop(cluster, version);
         return WANT_TIME;

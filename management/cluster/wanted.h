@@ -3,8 +3,8 @@
  *
  * The set is kept in the shared store as JSON:
  * {"layout": 1, "models": [{"name": "counter", "version": "1.0", "url": "counter.mar", ...}]}
- * Members that this version of Continuo does not know are refused with a layout that is newer, and
- * are skipped otherwise.
+ * A set with a newer layout is refused. In a set with this layout, members that this version of
+ * Continuo does not know are skipped.
  */
 #ifndef CN_MANAGEMENT_CLUSTER_WANTED_H
 #define CN_MANAGEMENT_CLUSTER_WANTED_H
@@ -67,8 +67,8 @@ struct cn_wanted_change {
 };
 
 /* Applies the change. *changed: the set has changed. *id (CN_WANTED_ID_MAX bytes, or NULL) gets the
- * id of the version, as it is or was in the set. If another node has registered the version from an
- * archive with the same digest, it is the id of that registration.
+ * id of the version, as it is or was in the set. If another node has already registered the version
+ * from an archive with the same digest, *id gets the id of that registration.
  * CN_E_CONFLICT, CN_E_MODEL_NOT_FOUND, CN_E_VERSION_NOT_FOUND, CN_E_VERSION_IN_USE: refused, with
  * the texts of a single server. */
 int cn_wanted_apply(struct cn_wanted *wanted, const struct cn_wanted_change *change, bool *changed,

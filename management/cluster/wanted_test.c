@@ -126,7 +126,7 @@ the_default_moves_and_the_version_before_it_retires(void **state)
     assert_int_equal(wanted.n, 2);
     assert_int_equal(apply(CN_WANTED_RETIRED, "1.0", NULL, "id1"), 0);
     assert_int_equal(wanted.n, 1);
-    /* Back to the default again, it stays. */
+    /* The default version stays. */
     assert_int_equal(apply(CN_WANTED_RETIRED, "2.0", NULL, "id2"), 0);
     assert_int_equal(wanted.n, 1);
 }

@@ -71,8 +71,8 @@ cn_snapshot_check(const struct cn_server_config *config, struct cn_error *err)
 
 /* --- what stands in it (loop 0) */
 
-/* By what the model is found again: its name in the store, or its path. An archive that was
- * downloaded lies in the store. */
+/* Returns the word by which the next start finds the model. For an archive that was downloaded it
+ * is the file's name in the model store, otherwise what the registration named. */
 static const char *
 mar_name(const struct cn_model_about *about)
 {

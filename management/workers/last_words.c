@@ -1,5 +1,5 @@
-/* management/workers/last_words.c - what a worker's process prints, and in words how it ended. On
- * its queue's loop.
+/* management/workers/last_words.c - what a worker's process prints, and a sentence that says how it
+ * ended. On its queue's loop.
  *
  * A worker prints two kinds of lines. Lines of its own log (level_of() recognises them) are written
  * into the server's log as events, with the model and the worker. Everything else, for example what
@@ -57,8 +57,8 @@ is_event(const char *event, size_t len, const char *name)
     return len == strlen(name) && memcmp(event, name, len) == 0;
 }
 
-/* May the event be written? The number of errors of steps is bounded. A long traceback has events
- * of its own behind that of its error, which go with it. */
+/* May the event be written? The number of errors of steps is bounded. The event of an error is
+ * followed by further events if its traceback is long. They are written if the error was. */
 static bool
 is_wanted(struct cn_worker_process *worker, const char *event, size_t len)
 {
@@ -129,7 +129,7 @@ cn_worker_on_stderr(struct cn_watch *watch, uint32_t events)
     read_stderr(worker, READ_ROUNDS);
 }
 
-/* The last line in a form for people: of an event only the reason. */
+/* Returns the last line in a form for people. If it is an event, that is only its reason. */
 static const char *
 last_line(const struct cn_worker_process *worker, char *out, size_t out_bytes)
 {

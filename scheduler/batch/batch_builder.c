@@ -1,11 +1,10 @@
 /* scheduler/batch/batch_builder.c - which rows make a worker's next batch, for models whose batches
  * the server builds (policy.h). On the model queue's loop.
  *
- * Each free worker is looked at once a turn, and it gets a batch or nothing. There are two ways to
- * build one. With fixed rows (`direct`) the slot of a sequence is its row: every slot up to the
- * last one with work gets a row, and slots without work get padding. Otherwise rows are taken in
- * the order of their arrival, or of their priority, until the batch is full or the next row has
- * another shape.
+ * In each turn, each free worker gets one batch or nothing. There are two ways to build a batch.
+ * With fixed rows (`direct`) the slot of a sequence is its row: every slot up to the last one with
+ * work gets a row, and slots without work get padding. Otherwise rows are taken in the order of
+ * their arrival, or of their priority, until the batch is full or the next row has another shape.
  *
  * Both ways may decide to wait, because a better batch may come. Then they return the time at which
  * waiting ends, and one timer for the whole queue wakes it at the earliest of these times. All rows

@@ -76,7 +76,7 @@ closed(struct cn_sequence *sequence, int code, const char *why)
 static void
 nobody_closes(struct cn_sequence *sequence)
 {
-    closed(sequence, CN_E_NO_WORKER, "may not be deleted: no worker is left to do it");
+    closed(sequence, CN_E_NO_WORKER, "is perhaps not deleted: no worker is left to do it");
 }
 
 /* Any worker can reach the store. One that stays is better than one that retires. */

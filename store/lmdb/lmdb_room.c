@@ -139,7 +139,8 @@ cn_lmdb_write_ahead(struct lmdb_store *lmdb)
     lmdb->grown = true;
 }
 
-/* The copy of a leaf, which is all that a small value costs, and the pages of a large one. */
+/* Counts the pages that a value costs: one for the copy of a leaf, which is all that a small value
+ * needs, and those of a large value. */
 int64_t
 cn_lmdb_value_pages(const struct lmdb_store *lmdb, uint64_t bytes)
 {
@@ -150,6 +151,7 @@ uint64_t
 cn_lmdb_cost(uint64_t value_bytes)
 {
     /* Leaves that are written to at random are two thirds full on average. A value of half a page
-     * or more has pages of its own, nearly everywhere of 4 kB, and an entry for each. */
+     * or more has pages of its own and an entry for each. Pages have 4 kB on nearly all machines.
+     */
     return value_bytes < 1992 ? (value_bytes + 40) * 3 / 2 : (value_bytes / 4072 + 1) * (4096 + 96);
 }

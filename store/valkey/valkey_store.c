@@ -156,7 +156,7 @@ find_read(struct cn_valkey_store *vs, struct cn_str key)
 struct reading {
     struct cn_valkey_store *vs;
     uint32_t first;                       /* of the reads that this trip fills */
-    struct cn_valkey_confirmed confirmed; /* of what was read */
+    struct cn_valkey_confirmed confirmed; /* who has what was read */
     int passing;                          /* an error that another attempt may heal */
 };
 
@@ -207,8 +207,8 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
 /* Reads the entries that were noted and are not read yet, in one round trip. With state.replicas,
  * what is read must be on the replicas, too: an answer that is given from a record is as good as
  * that of the step that wrote it, also if that step was refused because no replica confirmed it.
- * And a primary that was replaced and does not know it has no replicas, so its records are not
- * used. The same holds for the primary's disk, if the steps wait for it. */
+ * And an old primary that does not know yet that it was replaced no longer has replicas, so its
+ * records are not used. The same holds for the primary's disk, if the steps wait for it. */
 static int
 fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
 {

@@ -1,4 +1,4 @@
-"""Where pytest finds tests/support; alone, this folder also knows the mark that tests/e2e declares."""
+"""Tells pytest where tests/support is. Declares the mark `load`, too, for runs of this folder without tests/e2e."""
 
 import pathlib
 import sys

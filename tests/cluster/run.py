@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Cluster: verified sequences step through a real proxy to nodes that share a store, while nodes, workers, the proxy
-and the store's primary are killed, paused and cut off, in an order that the seed gives. What it checks and what runs
-of it gave stands in docs/reliability.md.
+and the store's primary are killed, paused and cut off, in an order that the seed gives. docs/reliability.md says
+what it checks and what its runs have shown.
 
-Says the seed first, a line a second, and one line of JSON at the end. Exit 0 only when nothing was lost, doubled,
+Prints the seed first, a line each second, and one line of JSON at the end. Exit 0 only when nothing was lost, doubled,
 reordered or hung, no error came that the documentation does not name, and every operation did what it should. Exit 77:
 it cannot run here, and the last line says why."""
 

@@ -254,7 +254,7 @@ class StoreTrouble(Dealer):
         self._stores.settle()
 
     def _pause_primary(self):
-        """Until another one has taken its place, and then a little longer."""
+        """The pause lasts until another store is the primary, and then a little longer."""
         paused = self._stores.primary()
         paused.pause()
         self._stores.expect_other_primary()
@@ -263,7 +263,7 @@ class StoreTrouble(Dealer):
         self._stores.settle()
 
     def _cut_primary(self):
-        """From the nodes, the replicas and the other Sentinels."""
+        """The primary is cut off from the nodes, the replicas and the other Sentinels."""
         cut = self._stores.primary()
         cut.machine.cut("back")
         self._stores.expect_other_primary()
@@ -290,7 +290,7 @@ class StoreTrouble(Dealer):
         self._stores.settle()
 
     def _pause_briefly(self):
-        """Shorter than Sentinel's patience: no failover, but every step waits."""
+        """The pause is too short for a failover, but every step waits."""
         paused = self._stores.primary()
         paused.pause()
         self._stop.wait(self._chance.uniform(0.05, 0.7))

@@ -325,7 +325,7 @@ def test_a_swap_with_a_deadline_ends_on_all_nodes(nodes, archives):
 
 
 def test_archives_come_from_a_web_server(nodes, source):
-    """A model store that is a web server, and a URL of its own: each node has a cache."""
+    """The model store is a web server, and one model is registered by a whole URL. Each node downloads each archive."""
     put(model(), source.folder, "one.mar")
     put(model(name="other"), source.folder, "other.mar")
     flags = ["--model-store", f"{source.base}/models", "--allowed-urls", f"{source.base}/.*"]

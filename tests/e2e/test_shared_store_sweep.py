@@ -40,7 +40,7 @@ def entries(store):
 
 
 def test_another_node_closes_what_a_dead_node_has_left(server, store):
-    """It finds them by their times and not by a walk: 300 of them take one round of seconds."""
+    """The store has the sequences in the order in which they expire, so 300 of them are found within seconds."""
     a, b = node(server, store, "a"), node(server, store, "b")
     client = a.client()
     for i in range(300):
@@ -48,7 +48,7 @@ def test_another_node_closes_what_a_dead_node_has_left(server, store):
     a.kill()
     b.clock.advance(30000)
     assert b.client().step("counter", "s7", 1).text == "8"  # its server closes this one
-    b.clock.advance(95000)  # the sweep is a minute late
+    b.clock.advance(95000)  # the sweep closes a sequence a minute after it has expired
     expect(lambda: len(closings(b)) >= 300, "the sequences of the dead node to be closed", timeout=60)
     assert closings(b) == {(f"s{i}", "idle", str(8 if i == 7 else i)): 1 for i in range(300)}
     late = b.client().step("counter", "s9", 1)
@@ -84,8 +84,8 @@ def test_a_sequence_that_two_nodes_know_is_closed_once(server, store):
 
 
 def test_clocks_that_differ_by_minutes_lose_no_step(server, store):
-    """With limits that are longer than the difference nothing is closed too early; and a sequence that the late clock
-    holds for expired is gone for both nodes, with the reason."""
+    """With limits that are longer than the difference nothing is closed too early. A sequence that has expired by the
+    clock that is ahead is gone for both nodes, with the reason."""
     a, b = (node(server, store, name, sequenceMaxIdleMSec=600000) for name in "ab")
     b.clock.advance(180000)
 

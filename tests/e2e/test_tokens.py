@@ -92,8 +92,8 @@ def test_a_large_body_without_a_key_is_refused_unread(server):
 
 
 def test_the_api_key_renews_the_others(server):
-    """GET /token answers 200 without a body. The new key is in the file, the old one is no longer valid, and the others
-    stay."""
+    """GET /token answers 200 with an empty line. The new key is in the file, the old one is no longer valid, and the
+    others stay."""
     s = guarded(server)
     old = keys(s)
     admin = s.admin()

@@ -26,7 +26,7 @@ end }
 MANY_YAML = "inputs: [{name: X, dataType: INT32, dims: [1]}]\noutputs:\n" + "".join(
     f"  - {{name: {name}, dataType: INT32, dims: [1]}}\n" for name in NAMES)
 
-# Answers as its input says: how many responses, and whether the end comes with the last one.
+# Sends as many responses as its input says, and then the end apart from them; 9: without an end; below 0: an error.
 APART_LUA = """return { api = 1, handle = function(req)
     local n = req.inputs.X.values[1]
     req:defer()
@@ -42,7 +42,7 @@ def names_of(answer):
 
 
 def test_outputs_are_in_the_order_asked_for_or_declared(server):
-    """A Lua table has no order, and ten workers would have ten different ones. The outputs have one order."""
+    """A Lua table has no order, so each worker could have another one. The outputs always have the same."""
     s = server(Model("many", MANY_LUA, MANY_YAML + "minWorkers: 4\nmaxWorkers: 4\n", stateful=False))
     for _ in range(12):
         assert names_of(post(s, "many", one("X", "INT32", [1], [1]))) == NAMES
@@ -123,8 +123,8 @@ def test_the_backlogs_hold_counts_requests(server):
 
 
 def test_v2_takes_what_predictions_do_not(server):
-    """The limits are 64 MiB for v2 and TorchServe's 6,553,500 bytes for other APIs. One option sets both, and another
-    one that of v2."""
+    """The limits are 64 MiB for v2 and TorchServe's 6,553,500 bytes for other APIs. One option sets both,
+    and another one sets the limit of v2 alone."""
     large = json.dumps(one("INT8", "INT8", [1], [1])).encode() + b" " * 7_000_000
     s = server(identity())
     assert post(s, "identity", large).status_code == 200

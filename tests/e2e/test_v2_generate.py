@@ -8,7 +8,7 @@ import requests
 from models import Model
 from test_v2_decoupled import events, repeat
 
-# What came, and how: outputs of the same shapes.
+# Returns each input as an output, and its shape as another one.
 ECHO_LUA = """
 return { api = 1, handle = function(req)
     local outputs = {}
@@ -61,7 +61,7 @@ def test_fields_become_tensors_and_back(models):
 
 
 def test_an_open_size_takes_what_is_left(models):
-    """The last open size takes it. The others, including the batch dimension, become 1."""
+    """The last open size of a shape takes all elements. The others, including the batch dimension, become 1."""
     found = generate(models, "batched", {"INT": [1, 2], "REAL": [1, 2, 3, 4, 5, 6], "FLAG": False}).json()
     assert (found["INT_RANK"], found["REAL_RANK"], found["FLAG_RANK"]) == ([1, 2], [1, 2, 3], [1, 1])
     assert generate(models, "echo", {"INT": []}).json()["INT"] == []

@@ -55,7 +55,7 @@ def wants(document, **more):
 
 
 JSON_BODIES = [
-    # --- the document and its members, section 1.5
+    # --- the document and its members
     ("pair", "", 400, UNKNOWN + "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'pair' model "
      "configuration"),
     ("pair", '{"inputs": [}', 500, "failed to parse the request JSON buffer: "),
@@ -91,7 +91,7 @@ JSON_BODIES = [
      "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"),
     ("pair", wants([A, B], outputs=[{"name": "C", "parameters": {"classification": -1}}]), 500,
      "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"),
-    # --- data, 1.6
+    # --- data
     ("pair", wants([given("A", "INT32", [4], 5)]), 500,
      "Unable to parse 'data': attempt to access JSON non-array as array"),
     ("pair", wants([given("A", "INT32", [4], [1, 2, 3])]), 500,
@@ -116,7 +116,7 @@ JSON_BODIES = [
      "allowed size (9223372036854775807)"),
     ("identity", one("INT8", "INT8", [2**31], [1]), 400,
      "JSON input 'INT8' has a byte_size (2147483648 bytes) that exceeds the maximum allowed value of "),
-    # --- parameters, 1.7
+    # --- parameters
     ("pair", wants([A, B], parameters={"sequence_id": -1}), 500,
      "Unable to parse 'sequence_id': attempt to access JSON non-string as string"),
     ("pair", wants([A, B], parameters={"sequence_id": 1.5}), 500,
@@ -142,7 +142,7 @@ JSON_BODIES = [
     ("pair", {"parameters": [], "inputs": 5, "outputs": 5}, 500, "Unable to parse 'parameters'"),
     ("pair", {"inputs": 5, "outputs": 5}, 500, "Unable to parse 'inputs'"),
     ("pair", wants([A, B], outputs=5), 500, "Unable to parse 'outputs'"),
-    # --- against the model, 1.9, in its order
+    # --- checks against the model, in their order
     ("pair", wants([A, B], outputs=[{"name": "D"}]), 400, "unexpected inference output 'D' for model 'pair'"),
     ("pair", wants([A, B], outputs=[{"name": "C"}, {"name": "C"}]), 400, UNKNOWN + "output 'C' already exists in request"),
     ("pair", wants([A, A]), 400, UNKNOWN + "input 'A' already exists in request"),
@@ -304,7 +304,7 @@ def test_sizes_are_bounded(server):
             "increase the limit.")
     answer = post(s, "identity", b"x", {"Content-Encoding": "br"})
     assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
-    assert answer.headers["Accept-Encoding"] == "gzip, deflate", "what it might have had"
+    assert answer.headers["Accept-Encoding"] == "gzip, deflate", "the codings that are accepted"
 
 
 # --- bodies made to break a parser
@@ -395,7 +395,8 @@ UNLUCKY = "return { api = 1, handle = function(req) return nil, 'no luck', req.i
     (500, 500, "INTERNAL"), (507, 500, "INTERNAL"), (503, 503, "UNAVAILABLE"), (404, 404, "NOT_FOUND"),
     (418, 400, "INVALID_ARGUMENT")])
 def test_a_models_failure_is_no_overload(server, own, status, code):
-    """Clients and proxies repeat requests that got 503 or UNAVAILABLE, so only a handler that asks for it gets them."""
+    """Clients and proxies repeat requests that got 503 or UNAVAILABLE, so they get one
+    only if the handler asks for it."""
     s = server(Model("m", UNLUCKY, "input: [{name: A, data_type: TYPE_INT32, dims: [1]}]\n"
                                    "output: [{name: B, data_type: TYPE_INT32, dims: [1]}]\n", stateful=False))
     answers = [post(s, "m", one("A", "INT32", [1], [own]))]

@@ -41,7 +41,7 @@ def test_padding_counts_in_batches_and_not_as_inferences(server):
 
 
 def test_refusals_count_as_failed(server):
-    """These are a step without START, and steps whose time in the backlog is over."""
+    """A step without START is refused, and so are steps whose time in the backlog is over."""
     s = server(oldest(max_batch_size=0), clock=True)
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)
@@ -216,7 +216,7 @@ class Fickle:
 
 
 def test_a_queued_step_whose_client_goes_is_not_done(server):
-    """In the backlog its step is not done, and the other steps of its sequence are done in order."""
+    """The step waits in the backlog when its client goes. The other steps of the sequence are done in order."""
     s = server(oldest(max_batch_size=0))
     sender = Sender(s, batched=False)
     sender.ask(1, 1, start=True)

@@ -277,7 +277,8 @@ told_to_stop_it_may_end_well(void **state)
     client_stop(c);
 }
 
-/* If the handler yields once more, its stream is given up, and the step changes nothing. */
+/* If the handler yields again after it was told to stop, its stream is given up, and the step
+ * changes nothing. */
 static void
 one_that_never_ends_is_given_up(void **state)
 {
@@ -490,7 +491,7 @@ step_stops_streams_of_its_sequence(void **state)
     client_stop(c);
 }
 
-/* The end of the sequence ends them, too, whether it comes by a step, by START or from the server.
+/* The end of a sequence ends its streams, whether it comes by a step, by START or from the server.
  */
 static void
 end_of_the_sequence_stops_its_streams(void **state)
@@ -688,7 +689,7 @@ a_retry_gets_what_was_sent_early(void **state)
     client_stop(c);
 }
 
-/* A client that takes nothing holds the server's memory to stream.bufferBytes and one piece. The
+/* If a client takes nothing, the server keeps at most stream.bufferBytes and one piece for it. The
  * rest waits in the worker, and leaves in order when the call is over. */
 static void
 pieces_wait_for_a_slow_client(void **state)
