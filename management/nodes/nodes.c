@@ -11,7 +11,7 @@
  * READ_PER_S entries in a second, and a thousand nodes read no more than 10,000 in all.
  *
  * Two nodes with the same name have an entry each. An entry of our name may also be left from a
- * process that was killed, so it counts only after it was renewed before our eyes. */
+ * process that was killed, so it counts only if this node has seen it renewed. */
 #include "management/nodes/nodes.h"
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ struct waiter {
     void *ctx;
 };
 
-/* An entry of another process with our name. */
+/* Entries of other processes with our name. */
 struct namesakes {
     struct cn_node_seen seen[CN_SHARED_NAMESAKES_MAX];
     char management[CN_NODE_URL_MAX]; /* of one of them */

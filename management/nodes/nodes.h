@@ -1,5 +1,5 @@
-/* management/nodes/nodes.h - the nodes that share a store: this one tells the others of itself and
- * knows of them.
+/* management/nodes/nodes.h - the nodes that share a store: this one publishes an entry about itself
+ * and reads those of the others.
  *
  * A server whose --state-store is a shared store writes an entry with its name and addresses into
  * the store, and renews it three times in --node-ttl. A server that keeps its states in an embedded

@@ -12,8 +12,8 @@ struct cn_shared_link {
 /* Connects, if there is no connection. Sets the call's deadline. */
 int cn_shared_link_begin(struct cn_shared_link *shared, uint64_t *deadline_us,
                          struct cn_error *err);
-/* Turns an error reply into an error. Drops the connection if another server, or a later attempt,
- * may do. */
+/* Turns an error reply into an error, and drops the connection, because another server may accept
+ * the command. */
 int cn_shared_link_fail(struct cn_shared_link *shared, struct cn_str words, struct cn_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* store/valkey/fitness.c - what a server must be before states are trusted to it. Worker's thread.
+/* store/valkey/fitness.c - what a server must be before states are trusted to it. The
+ * connection's thread.
  *
  * The same checks are made after each reconnection, because another server may have become the
  * primary. */

@@ -1,4 +1,4 @@
-/* store/valkey/hiredis_library.c - finds the functions of hiredis. Worker's thread.
+/* store/valkey/hiredis_library.c - finds the functions of hiredis.
  *
  * Only the reader of replies is used. Commands are simple to write, and the connection is ours,
  * because every wait must be bounded. The library must have the version of the header, because the

@@ -1,5 +1,6 @@
 /* store/valkey/hiredis_library.h - the functions of hiredis that we use, from a library that is
- * opened when the first shared store is. A worker without one never loads it. Worker's thread. */
+ * opened when the first shared store is. A process without one never loads it. In the
+ * server, the main thread opens it before other threads use it. */
 #ifndef CN_STORE_VALKEY_HIREDIS_LIBRARY_H
 #define CN_STORE_VALKEY_HIREDIS_LIBRARY_H
 

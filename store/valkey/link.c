@@ -1,5 +1,5 @@
 /* store/valkey/link.c - finds the shared store's primary, connects to it, and does so again after
- * failures. Worker's thread. */
+ * failures. The thread that owns the link. */
 #include "store/valkey/link.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* store/valkey/link.h - a connection to the shared store's primary, made when it is needed and made
  * again when it was lost or another server has become the primary. Every wait has a deadline.
- * Worker's thread. */
+ * A link belongs to one thread: in a worker to its only one, in the server to the thread for the
+ * list of nodes or to the one for the models of all nodes. */
 #ifndef CN_STORE_VALKEY_LINK_H
 #define CN_STORE_VALKEY_LINK_H
 

@@ -1,5 +1,5 @@
 /* store/valkey/lookup.c - calls getaddrinfo() in a thread, so that the wait for it can end. The
- * worker's thread, and the lookup's own. */
+ * link's thread, and the lookup's own. */
 #include "store/valkey/lookup.h"
 
 #include <errno.h>

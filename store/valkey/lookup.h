@@ -1,4 +1,4 @@
-/* store/valkey/lookup.h - finds the addresses of a host within a time limit. Worker's thread.
+/* store/valkey/lookup.h - finds the addresses of a host within a time limit. The link's thread.
  *
  * getaddrinfo() has no limit: with a resolver that does not answer, it takes many seconds. So a
  * thread calls it. There is at most one such thread for each owner of a lookup: a lookup that is

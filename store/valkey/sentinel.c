@@ -1,4 +1,4 @@
-/* store/valkey/sentinel.c - finds the primary through Sentinels. Worker's thread.
+/* store/valkey/sentinel.c - finds the primary through Sentinels. The link's thread.
  *
  * The Sentinels are asked one after the other until one answers. The same connection then
  * subscribes to the message +switch-master, so that a node that still has a connection to the old

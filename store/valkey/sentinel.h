@@ -1,5 +1,5 @@
 /* store/valkey/sentinel.h - asks Sentinels which server is the primary, and notices when another
- * one becomes it. Worker's thread. */
+ * one becomes it. The link's thread. */
 #ifndef CN_STORE_VALKEY_SENTINEL_H
 #define CN_STORE_VALKEY_SENTINEL_H
 

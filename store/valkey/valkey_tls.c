@@ -1,4 +1,4 @@
-/* store/valkey/valkey_tls.c - TLS to the shared store. Worker's thread.
+/* store/valkey/valkey_tls.c - TLS to the shared store. The link's thread.
  *
  * GnuTLS is the library that the server's own ports use, through libmicrohttpd. A worker without a
  * URL with TLS never loads it. */
@@ -131,7 +131,7 @@ load_files(struct cn_tls *tls, const struct cn_shared_tls *options, char why[CN_
     return rc < 0 ? file_failed("certificate= or key=", options->certificate, rc, why) : 0;
 }
 
-/* Which of the two sides has refused the other, why, and what to do. */
+/* Says what is wrong with the server's certificate, and what to do. */
 static int
 certificate_failed(const struct cn_tls *tls, char why[CN_TLS_WHY_MAX])
 {
@@ -145,8 +145,8 @@ certificate_failed(const struct cn_tls *tls, char why[CN_TLS_WHY_MAX])
                  "machines");
     else if (status & (GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA))
         snprintf(why, CN_TLS_WHY_MAX,
-                 "has a TLS certificate that no authority has signed which this node trusts; name "
-                 "the authority's file in the URL, as in rediss://host?ca=/etc/store-ca.pem");
+                 "has a TLS certificate that is not signed by an authority that this node trusts; "
+                 "name the authority's file in the URL, as in rediss://host?ca=/etc/store-ca.pem");
     else if (status & GNUTLS_CERT_UNEXPECTED_OWNER)
         snprintf(why, CN_TLS_WHY_MAX,
                  "has a TLS certificate for another name than '%.120s'; write a name of the "

@@ -1,5 +1,5 @@
 /* store/valkey/valkey_tls.h - an encrypted connection to a Valkey server or Sentinel, by GnuTLS,
- * which is opened as hiredis is: by the first connection with TLS. Worker's thread.
+ * which is opened as hiredis is: by the first connection with TLS. The link's thread.
  *
  * The files are read for each connection, so a renewed certificate is used from the next one on. */
 #ifndef CN_STORE_VALKEY_VALKEY_TLS_H

@@ -1,5 +1,5 @@
-/* store/valkey/valkey_wire.c - connects to a server, sends commands and reads replies. Worker's
- * thread.
+/* store/valkey/valkey_wire.c - connects to a server, sends commands and reads replies. The
+ * link's thread.
  *
  * The socket does not block; each wait is a poll that ends at the call's deadline. Sockets' own
  * timeouts would not do: they bound each read, and a server that sends a byte now and then would

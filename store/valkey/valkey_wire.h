@@ -1,5 +1,5 @@
 /* store/valkey/valkey_wire.h - one connection to a Valkey server or a Sentinel: commands are
- * collected, sent at once, and their replies waited for until a deadline. Worker's thread. */
+ * collected, sent at once, and their replies waited for until a deadline. The link's thread. */
 #ifndef CN_STORE_VALKEY_VALKEY_WIRE_H
 #define CN_STORE_VALKEY_VALKEY_WIRE_H
 

@@ -4,8 +4,8 @@ lost, done twice or out of order?
 
 Two clients race for each sequence, and each adds 1. So the answers of a sequence must be 1, 2, 3, ..., each exactly
 once, and each client must see growing numbers. A step that is refused with 409 contended counts apart and must not have
-been done. It fails on a number that is missing or comes twice, and on any other answer. With --unconditional, the nodes
-write without a condition, and it must fail.
+been done. The campaign fails on a number that is missing or comes twice, and on any other answer. With --unconditional,
+the nodes write without a condition, and it must fail.
 
     tests/campaign/random_router.py --steps 1000000 [--nodes 3] [--sequences 64] [--seed 1] [--build build/release]
 """

@@ -66,7 +66,7 @@ class Site:
         expect(got_one, f"{self.proxy.name} sends steps to {node.name} again", 30)
 
     def owner(self, sequence):
-        """The node to which the proxy sends the sequence's steps, by the step that it gets."""
+        """Sends a step of the sequence, and returns the node that has got it."""
         before = self.done()
         with contextlib.closing(self.proxy.client()) as client:
             answer = self.step(client, sequence, 0)

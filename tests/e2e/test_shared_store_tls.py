@@ -40,14 +40,14 @@ def test_steps_go_through_tls_and_survive_a_restart_of_the_store(server, store):
 
 
 def test_a_name_of_the_certificate_may_be_the_host(server, store):
-    """And a host that the certificate does not name is refused, also one with an address."""
+    """A host that the certificate does not name is refused, whether it is a name or, as here, an address."""
     refuses(server, store.tls_url(name=None), "a TLS certificate for another name than '127.0.0.1'", "name= in the URL")
 
 
 def test_an_unknown_authority_is_refused(server, store, folder):
     other = Authority(folder / "other", "other")
-    refuses(server, store.tls_url(ca=other.file), "no authority has signed which this node trusts", "?ca=")
-    refuses(server, store.tls_url(ca=None), "no authority has signed which this node trusts", "?ca=")
+    refuses(server, store.tls_url(ca=other.file), "not signed by an authority that this node trusts", "?ca=")
+    refuses(server, store.tls_url(ca=None), "not signed by an authority that this node trusts", "?ca=")
 
 
 def test_an_expired_certificate_is_refused(server, folder, transcript):

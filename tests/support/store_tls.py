@@ -50,7 +50,7 @@ class TlsStore(SharedStore):
                          str(key), "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", clients)
 
     def tls_url(self, **query):
-        """ca and name are given unless they are None."""
+        """ca and name have defaults. A parameter that is None is not in the URL."""
         query = {"ca": self.authority.file, "name": NAME, **query}
         text = "&".join(f"{key}={value}" for key, value in query.items() if value is not None)
         return f"rediss://127.0.0.1:{self.tls_port}/test" + (f"?{text}" if text else "")
