@@ -149,7 +149,7 @@ read_init(const struct cn_io_parse *parse, const struct cn_yaml *init, struct cn
         return 0;
     }
     if (is_word(init, CN_STR("zeros"))) {
-        spec->unsaid = has_open_dims(spec); /* zeros of which size is then not said */
+        spec->unsaid = has_open_dims(spec); /* it does not say how many zeros */
         return 0;
     }
     if (init->kind != CN_YAML_MAP || (file && caller) ||

@@ -79,9 +79,10 @@ join_addresses(struct cn_server *server)
     }
 }
 
-/* Somebody who can make a name stand for this server (DNS rebinding) gets a browser to send its
- * requests. That helps them only where requests need neither a key nor a certificate for the name.
- * TorchServe's users may reach an open management interface by any name. */
+/* Is a request refused if its Host header has a foreign name? Somebody who gives a name of their
+ * own this server's address (DNS rebinding) can make a browser send requests to it. That helps them
+ * only where requests need neither a key nor a certificate for the name. TorchServe's users may
+ * reach an open management interface by any name. */
 static bool
 checks_hosts(const struct cn_server *server, enum cn_server_api api)
 {
