@@ -39,6 +39,15 @@ def entries(store):
     return [line for line in store.say("KEYS", "*}:*").split("\n") if line]
 
 
+def add(node, sequence, number):
+    """Sends the step again, as a client does that gets 503 because the clock moved while its worker waited."""
+    key = {"Idempotency-Key": f"{sequence}-{number}"}
+    answers = []
+    expect(lambda: answers.append(node.client().step("counter", sequence, 1, headers=key)) or answers[-1].status != 503,
+           "an answer that is not 503")
+    return answers[-1]
+
+
 def test_another_node_closes_what_a_dead_node_has_left(server, store):
     """The store has the sequences in the order in which they expire, so 300 of them are found within seconds."""
     a, b = node(server, store, "a"), node(server, store, "b")
@@ -47,11 +56,11 @@ def test_another_node_closes_what_a_dead_node_has_left(server, store):
         assert client.step("counter", f"s{i}", i).text == str(i)
     a.kill()
     b.clock.advance(30000)
-    assert b.client().step("counter", "s7", 1).text == "8"  # its server closes this one
+    assert add(b, "s7", 1).text == "8"  # its server closes this one
     b.clock.advance(95000)  # the sweep closes a sequence a minute after it has expired
     expect(lambda: len(closings(b)) >= 300, "the sequences of the dead node to be closed", timeout=60)
     assert closings(b) == {(f"s{i}", "idle", str(8 if i == 7 else i)): 1 for i in range(300)}
-    late = b.client().step("counter", "s9", 1)
+    late = add(b, "s9", 1)
     assert late.status == 410 and late.error == "sequence_expired", late
 
 
@@ -88,14 +97,6 @@ def test_clocks_that_differ_by_minutes_lose_no_step(server, store):
     clock that is ahead is gone for both nodes, with the reason."""
     a, b = (node(server, store, name, sequenceMaxIdleMSec=600000) for name in "ab")
     b.clock.advance(180000)
-
-    def add(each, sequence, number):
-        """Sends the step again, as a client does that gets 503 because the clock moved while its worker waited."""
-        key = {"Idempotency-Key": f"{sequence}-{number}"}
-        answers = []
-        expect(lambda: answers.append(each.client().step("counter", sequence, 1, headers=key)) or answers[-1].status != 503,
-               "an answer that is not 503")
-        return answers[-1]
 
     for total in range(1, 11):
         assert add((a, b)[total % 2], "s", total).text == str(total)

@@ -69,8 +69,10 @@ class HttpStepper(Stepper):
             return None
         if answer.status == 200:
             return answer.text
-        assert self._patient and answer.status == 503 and "Retry-After" in answer.headers, (answer, answer.headers)
         self._which += 1
+        if self._patient and answer.status == 502:  # HAProxy says so when a node dies while it answers
+            return None
+        assert self._patient and answer.status == 503 and "Retry-After" in answer.headers, (answer, answer.headers)
         if len(self._clients) == 1:
             time.sleep(int(answer.headers["Retry-After"]))
         return None
@@ -110,6 +112,8 @@ class StreamStepper(Stepper):
             code, said = error.code().value[0], (error.details(), word(error))
         # HAProxy makes CANCELLED of the status of a stream that the server ends before its client.
         turned = code == grpc.StatusCode.CANCELLED.value[0] and said[1] == "draining"
+        # nginx may end a stream before its status has come, of which the client's library makes INTERNAL.
+        turned = turned or (code == grpc.StatusCode.INTERNAL.value[0] and "Stream removed" in said[0])
         assert turned or code == grpc.StatusCode.UNAVAILABLE.value[0], (code, said)
         self.close()
         self._which += 1
