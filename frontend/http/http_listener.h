@@ -35,6 +35,7 @@ struct cn_http_shared {
     struct cn_loop *const *loops;
     unsigned n_loops;
     enum cn_service_envelope envelope;
+    char *known_hosts;  /* names by which clients may manage an open server: "one,two" */
     size_t answer_room; /* CN_HTTP_ANSWER_ROOM, plus the bytes of the CORS headers */
 };
 

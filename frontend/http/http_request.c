@@ -429,8 +429,8 @@ check_administration(const struct cn_http_request *request, struct cn_error *err
     if (!is_administration(request))
         return 0;
     if (request->api->checks_hosts)
-        rc =
-            cn_browser_check_host(request->headers, request->n_headers, config->allowed_hosts, err);
+        rc = cn_browser_check_host(request->headers, request->n_headers,
+                                   request->listener->shared->known_hosts, err);
     if (rc || !is_unsafe(request))
         return rc;
     return cn_browser_check_origin(request->headers, request->n_headers,

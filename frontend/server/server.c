@@ -16,6 +16,7 @@
 #include "frontend/server/server.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,6 +30,7 @@
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/log/log_files.h"
+#include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "core/tuning/tuning.h"
@@ -229,6 +231,28 @@ start_management(struct cn_server *server, struct cn_error *err)
     return rc;
 }
 
+/* Returns the names by which clients may manage the server where no key is needed: those that are
+ * allowed, the machine's own, and those that the node tells the others. The caller frees it. */
+static char *
+known_hosts(const struct cn_server_config *config)
+{
+    const char *const urls[] = {config->advertise, config->advertise_management};
+    char own[HOST_NAME_MAX + 1] = "";
+    struct cn_address address;
+    struct cn_buf names;
+    size_t len;
+
+    cn_buf_init(&names, 0);
+    cn_buf_puts(&names, config->allowed_hosts ? config->allowed_hosts : "");
+    if (gethostname(own, sizeof(own) - 1) == 0)
+        cn_buf_printf(&names, ",%s", own);
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        if (urls[i] && cn_address_parse(urls[i], 0, &address, NULL) == 0 && !address.is_unix)
+            cn_buf_printf(&names, ",%s", address.host);
+    }
+    return cn_buf_take(&names, &len);
+}
+
 /* Prepares what all answers have in common, and checks options whose value becomes a header of each
  * answer. */
 static int
@@ -241,6 +265,7 @@ start_answers(struct cn_server *server, struct cn_error *err)
                    {"--cors-allowed-methods", config->cors_allowed_methods},
                    {"--cors-allowed-headers", config->cors_allowed_headers}};
 
+    server->shared.known_hosts = known_hosts(config);
     server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
         struct cn_str value = cn_str_from(headers[i].value);
@@ -254,6 +279,12 @@ start_answers(struct cn_server *server, struct cn_error *err)
             server->shared.answer_room += value.len + sizeof("Access-Control-Allow-Methods: \r\n");
     }
     return cn_service_envelope_parse(config->service_envelope, &server->shared.envelope, err);
+}
+
+static void
+stop_answers(struct cn_server *server)
+{
+    cn_free(server->shared.known_hosts);
 }
 
 static void
@@ -474,7 +505,7 @@ static const struct {
     {start_tls, stop_tls},
     {start_repository, stop_repository},
     {start_management, stop_management},
-    {start_answers, NULL},
+    {start_answers, stop_answers},
     {cn_server_start_listeners, cn_server_stop_listeners},
     {start_grpc, stop_grpc},
     {start_signal_watch, stop_signal_watch},

@@ -1,5 +1,7 @@
 """Requests that a browser sends for the page of another site must not manage the server."""
 
+import socket
+
 import pytest
 
 from client import RawClient
@@ -38,10 +40,11 @@ def test_pages_of_other_sites_change_nothing(server, headers):
 
 def test_a_name_that_is_not_this_servers_reads_nothing_either(server):
     """A site whose name was made to stand for this server could read answers."""
-    s = server(counter(), flags=["--allowed-hosts", "models.example,backup.example"])
+    s = server(counter(), flags=["--allowed-hosts", "models.example,backup.example",
+                                 "--advertise", "http://node.example:8080"])
     refused = raw_request(s, "GET /models", "Host: evil.example:8081")
     assert refused.status == 403 and "evil.example" in refused.message and "--allowed-hosts" in refused.message
-    for host in ("models.example", "Backup.Example:8081", "localhost:1", "127.0.0.1", "[::1]:8081"):
+    for host in ("models.example", "Backup.Example:8081", socket.gethostname(), "node.example:8081", "localhost:1", "127.0.0.1", "[::1]:8081"):
         assert raw_request(s, "GET /models", f"Host: {host}").status == 200, host
 
 
