@@ -203,10 +203,13 @@ cn_ctl_nodes_split(struct cn_arena *arena, const char *text, const char ***out, 
     *out = cn_arena_alloc(arena, sizeof(**out) * *n);
     for (unsigned i = 0; i < *n; i++, text = end + 1) {
         end = strchrnul(text, ',');
-        (*out)[i] = cn_arena_printf(
-            arena, "%s%.*s",
-            strncmp(text, "http", 4) == 0 || strncmp(text, "unix:", 5) == 0 ? "" : "http://",
-            (int)(end - text), text);
+        (*out)[i] =
+            cn_arena_printf(arena, "%s%.*s",
+                            strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0 ||
+                                    strncmp(text, "unix:", 5) == 0
+                                ? ""
+                                : "http://",
+                            (int)(end - text), text);
         if (end == text || *n > CN_CTL_NODES_MAX || cn_ctl_url_check((*out)[i], err))
             return cn_fail(err, CN_E_CONFIG,
                            "--nodes \"%.100s\": write a list of management addresses, as in "

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "core/text/utf8.h"
 
 #define LAYOUT 1
 #define TEXT_BYTES_MAX 2048
@@ -266,6 +267,22 @@ copy_model(struct cn_wanted_model *to, const struct cn_wanted_model *from)
         *text_at(to, i) = *text_at(from, i) ? cn_strdup(*text_at(from, i)) : NULL;
 }
 
+/* Readers refuse a text that is too long or is not UTF-8, so it must not be written. */
+static int
+check_texts(const struct cn_wanted_model *model, struct cn_error *err)
+{
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        const char *text = *text_at((struct cn_wanted_model *)(uintptr_t)model, i);
+
+        if (text && (strlen(text) > TEXT_BYTES_MAX || !cn_utf8_is_valid(cn_str_from(text))))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "\"%s\" has %zu bytes; with --cluster-models it must be UTF-8 of at "
+                           "most %d bytes",
+                           texts[i].key, strlen(text), TEXT_BYTES_MAX);
+    }
+    return 0;
+}
+
 static int
 apply_register(struct cn_wanted *wanted, const struct cn_wanted_model *model, bool *changed,
                char *id, struct cn_error *err)
@@ -282,6 +299,8 @@ apply_register(struct cn_wanted *wanted, const struct cn_wanted_model *model, bo
         snprintf(id, CN_WANTED_ID_MAX, "%s", other ? other->id : model->id);
     if (other)
         return 0;
+    if (check_texts(model, err))
+        return err->code;
     if (wanted->n >= CN_WANTED_MODELS_MAX)
         return cn_fail(err, CN_E_UNAVAILABLE, "the nodes already serve %d model versions",
                        CN_WANTED_MODELS_MAX);

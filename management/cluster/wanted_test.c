@@ -110,6 +110,20 @@ the_same_archive_may_be_registered_twice_but_not_another_one(void **state)
     assert_int_equal(wanted.n, 1);
 }
 
+/* Readers would take the whole set for damaged. */
+static void
+what_readers_refuse_is_not_written(void **state)
+{
+    char url[2100];
+
+    (void)state;
+    memset(url, 'a', sizeof(url));
+    url[sizeof(url) - 1] = '\0';
+    assert_int_equal(apply(CN_WANTED_REGISTER, "1.0", url, "id1"), CN_E_BAD_REQUEST);
+    assert_int_equal(apply(CN_WANTED_REGISTER, "1.0", "\xe8", "id1"), CN_E_BAD_REQUEST);
+    assert_int_equal(wanted.n, 0);
+}
+
 static void
 the_default_moves_and_the_version_before_it_retires(void **state)
 {
@@ -152,6 +166,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_set_is_read_as_it_was_written, tear_down),
         cmocka_unit_test_teardown(a_damaged_set_is_refused_with_the_entry, tear_down),
+        cmocka_unit_test_teardown(what_readers_refuse_is_not_written, tear_down),
         cmocka_unit_test_teardown(the_same_archive_may_be_registered_twice_but_not_another_one,
                                   tear_down),
         cmocka_unit_test_teardown(the_default_moves_and_the_version_before_it_retires, tear_down),

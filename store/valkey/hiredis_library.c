@@ -6,6 +6,7 @@
 #include "store/valkey/hiredis_library.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -25,12 +26,12 @@ take(void *library, const char *name, void *out)
     return function != NULL;
 }
 
-int
-cn_hiredis_open(const struct cn_hiredis **out, struct cn_error *err)
+/* The caller holds the lock. */
+static int
+open_library(struct cn_error *err)
 {
     void *library;
 
-    *out = &opened;
     if (is_open)
         return 0;
     library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -49,4 +50,17 @@ cn_hiredis_open(const struct cn_hiredis **out, struct cn_error *err)
     }
     is_open = true;
     return 0;
+}
+
+int
+cn_hiredis_open(const struct cn_hiredis **out, struct cn_error *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int rc;
+
+    *out = &opened;
+    pthread_mutex_lock(&lock);
+    rc = open_library(err);
+    pthread_mutex_unlock(&lock);
+    return rc;
 }

@@ -182,7 +182,10 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
         return;
     }
     read = &vs->reads[reading->first + i];
+    /* An earlier attempt may have read a record from a primary that was replaced since. */
     read->rc = 0;
+    read->value = (struct cn_str){NULL, 0};
+    read->seen = (struct cn_store_seen){0};
     if (reply->type == REDIS_REPLY_NIL)
         return;
     if (reply->type != REDIS_REPLY_STRING) {

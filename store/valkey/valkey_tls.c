@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,8 +59,9 @@ struct cn_tls {
     char name[256];       /* the server's certificate must have it */
 };
 
+/* Finds the functions of the library. The caller holds the lock. */
 static int
-open_library(char why[CN_TLS_WHY_MAX])
+find_functions(char why[CN_TLS_WHY_MAX])
 {
     static const char *const names[] = {
 #define NAME(name) #name,
@@ -91,6 +93,19 @@ open_library(char why[CN_TLS_WHY_MAX])
     }
     is_open = true;
     return 0;
+}
+
+/* Opens the library at the first call. The server's threads may call this at the same time. */
+static int
+open_library(char why[CN_TLS_WHY_MAX])
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = find_functions(why);
+    pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 static int
