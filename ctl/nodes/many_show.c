@@ -138,8 +138,9 @@ rates_of(const struct cn_ctl_nodes *before, const struct cn_ctl_node *node)
     us = node->view.at_us - old->view.at_us;
     rates.steps = cn_ctl_rate(cn_ctl_view_totals(&old->view).steps,
                               cn_ctl_view_totals(&node->view).steps, us);
-    rates.conflicts = cn_ctl_rate(old->view.metrics[CN_M_STORE_CONFLICTS],
-                                  node->view.metrics[CN_M_STORE_CONFLICTS], us);
+    if (old->has_metrics && node->has_metrics)
+        rates.conflicts = cn_ctl_rate(old->view.metrics[CN_M_STORE_CONFLICTS],
+                                      node->view.metrics[CN_M_STORE_CONFLICTS], us);
     return rates;
 }
 

@@ -55,7 +55,10 @@ class Client:
 
     def read(self, sock):
         """Returns True when a step is answered."""
-        self.got += sock.recv(65536)
+        piece = sock.recv(65536)
+        if not piece:
+            raise ConnectionError("a node has closed its connection")
+        self.got += piece
         head, end, body = self.got.partition(b"\r\n\r\n")
         if not end:
             return False
