@@ -26,7 +26,8 @@
 static void
 put_out(struct cn_buf *text)
 {
-    fwrite(text->data, 1, text->len, stdout);
+    if (text->len > 0) /* an empty buffer has no memory */
+        fwrite(text->data, 1, text->len, stdout);
     cn_buf_fini(text);
 }
 

@@ -136,6 +136,7 @@ cn_nodes_destroy(struct cn_nodes *nodes)
     if (!nodes)
         return;
     cn_file_thread_destroy(nodes->thread);
+    cn_timer_cancel(&nodes->timer); /* the end of a renewal that was under way has set it */
     if (nodes->begun) {
         cn_shared_link_hurry(nodes->link, LEAVE_MS);
         cn_shared_nodes_leave(nodes->link, nodes->node.name, nodes->node.instance, &err);
