@@ -131,7 +131,7 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     "${tests[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1
     [ -z "$next" ] || begin "build-$next" compile_beside "$next"
     [ -n "$quick" ] || "${tests[@]}" -m load >>"$log" 2>&1 || rc=1
-    sums=$(grep ' in [0-9.]*s' "$log" | sed 's/^/ /')
+    sums=$(grep -a ' in [0-9.]*s' "$log" | sed 's/^/ /')
     good=$(sum_of '.*[^0-9]\([0-9]*\) passed.*' <(echo "$sums"))
     bad=$(sum_of '.*[^0-9]\([0-9]*\) failed.*' <(echo "$sums"))
     bad=$((bad + $(sum_of '.*[^0-9]\([0-9]*\) error.*' <(echo "$sums"))))
@@ -143,7 +143,7 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     done < <(sed -n 's/^SKIPPED //p' "$log")
     if [ $rc != 0 ]; then
         failures+=("end-to-end tests, $preset: see $log")
-        grep '^\(FAILED\|ERROR\)' "$log" || tail -n 40 "$log"
+        grep -a '^\(FAILED\|ERROR\)' "$log" || tail -n 40 "$log"
     fi
     echo "$good passed, $bad failed, $skip skipped"
 }

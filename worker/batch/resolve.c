@@ -296,7 +296,9 @@ cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_recor
         }
         cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
         cn_resolve_fail_gone(at, entry, record);
+        /* The tombstone is written when the store's memory with the keys is gone. */
         entry->record = *record;
+        entry->record.keys = cn_arena_str(&at->worker->batch.arena, record->keys);
         entry->write = CN_WRITE_TOMBSTONE;
         return;
     }

@@ -163,7 +163,9 @@ meet_bury(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *rec
     cn_states_bury(&at->worker->states, record, move->reason, at->now_wall_ms, false);
     entry->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
     entry->generation = record->generation;
+    /* The tombstone is written when the store's memory with the keys is gone. */
     entry->record = *record;
+    entry->record.keys = cn_arena_str(&at->worker->batch.arena, record->keys);
     entry->write = CN_WRITE_TOMBSTONE;
 }
 
