@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import v2rpc
-from models import COUNTER_LUA, Model, counter, python
+from models import BIN, COUNTER_LUA, Model, counter, python
 from rpc import Rpc
 from shared_store import shared_store_in
 from test_swap import DOUBLE, MIGRATING
@@ -163,6 +163,7 @@ def test_grpc_streams_of_v2_in_turn(pair):
         each.close()
 
 
+@pytest.mark.skipif(not (BIN / "python/continuo/_worker.abi3.so").exists(), reason="this build has no Python (python3-dev)")
 def test_python_handlers(pair):
     nodes = pair(python("counter", minWorkers=1, maxWorkers=1, batchSize=8))
     for total in range(1, 21):
