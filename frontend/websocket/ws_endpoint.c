@@ -1,0 +1,232 @@
+/* frontend/websocket/ws_endpoint.c - the handshake of a stream: everything that can be wrong with
+ * it is answered over HTTP, before the connection becomes a WebSocket. On the loop of the request.
+ *
+ * Browsers let any page open a WebSocket to any server, and send cookies with it, so the Origin is
+ * checked for each handshake. They cannot set the header Authorization; a page uses a subprotocol
+ * or a ticket instead.
+ */
+#include "frontend/websocket/ws_endpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/text/number.h"
+#include "core/text/utf8.h"
+#include "core/time/clock.h"
+#include "frontend/http/access_log.h"
+#include "frontend/http/browser_checks.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
+#include "frontend/websocket/ws_handshake.h"
+#include "frontend/websocket/ws_site.h"
+#include "frontend/websocket/ws_stream.h"
+#include "management/management.h"
+#include "scheduler/queue/model_queue.h"
+
+#define PATH_PREFIX "/v1/streams/"
+
+/* --- keys */
+
+bool
+cn_streams_is_handshake(const struct cn_http_request *request)
+{
+    const size_t len = sizeof(PATH_PREFIX) - 1;
+
+    return request->method == CN_HTTP_GET && request->path.len > len &&
+           memcmp(request->path.ptr, PATH_PREFIX, len) == 0;
+}
+
+int
+cn_streams_authorize(struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_http_shared *shared = request->listener->shared;
+    const struct cn_header *header =
+        cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
+    const struct cn_header *ticket =
+        cn_header_find(request->query, request->n_query, CN_STR("ticket"));
+    struct cn_str key = cn_ws_find_key(request->headers, request->n_headers);
+    struct cn_str given = header ? header->value : (struct cn_str){NULL, 0};
+
+    if (ticket && !header && !key.len)
+        return cn_ws_ticket_use(shared->streams, cn_now_ms(), ticket->value, err);
+    if (!header && key.len)
+        given = cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
+    return cn_management_authorize(shared->management, request->api->token, given, err);
+}
+
+void
+cn_streams_handle_tickets(struct cn_http_request *request)
+{
+    const struct cn_http_shared *shared = request->listener->shared;
+    const uint64_t lifetime_ms = shared->config->stream_ticket_ms;
+    char ticket[CN_WS_TICKET_BYTES];
+    struct cn_error err;
+    const char *json;
+
+    if (cn_ws_ticket_make(shared->streams, cn_now_ms(), lifetime_ms, ticket, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    json = cn_arena_printf(&request->arena,
+                           "{\n  \"ticket\": \"%s\",\n  \"expires_ms\": %" PRIu64 "\n}\n", ticket,
+                           lifetime_ms);
+    cn_http_answer_json(request, 200, 0, cn_str_from(json));
+}
+
+/* --- the query */
+
+/* Reads a parameter that is a number. Returns false if there is none. */
+static bool
+read_number(const struct cn_http_request *request, struct cn_str name, uint64_t max, uint64_t *out,
+            struct cn_error *err)
+{
+    const struct cn_header *parameter = cn_header_find(request->query, request->n_query, name);
+
+    if (!parameter)
+        return false;
+    if (cn_read_uint(parameter->value, max, out))
+        return true;
+    cn_fail(err, CN_E_BAD_REQUEST,
+            "the parameter %.*s is \"%.*s\"; it must be a number from 0 to %" PRIu64,
+            CN_STR_ARG(name), (int)cn_utf8_cut(parameter->value, 40), parameter->value.ptr, max);
+    return false;
+}
+
+static int
+read_query(const struct cn_http_request *request, struct cn_ws_opening *opening,
+           struct cn_error *err)
+{
+    uint64_t credit = 0;
+
+    err->code = 0;
+    opening->resumes = read_number(request, CN_STR("last"), INT64_MAX - 1, &opening->last, err);
+    if (!err->code)
+        read_number(request, CN_STR("generation"), INT64_MAX, &opening->generation, err);
+    if (!err->code)
+        read_number(request, CN_STR("credit"), UINT32_MAX, &credit, err);
+    opening->credit = (uint32_t)credit;
+    return err->code;
+}
+
+/* --- the handshake */
+
+/* Headers that belong to one step cannot hold for all steps of a stream. */
+static int
+check_headers(const struct cn_http_request *request, struct cn_str id, struct cn_error *err)
+{
+    struct cn_sequence_headers sequence;
+    int rc = cn_intake_read_sequence(request->headers, request->n_headers, &sequence, err);
+    const struct cn_header path = {CN_STR("the path"), id};
+
+    if (rc)
+        return rc;
+    if (sequence.id.len && !cn_str_eq(sequence.id, id))
+        return cn_intake_refuse_two_ids(&sequence, &path, err);
+    if (sequence.start || sequence.end)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "START and END belong to one step; send them in its message, not as headers "
+                       "of the stream");
+    for (uint32_t i = 0; i < request->n_headers; i++)
+        if (cn_intake_names_step(request->headers[i].name) ||
+            cn_str_eq_header(request->headers[i].name, CN_STR("idempotency-key")))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the header %.*s belongs to one step; the server numbers the steps of a "
+                           "stream",
+                           CN_STR_ARG(request->headers[i].name));
+    return 0;
+}
+
+static int
+check_id(struct cn_str id, struct cn_error *err)
+{
+    const struct cn_header header = {CN_STR("the path"), id};
+    struct cn_sequence_headers none = {.start = false};
+
+    return cn_intake_read_id(&header, &none, err);
+}
+
+/* Checks everything that can be wrong before the connection is a WebSocket. */
+static int
+prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
+        struct cn_ws_opening *opening, struct cn_error *err)
+{
+    const struct cn_http_listener *listener = request->listener;
+    const struct cn_route_match *match = &request->match;
+    struct cn_model_queue *queue;
+    int rc = cn_ws_handshake_read(request->headers, request->n_headers, request->is_http_1_1,
+                                  &request->arena, handshake, err);
+
+    *opening = (struct cn_ws_opening){
+        .version = match->n_args == 3 ? match->args[1] : (struct cn_str){NULL, 0},
+        .id = match->args[match->n_args - 1],
+        .request_id = {request->id, sizeof(request->id) - 1},
+        .headers = request->headers,
+        .n_headers = request->n_headers,
+        .form = handshake->form,
+        .window_bits = handshake->window_bits,
+    };
+    if (!rc)
+        rc = cn_browser_check_origin(request->headers, request->n_headers,
+                                     listener->shared->config->cors_allowed_origin, err);
+    if (!rc)
+        rc = check_id(opening->id, err);
+    if (!rc)
+        rc = check_headers(request, opening->id, err);
+    if (!rc)
+        rc = read_query(request, opening, err);
+    if (!rc && listener->leaving)
+        rc = cn_fail(err, CN_E_DRAINING, "the server is stopping; connect again");
+    if (rc)
+        return rc;
+    queue = cn_management_find(listener->shared->management, match->args[0], opening->version, err);
+    if (!queue)
+        return err->code;
+    opening->queue = queue;
+    if (opening->resumes && !cn_model_queue_config(queue)->sequence_batching)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s has no sequences, so its streams cannot be resumed; leave out the "
+                       "parameter last",
+                       cn_model_queue_name(queue));
+    return 0;
+}
+
+static void
+on_upgraded(struct cn_http_request *request, int fd, struct cn_str extra,
+            const struct cn_http_upgrade *upgrade)
+{
+    struct cn_ws_stream *stream = request->stream;
+
+    request->stream = NULL;
+    cn_ws_stream_begin(stream, request->conn, fd, extra, upgrade);
+}
+
+void
+cn_streams_handle(struct cn_http_request *request)
+{
+    struct cn_ws_handshake handshake;
+    struct cn_ws_opening opening;
+    struct cn_header headers[4];
+    struct cn_error err;
+    uint32_t n = 0;
+
+    if (prepare(request, &handshake, &opening, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    request->stream = cn_ws_stream_create(request->listener->streams, &opening);
+    if (cn_access_log_enabled()) {
+        request->model = cn_arena_str(&request->arena, request->match.args[0]).ptr;
+        request->sequence = opening.id;
+    }
+    headers[n++] = (struct cn_header){CN_STR("Upgrade"), CN_STR("websocket")};
+    headers[n++] =
+        (struct cn_header){CN_STR("Sec-WebSocket-Accept"), cn_str_from(handshake.accept)};
+    if (handshake.protocol)
+        headers[n++] =
+            (struct cn_header){CN_STR("Sec-WebSocket-Protocol"), cn_str_from(handshake.protocol)};
+    if (handshake.extensions)
+        headers[n++] = (struct cn_header){CN_STR("Sec-WebSocket-Extensions"),
+                                          cn_str_from(handshake.extensions)};
+    cn_http_answer_upgrade(request, headers, n, on_upgraded);
+}

@@ -1,0 +1,359 @@
+/* frontend/websocket/ws_io.c - the socket of a stream, and its times. Owned by the loop.
+ *
+ * Reading. While a client has as many unanswered steps as its credit, or has not read its answers,
+ * its socket is not read. Most clients send nothing then, so the watch is changed only when bytes
+ * come at such a time: a client that waits for each answer costs no system call for it.
+ *
+ * Pending bytes. One read may bring more messages than the client has credit for. wslay is given
+ * the bytes in slices of 4 KiB, and the rest of what was read waits in `pending`. So a client that
+ * ignores its credit costs at most one read and what fits into the socket's buffers.
+ *
+ * TLS. libmicrohttpd keeps the encrypted connection, and the stream has one end of a socket pair.
+ * Its own watch of the connection then only tells that the client has closed; the end of the pair
+ * tells that, too, as soon as libmicrohttpd has passed on all bytes that came before.
+ *
+ * Messages collect in frames.out, and leave at the end of the turn. One timer looks at the stream
+ * at each tick, half of the shortest limit, so a message costs no timer operation.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/websocket/ws_stream.h"
+
+#define CLOSE_WAIT_MS 2000 /* how long the client has for its own close */
+#define READS_A_TURN 16    /* then other connections have their turn */
+#define KEEP_BYTES 16384   /* a larger output buffer is freed when it is empty */
+
+struct cn_loop *
+cn_ws_loop(const struct cn_ws_stream *stream)
+{
+    return stream->site->listener->loop;
+}
+
+size_t
+cn_ws_io_left(const struct cn_ws_stream *stream)
+{
+    return stream->frames.out.len - stream->out_sent;
+}
+
+static bool
+may_read(const struct cn_ws_stream *stream)
+{
+    const uint64_t buffer = stream->site->listener->shared->config->stream_buffer_bytes;
+
+    if (stream->phase == CN_WS_CLOSING)
+        return true; /* until the client has closed, too */
+    return stream->phase != CN_WS_LEAVING && cn_ws_steps_has_room(stream) &&
+           cn_ws_io_left(stream) < buffer;
+}
+
+static void
+watch(struct cn_ws_stream *stream, bool reads, bool writes)
+{
+    const uint32_t events =
+        EPOLLRDHUP | (reads ? (uint32_t)EPOLLIN : 0u) | (writes ? (uint32_t)EPOLLOUT : 0u);
+
+    if (stream->reads == reads && stream->writes == writes)
+        return;
+    stream->reads = reads;
+    stream->writes = writes;
+    cn_loop_rewatch(cn_ws_loop(stream), stream->watch, events, NULL);
+}
+
+void
+cn_ws_io_end(struct cn_ws_stream *stream)
+{
+    struct cn_http_conn *conn = stream->conn;
+
+    if (stream->watch)
+        cn_loop_unwatch(cn_ws_loop(stream), stream->watch);
+    cn_timer_cancel(&stream->timer);
+    if (stream->flush.link.next)
+        cn_list_remove(&stream->flush.link);
+    conn->stream = NULL;
+    stream->conn = NULL;
+    atomic_store(&stream->left, true);
+    cn_ws_site_remove(stream->site, stream);
+    stream->upgrade.end(&stream->upgrade);
+    cn_ws_steps_cancel(stream);
+    cn_ws_go_on(stream);
+}
+
+/* --- writing */
+
+/* Sends what is in `out`. Returns false if the connection is broken. */
+static bool
+send_out(struct cn_ws_stream *stream)
+{
+    struct cn_buf *out = &stream->frames.out;
+    ssize_t n;
+
+    while (stream->out_sent < out->len) {
+        n = send(stream->fd, out->data + stream->out_sent, out->len - stream->out_sent,
+                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK;
+        stream->out_sent += (size_t)n;
+        stream->stuck_ms = 0;
+    }
+    stream->out_sent = 0;
+    if (out->cap > KEEP_BYTES)
+        cn_buf_fini(out);
+    cn_buf_reset(out);
+    return true;
+}
+
+/* Sends, and goes on with what waited for it. May free the stream. */
+static void
+flush(struct cn_ws_stream *stream)
+{
+    bool is_stuck;
+
+    if (stream->frames.failed || !send_out(stream)) {
+        cn_ws_io_end(stream);
+        return;
+    }
+    is_stuck = cn_ws_io_left(stream) > 0;
+    if (is_stuck && !stream->stuck_ms)
+        stream->stuck_ms = cn_loop_now_ms(cn_ws_loop(stream));
+    watch(stream, stream->reads, is_stuck);
+    if (!is_stuck && cn_ws_frames_is_closed(&stream->frames)) {
+        cn_ws_io_end(stream);
+        return;
+    }
+    /* A client that broke the protocol is not listened to any more. It must see our close, so the
+     * socket is not closed at once: unread bytes would make the kernel reset the connection. */
+    if (!is_stuck && stream->phase == CN_WS_CLOSING && !cn_ws_frames_wants_bytes(&stream->frames))
+        shutdown(stream->fd, SHUT_WR);
+    cn_ws_go_on(stream);
+}
+
+static void
+on_flush(struct cn_deferred *deferred)
+{
+    flush(cn_container_of(deferred, struct cn_ws_stream, flush));
+}
+
+void
+cn_ws_io_send_soon(struct cn_ws_stream *stream)
+{
+    if (stream->conn && !stream->writes)
+        cn_loop_defer(cn_ws_loop(stream), &stream->flush);
+}
+
+/* --- reading */
+
+/* Takes bytes of the client, and submits the steps in them. */
+static void
+take(struct cn_ws_stream *stream, struct cn_str bytes)
+{
+    struct cn_ws_frames *frames = &stream->frames;
+    const uint64_t now_ms = cn_loop_now_ms(cn_ws_loop(stream));
+    const bool was_pinged = stream->pinged;
+    struct cn_str rest;
+
+    stream->heard_ms = now_ms;
+    stream->pinged = false;
+    if (!cn_ws_frames_wants_bytes(frames))
+        return; /* after a close: dropped */
+    rest = cn_ws_frames_take(frames, bytes);
+    if (rest.len && cn_buf_append_str(&stream->pending, rest))
+        frames->failed = true;
+    if (!frames->in_message)
+        stream->message_ms = 0;
+    else if (!stream->message_ms)
+        stream->message_ms = now_ms;
+    if (cn_ws_frames_is_closing(frames) && stream->phase != CN_WS_CLOSING) {
+        stream->phase = CN_WS_CLOSING; /* the client has closed, or wslay has refused its frame */
+        cn_ws_io_wait_for_close(stream);
+        atomic_store(&stream->left, true);
+        cn_ws_steps_cancel(stream);
+    }
+    if (frames->out.len || frames->failed || cn_ws_frames_is_closed(frames))
+        cn_ws_io_send_soon(stream);
+    cn_ws_steps_go_on(stream);
+    if (was_pinged && !stream->n_unanswered)
+        cn_ws_frames_rest(frames); /* it was only the pong of an idle client */
+}
+
+/* Takes what was read before and had no room. */
+static void
+take_pending(struct cn_ws_stream *stream)
+{
+    while (stream->pending.len && may_read(stream)) {
+        struct cn_buf bytes = stream->pending;
+
+        cn_buf_init(&stream->pending, 0);
+        take(stream, cn_buf_str(&bytes));
+        cn_buf_fini(&bytes);
+    }
+}
+
+/* Reads what has come. Returns false if the connection has ended. */
+static bool
+read_in(struct cn_ws_stream *stream)
+{
+    char *room = stream->site->scratch;
+
+    for (unsigned i = 0; i < READS_A_TURN && may_read(stream) && !stream->pending.len; i++) {
+        const ssize_t n = recv(stream->fd, room, CN_WS_SCRATCH_BYTES, MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return true;
+        if (n <= 0)
+            return false;
+        take(stream, (struct cn_str){room, (size_t)n});
+        take_pending(stream);
+        if (n < CN_WS_SCRATCH_BYTES)
+            return true;
+    }
+    return true;
+}
+
+/* An event of the socket. May free the stream. */
+static void
+on_event(struct cn_ws_stream *stream, uint32_t events)
+{
+    const bool gone = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), may = may_read(stream);
+
+    if ((gone && !may) || !read_in(stream)) {
+        cn_ws_io_end(stream);
+        return;
+    }
+    if ((events & EPOLLIN) && !may)
+        watch(stream, false, stream->writes);
+    if (events & EPOLLOUT)
+        flush(stream);
+    else if (stream->frames.failed)
+        cn_ws_io_send_soon(stream);
+}
+
+static void
+on_conn_event(struct cn_watch *watched, uint32_t events)
+{
+    on_event(cn_container_of(watched, struct cn_http_conn, watch)->stream, events);
+}
+
+static void
+on_own_event(struct cn_watch *watched, uint32_t events)
+{
+    on_event(cn_container_of(watched, struct cn_ws_stream, own_watch), events);
+}
+
+void
+cn_ws_io_read_on(struct cn_ws_stream *stream)
+{
+    take_pending(stream);
+    if (!stream->reads && may_read(stream))
+        watch(stream, true, stream->writes);
+}
+
+/* --- times */
+
+static uint64_t
+tick_ms(const struct cn_server_config *config)
+{
+    uint64_t least = config->body_timeout_ms;
+
+    if (config->write_timeout_ms < least)
+        least = config->write_timeout_ms;
+    if (config->stream_ping_ms && config->stream_ping_ms < least)
+        least = config->stream_ping_ms;
+    return least / 2 + 1;
+}
+
+/* Looks whether a time is over. Returns the reason to cut the connection, or NULL. */
+static const char *
+look_at_times(struct cn_ws_stream *stream, uint64_t now_ms)
+{
+    const struct cn_server_config *config = stream->site->listener->shared->config;
+    const uint64_t ping_ms = config->stream_ping_ms;
+    uint64_t silent_ms;
+
+    if (!may_read(stream)) /* its bytes are not read while it waits for its answers */
+        stream->heard_ms = now_ms;
+    silent_ms = now_ms - stream->heard_ms;
+    if (stream->closing_ms && now_ms - stream->closing_ms >= CLOSE_WAIT_MS)
+        return "close-timeout";
+    if (stream->stuck_ms && now_ms - stream->stuck_ms >= config->write_timeout_ms)
+        return "write-timeout";
+    if (ping_ms && silent_ms >= 2 * ping_ms)
+        return "ping-timeout";
+    if (stream->message_ms && now_ms - stream->message_ms >= config->body_timeout_ms)
+        cn_ws_close(stream, CN_WS_CLOSE_SLOW,
+                    CN_STR("the message was not complete in time (body-timeout)"));
+    if (ping_ms && silent_ms >= ping_ms && !stream->pinged && stream->phase != CN_WS_CLOSING) {
+        stream->pinged = true;
+        cn_ws_frames_ping(&stream->frames);
+        cn_ws_frames_rest(&stream->frames);
+        cn_ws_io_send_soon(stream);
+    } else if (silent_ms > 0 && stream->phase == CN_WS_OPEN) {
+        cn_ws_frames_rest(&stream->frames);
+    }
+    return NULL;
+}
+
+void
+cn_ws_io_wait_for_close(struct cn_ws_stream *stream)
+{
+    stream->closing_ms = cn_loop_now_ms(cn_ws_loop(stream));
+    if (stream->watch)
+        cn_timer_set(cn_loop_wheel(cn_ws_loop(stream)), &stream->timer,
+                     stream->closing_ms + CLOSE_WAIT_MS);
+}
+
+static void
+on_timer(struct cn_timer *timer)
+{
+    struct cn_ws_stream *stream = cn_container_of(timer, struct cn_ws_stream, timer);
+    const uint64_t now_ms = cn_loop_now_ms(cn_ws_loop(stream));
+    const char *why = look_at_times(stream, now_ms);
+    uint64_t next_ms = now_ms + tick_ms(stream->site->listener->shared->config);
+
+    if (why) {
+        cn_log(CN_LOG_DEBUG, "event=stream_cut fd=%d why=%s", stream->fd, why);
+        cn_ws_io_end(stream);
+        return;
+    }
+    if (stream->closing_ms && stream->closing_ms + CLOSE_WAIT_MS < next_ms)
+        next_ms = stream->closing_ms + CLOSE_WAIT_MS;
+    cn_timer_set(cn_loop_wheel(cn_ws_loop(stream)), timer, next_ms);
+}
+
+void
+cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra)
+{
+    struct cn_http_conn *conn = stream->conn;
+    struct cn_loop *loop = cn_ws_loop(stream);
+    int rc;
+
+    stream->heard_ms = cn_loop_now_ms(loop);
+    stream->flush.fn = on_flush;
+    stream->reads = true;
+    cn_timer_init(&stream->timer, on_timer);
+    cn_timer_set(cn_loop_wheel(loop), &stream->timer,
+                 stream->heard_ms + tick_ms(stream->site->listener->shared->config));
+    if (stream->fd == conn->fd) {
+        conn->watch.fn = on_conn_event;
+        stream->watch = &conn->watch;
+        rc = cn_loop_rewatch(loop, stream->watch, EPOLLIN | EPOLLRDHUP, NULL);
+    } else { /* TLS: libmicrohttpd's end of a socket pair, whose bytes it encrypts and decrypts */
+        stream->own_watch.fn = on_own_event;
+        stream->watch = &stream->own_watch;
+        rc = cn_loop_watch(loop, stream->watch, stream->fd, EPOLLIN | EPOLLRDHUP, NULL);
+    }
+    if (stream->closing_ms)
+        cn_ws_io_wait_for_close(stream);
+    if (rc)
+        stream->frames.failed = true;
+    if (extra.len && !rc)
+        take(stream, extra);
+    cn_ws_io_send_soon(stream);
+}

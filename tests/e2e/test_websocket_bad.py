@@ -1,0 +1,324 @@
+"""WebSocket streams and what clients do wrong: each case has a clear answer, and everything is bounded."""
+
+import json
+import os
+import socket
+import ssl
+import struct
+
+import pytest
+import requests
+import websockets.exceptions
+
+from models import Model, counter, stateless
+from server import address_of
+from test_tls import Identity
+from waiting import expect, limit
+from websocketing import Closed, Stream, body_of
+
+BIG_LUA = """
+local M = { api = 1 }
+function M.step(_, req)
+    return { body = string.rep("x", tonumber(req.body)) }
+end
+return M
+"""
+
+
+class Raw:
+    """A client that writes frames by hand."""
+
+    def __init__(self, server, path="/v1/streams/echo/s", headers=(), status=101):
+        host, port = address_of(server.inference)
+        self.socket = socket.create_connection((host, port), timeout=limit(20))
+        lines = ["GET " + path + " HTTP/1.1", f"Host: {host}:{port}", "Upgrade: websocket", "Connection: Upgrade",
+                 "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", *headers]
+        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
+        self.bytes = b""
+        head = self.until(b"\r\n\r\n").decode()
+        assert head.startswith(f"HTTP/1.1 {status} "), head
+        self.head = head
+
+    def until(self, end):
+        while end not in self.bytes:
+            got = self.socket.recv(65536)
+            assert got, self.bytes
+            self.bytes += got
+        before, _, self.bytes = self.bytes.partition(end)
+        return before
+
+    def take(self, n):
+        while len(self.bytes) < n:
+            got = self.socket.recv(65536)
+            if not got:
+                raise EOFError
+            self.bytes += got
+        taken, self.bytes = self.bytes[:n], self.bytes[n:]
+        return taken
+
+    def send(self, first, payload=b"", mask=True, length=None):
+        n = len(payload) if length is None else length
+        size = bytes([n]) if n < 126 else b"\x7e" + struct.pack(">H", n) if n < 65536 else \
+            b"\x7f" + struct.pack(">Q", n)
+        size = bytes([size[0] | (0x80 if mask else 0)]) + size[1:]
+        self.socket.sendall(bytes([first]) + size + (bytes(4) if mask else b"") + payload)
+        return self
+
+    def frame(self):
+        first, size = self.take(2)
+        if size == 126:
+            size = struct.unpack(">H", self.take(2))[0]
+        elif size == 127:
+            size = struct.unpack(">Q", self.take(8))[0]
+        return first, self.take(size)
+
+    def code(self):
+        """Reads until the close frame; returns its code."""
+        while True:
+            first, payload = self.frame()
+            if first == 0x88:
+                return struct.unpack(">H", payload[:2])[0] if payload else None
+
+    def close(self):
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def echo(shared_server):
+    return shared_server(stateless(), counter(), flags=["--max-request-size", "100000", "--stream-credit", "4"])
+
+
+@pytest.mark.parametrize("send,code", [
+    (lambda raw: raw.send(0x81, b"text", mask=False), 1002),
+    (lambda raw: raw.send(0x83, b"text"), 1002),
+    (lambda raw: raw.send(0x80, b"text"), 1002),
+    (lambda raw: raw.send(0xc1, b"text"), 1002),
+    (lambda raw: raw.send(0x01, b"text").send(0x81, b"text"), 1002),
+    (lambda raw: raw.send(0x89, b"p" * 126), None),
+    (lambda raw: raw.send(0x81, b"\xc3\x28"), 1007),
+    (lambda raw: raw.send(0x82, b"x", length=100001), 1009),
+    (lambda raw: raw.send(0x82, b"x", length=1 << 62), 1009),
+    (lambda raw: raw.send(0x02, b"x" * 60000).send(0x80, b"x" * 60000), 1009),
+], ids=["no-mask", "opcode", "continuation", "rsv", "text-in-text", "long-ping", "utf-8", "large", "huge", "fragments"])
+def test_frames_that_break_the_protocol(echo, send, code):
+    raw = Raw(echo)
+    send(raw)
+    assert raw.code() == code
+    raw.close()
+    assert echo.client().post("/predictions/echo", "alive").text == "alive"
+
+
+def handshake(server, path="/v1/streams/echo/s", **headers):
+    given = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+             "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    given.update({name.replace("_", "-"): value for name, value in headers.items()})
+    return requests.get(server.inference + path, timeout=limit(20),
+                        headers={name: value for name, value in given.items() if value is not None})
+
+
+@pytest.mark.parametrize("path,headers,status,word,part", [
+    ("/v1/streams/echo/s", {"Upgrade": None}, 400, "bad_request", "Upgrade"),
+    ("/v1/streams/echo/s", {"Sec_WebSocket_Version": "8"}, 400, "bad_request", "Version"),
+    ("/v1/streams/echo/s", {"Sec_WebSocket_Key": "x"}, 400, "bad_request", "Key"),
+    ("/v1/streams/echo/s", {"Sec_WebSocket_Protocol": "chat"}, 400, "bad_request", "continuo.v1.json"),
+    ("/v1/streams/nobody/s", {}, 404, "model_not_found", "nobody"),
+    ("/v1/streams/echo/7.0/s", {}, 404, "version_not_found", "7.0"),
+    ("/v1/streams/echo/s", {"Origin": "https://evil.example"}, 403, "foreign_site", "evil.example"),
+    ("/v1/streams/echo/s?last=x", {}, 400, "bad_request", "last"),
+    ("/v1/streams/echo/s?last=1", {}, 400, "bad_request", "no sequences"),
+    ("/v1/streams/counter/s?last=99999999999999999999", {}, 400, "bad_request", "last"),
+    ("/v1/streams/counter/" + "x" * 257, {}, 400, "bad_request", "257"),
+    ("/v1/streams/counter/%01", {}, 400, "bad_request", "UTF-8"),
+    ("/v1/streams/counter/s", {"ts_request_sequence_id": "other"}, 400, "bad_request", "other"),
+    ("/v1/streams/counter/s", {"Idempotency_Key": "k"}, 400, "bad_request", "one step"),
+    ("/v1/streams/counter/s", {"ts_request_sequence_end": "true"}, 400, "bad_request", "END"),
+    ("/v1/streams/counter/s", {"ts_request_sequence_step": "1"}, 400, "bad_request", "numbers"),
+])
+def test_handshakes_that_are_refused(echo, path, headers, status, word, part):
+    answer = handshake(echo, path, **headers)
+    assert (answer.status_code, answer.headers["Continuo-Error"]) == (status, word), answer.text
+    assert part in answer.json()["message"]
+
+
+def test_pages_of_this_server_and_of_allowed_origins_may_connect(server):
+    running = server(stateless(), flags=["--cors-allowed-origin", "https://app.example"])
+    for origin in running.inference, "https://app.example":
+        Raw(running, headers=["Origin: " + origin]).close()
+    assert handshake(running, Origin="https://evil.example").status_code == 403
+
+
+def test_a_message_must_be_complete_in_time(server):
+    """A client that sends fragments for ever is closed after --body-timeout."""
+    running = server(stateless(), flags=["--body-timeout", "1000000", "--stream-ping", "0"], clock=True)
+    raw = Raw(running)
+    raw.send(0x01, b"x")
+    for _ in range(3):
+        raw.send(0x00, b"")
+        raw.send(0x89, b"alive")
+        assert raw.frame() == (0x8a, b"alive")
+        running.clock.advance(250000)
+    running.clock.advance(500001)
+    assert raw.code() == 1008
+
+
+def test_a_silent_client_is_pinged_and_cut(server):
+    """A half-open connection ends after two times --stream-ping; a client that answers pings stays."""
+    running = server(counter(), flags=["--stream-ping", "10000", "--loops", "1"], clock=True)
+    dead, alive = Raw(running, "/v1/streams/counter/a"), Stream(running, "counter", "b")
+    for _ in range(6):
+        running.clock.advance(5001)
+        alive.put(type="ping")
+        assert alive.get() == {"type": "pong"}
+    first, payload = dead.frame()
+    assert (first, payload) == (0x89, b"")
+    with pytest.raises(EOFError):
+        dead.frame()
+    expect(lambda: running.metric("continuo_streams_open") == 1, "only the living stream is open")
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Rss:")) << 10
+
+
+def test_a_client_that_never_reads_costs_bounded_bytes(server):
+    """It sends steps whose answers have a megabyte each; the server stops reading, and cuts it after --write-timeout."""
+    running = server(Model("big", BIG_LUA, stateful=False),
+                     flags=["--stream-credit", "64", "--stream-buffer", "100000", "--write-timeout", "20000",
+                            "--stream-ping", "0"], clock=True)
+    before = resident(running.process.pid)
+    raw = Raw(running, "/v1/streams/big/s")
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.socket.settimeout(0.3)
+    sent = 0
+    try:
+        for sent in range(100000):
+            raw.send(0x81, b"1000000")
+    except (TimeoutError, OSError):
+        pass
+    assert running.metric("continuo_stream_steps_total") < 100
+    assert resident(running.process.pid) - before < 120 << 20
+    for _ in range(4):
+        running.clock.advance(10001)
+        running.metric("continuo_streams_open")
+    expect(lambda: running.metric("continuo_streams_open") == 0, "the stream is cut")
+
+
+def test_steps_beyond_the_credit_wait(server):
+    running = server(counter(), flags=["--stream-credit", "4"])
+    with Stream(running, "counter", "a") as stream, running.hold():
+        for _ in range(20):
+            stream.put(type="step", data=1)
+        running.expect_outstanding("counter", 4)
+        other = running.client()
+        assert other.get("/ping").status == 200
+        assert running.outstanding("counter") == 4
+    # after the hold: all of them, in order
+
+
+def test_all_steps_beyond_the_credit_are_answered(server):
+    running = server(counter(), flags=["--stream-credit", "4"])
+    with Stream(running, "counter", "a") as stream:
+        with running.hold():
+            for _ in range(200):
+                stream.put(type="step", data=1)
+            running.expect_outstanding("counter", 4)
+        assert [body_of(stream.get()) for _ in range(200)] == [str(i) for i in range(1, 201)]
+
+
+# --- keys
+
+def keys(server):
+    return json.loads((server.folder / "key_file.json").read_text())
+
+
+def test_keys_come_by_header_subprotocol_or_ticket(server):
+    running = server(counter(), flags=["--token-auth"])
+    key, other = (keys(running)[kind]["key"] for kind in ("inference", "management"))
+    bearer = {"Authorization": f"Bearer {key}"}
+    for wrong in {}, {"headers": {"Authorization": f"Bearer {other}"}}, {"query": {"ticket": "0" * 32}}, \
+            {"query": {"ticket": "x"}}, {"protocols": ["continuo.v1.json", "continuo.key." + other]}:
+        with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
+            Stream(running, "counter", "a", **wrong)
+        assert refused.value.response.status_code == 400
+        assert refused.value.response.headers["Continuo-Error"] == "token_refused"
+    with Stream(running, "counter", "a", headers=bearer) as stream:
+        assert body_of(stream.step(1)) == "1"
+    with Stream(running, "counter", "a", protocols=["continuo.key." + key, "continuo.v1.json"]) as stream:
+        assert stream.ws.subprotocol == "continuo.v1.json"
+        assert body_of(stream.step(1)) == "2"
+    assert requests.post(running.inference + "/v1/streams/tickets", timeout=limit(20)).status_code == 400
+    ticket = requests.post(running.inference + "/v1/streams/tickets", headers=bearer, timeout=limit(20)).json()
+    assert ticket["expires_ms"] == 30000
+    with Stream(running, "counter", "a", query={"ticket": ticket["ticket"]}) as stream:
+        assert body_of(stream.step(1)) == "3"
+    with pytest.raises(websockets.exceptions.InvalidStatus):  # it opens one stream
+        Stream(running, "counter", "a", query={"ticket": ticket["ticket"]})
+
+
+def test_tickets_expire_and_are_bounded(server):
+    running = server(counter(), flags=["--token-auth", "--stream-ticket-lifetime", "600000"], clock=True)
+    bearer = {"Authorization": "Bearer " + keys(running)["inference"]["key"]}
+    with requests.Session() as session:
+        def make():
+            return session.post(running.inference + "/v1/streams/tickets", headers=bearer, timeout=limit(20))
+
+        tickets = [make() for _ in range(1025)]
+        assert {answer.status_code for answer in tickets[:-1]} == {200}
+        assert tickets[-1].status_code == 429 and tickets[-1].headers["Continuo-Error"] == "too_many_calls"
+    running.clock.advance(600001)  # idle connections are closed by it, too
+    answer = requests.post(running.inference + "/v1/streams/tickets", headers=bearer, timeout=limit(20))
+    assert answer.status_code == 200
+    with pytest.raises(websockets.exceptions.InvalidStatus):
+        Stream(running, "counter", "a", query={"ticket": tickets[0].json()["ticket"]})
+
+
+# --- TLS and compression
+
+@pytest.mark.parametrize("loops", [1, 2])
+def test_streams_over_tls(server, folder, loops):
+    identity = Identity(folder, "ws")
+    running = server(counter(), stateless(), flags=[
+        *identity.flags(), "--inference-address", "https://127.0.0.1:0", "--loops", str(loops),
+        "--stream-credit", "8"])
+    for _ in range(3):
+        with Stream(running, "counter", "a") as stream:
+            for _ in range(20):
+                stream.step(1)
+    with Stream(running, "counter", "a") as stream:
+        assert stream.hello["step"] == 60
+        older = stream
+        with Stream(running, "counter", "a"):
+            assert older.closing()[1].code == 4001
+    with Stream(running, "echo", "x", form="plain") as stream:
+        large = os.urandom(3 << 20)
+        stream.send(large)
+        assert stream.get() == large
+    expect(lambda: running.metric("continuo_streams_open") == 0, "no open stream")
+
+
+def test_messages_are_compressed(server):
+    running = server(stateless(), flags=["--compress-above", "100"])
+    with Stream(running, "echo", "s", form="plain", compression="deflate") as stream:
+        for size in 1, 50, 100, 1000, 100000, 2000000:
+            stream.send("a" * size)
+            answer = stream.get()
+            assert answer in ("a" * size, b"a" * size)
+    raw = Raw(running, headers=["Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"])
+    assert "server_no_context_takeover" in raw.head
+    raw.send(0x81, b"x" * 1000)
+    first, payload = raw.frame()
+    assert first in (0xc1, 0xc2) and len(payload) < 100
+    raw.close()
+
+
+def test_a_small_message_that_inflates_too_much_is_refused(server):
+    import zlib
+    running = server(stateless(), flags=["--max-request-size", "100000"])
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = (packer.compress(bytes(50 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    assert len(bomb) < 100000
+    raw = Raw(running, headers=["Sec-WebSocket-Extensions: permessage-deflate"])
+    raw.send(0xc2, bomb)
+    assert raw.code() == 1009
+    raw.close()
