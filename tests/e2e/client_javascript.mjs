@@ -1,0 +1,79 @@
+// What tests/e2e/test_client_javascript.py runs in Node: one JSON line for each result.
+import { Client, ContinuoError } from "../../clients/javascript/continuo.mjs";
+
+const [what, url, ...rest] = process.argv.slice(2);
+const say = (value) => process.stdout.write(JSON.stringify(value) + "\n");
+
+const line = () => new Promise((resolve) => process.stdin.once("data", resolve));
+
+/** Runs 32 sequences, verifies each running sum, and says each step so that the test can kill. */
+async function kills(form) {
+  const client = new Client(url, { timeout: Number(rest[1]) });
+  const run = async (i) => {
+    const sequence = client[form]("counter");
+    let total = 0;
+    for (let count = 1; count <= 60; count++) {
+      const number = (i * 7919 + count * 104729) % 1000;
+      total += number;
+      const answer = await sequence.step(number);
+      if (Number(answer.data) !== total || answer.step !== count)
+        throw new Error(`sequence ${i}, step ${count}: ${JSON.stringify(answer)}, not ${total}`);
+      say({ step: 1 });
+    }
+    if (form === "stream") sequence.close();
+  };
+  await Promise.all(Array.from({ length: 32 }, (_, i) => run(i)));
+  say({ done: true });
+}
+
+async function errorsOf() {
+  const caught = async (act) => {
+    try {
+      return { answer: await act() };
+    } catch (error) {
+      if (!(error instanceof ContinuoError)) throw error;
+      const { word, status, type, message, help, undecided } = error;
+      return { word, status, type, message, help, undecided };
+    }
+  };
+  const client = new Client(url, { token: rest[0], timeout: Number(rest[1]) });
+  const wrong = new Client(url, { token: "wrong", timeout: Number(rest[1]) });
+  const nobody = new Client(rest[2], { timeout: 300 });
+  const found = {};
+  for (const form of ["sequence", "stream"]) {
+    found[form] = {
+      missing: await caught(() => client[form]("nobody").step(1)),
+      token: await caught(() => wrong[form]("counter").step(1)),
+      large: await caught(() => client[form]("counter").step("1".repeat(4000000))),
+      failed: await caught(() => client[form]("counter").step("four")),
+      away: await caught(() => nobody[form]("counter").step(1)),
+    };
+    const one = client[form]("counter", { id: `values-${form}` });
+    const all = [];
+    for (const value of ["4", new TextEncoder().encode("8"), 15])
+      all.push(String((await one.step(value)).data));
+    all.push(String((await one.step(1, { end: true })).data));
+    all.push(String((await one.step(2, { start: true })).data));
+    found[form].values = all;
+    one.close?.();
+  }
+  say(found);
+}
+
+/** The timeout passes while the test holds the workers; then retry() decides the step. */
+async function lost(form) {
+  const one = new Client(url, { timeout: Number(rest[1]) })[form]("counter", { id: form });
+  await one.step(4);
+  say({ ready: true });
+  await line(); // the workers are held
+  let word = null;
+  await one.step(5, { timeout: 300 }).catch((error) => { word = error.word; });
+  say({ word });
+  await line();
+  const again = [await one.retry()].flat()[0];
+  say({ data: String(again.data), step: again.step, next: String((await one.step(1)).data) });
+  one.close?.();
+}
+
+await { kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
+process.exit(0);

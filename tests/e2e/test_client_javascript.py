@@ -1,0 +1,121 @@
+"""The JavaScript module clients/javascript/continuo.mjs in Node, against servers that are killed."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from models import ROOT, Model, counter
+from test_client_python import Progress, at_a_fixed_port, kill_now_and_then
+from test_examples import blocks
+from test_tokens import keys
+from waiting import FACTOR, limit
+
+PROGRAM = ROOT / "tests" / "e2e" / "client_javascript.mjs"
+
+
+def node_command():
+    """Returns the command for a Node that has a WebSocket, which is an option before version 22."""
+    node = shutil.which("node") or shutil.which("nodejs")
+    if not node:
+        pytest.skip("Node is not installed (Debian's package nodejs)")
+    for flags in [], ["--experimental-websocket"]:
+        asked = subprocess.run([node, *flags, "-p", "typeof WebSocket"], capture_output=True, text=True, check=False,
+                               timeout=limit(20))
+        if asked.stdout.strip() == "function":
+            return [node, *flags]
+    pytest.skip("this Node has no WebSocket: it is older than 20.10")
+
+
+@pytest.fixture
+def node():
+    """node(what, url, ...) starts tests/e2e/client_javascript.mjs."""
+    command, started = node_command(), []
+
+    def start(*words):
+        started.append(subprocess.Popen([*command, str(PROGRAM), *map(str, words)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def said(process):
+    """Returns the next result. A program that says nothing for too long is ended."""
+    timer = threading.Timer(limit(60), process.kill)
+    timer.start()
+    line = process.stdout.readline()
+    timer.cancel()
+    assert line, process.stderr.read()
+    return json.loads(line)
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("form", ["sequence", "stream"])
+def test_kills_of_workers_and_servers_lose_double_and_reorder_nothing(server, node, form):
+    """32 sequences, 60 steps each; six kills, two of them of the whole server."""
+    flags, url = at_a_fixed_port()
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), flags=flags)
+    process, progress = node("kills", url, form, int(limit(60) * 1000)), Progress()
+
+    def read():
+        for line in process.stdout:
+            if "step" in json.loads(line):
+                progress.add()
+        if process.wait() != 0:
+            progress.fail(process.stderr.read())
+
+    reader = progress.thread(read)
+    kill_now_and_then(s, progress)
+    reader.join()
+    assert not progress.failures
+    assert progress.steps == 32 * 60 and progress.kills == 6
+
+
+def test_errors_and_values(server, node):
+    s = server(counter(), flags=["--token-auth", "--max-request-size", "65536"])
+    found = said(node("errors", s.inference, keys(s)["inference"]["key"], int(20000 * FACTOR),
+                      at_a_fixed_port()[1]))
+    for form in "sequence", "stream":
+        errors = found[form]
+        assert {name: (error["status"], error["word"], error["type"]) for name, error in errors.items()
+                if name != "values"} == {
+            "missing": (404, "model_not_found", "ModelNotFoundException"),
+            "token": (400, "token_refused", "InvalidKeyException"),
+            "large": (413, "too_large", "RequestEntityTooLargeException"),
+            "failed": (500, "handler_failed", "InternalServerException"),
+            "away": (0, "connection_failed", "ContinuoError")}, (form, errors)
+        assert all(error["message"] and error["help"] for name, error in errors.items() if name != "values")
+        assert errors["values"] == ["4", "12", "27", "28", "2"], form
+
+
+@pytest.mark.parametrize("form", ["sequence", "stream"])
+def test_a_lost_answer_is_not_a_second_step(server, node, form):
+    s = server(counter())
+    process = node("lost", s.inference, form, int(20000 * FACTOR))
+    assert said(process) == {"ready": True}
+    with s.hold():
+        process.stdin.write("held\n")
+        process.stdin.flush()
+        assert said(process) == {"word": "client_timeout"}
+    process.stdin.write("released\n")
+    process.stdin.flush()
+    assert said(process) == {"data": "9", "step": 2, "next": "10"}
+
+
+def test_the_block_of_the_docs_works_as_it_stands_there(server, folder):
+    command = node_command()
+    s = server(Model("average", blocks(ROOT / "docs" / "handlers-lua.md", "lua")[0]))
+    shutil.copy(ROOT / "clients" / "javascript" / "continuo.mjs", folder)
+    block = blocks(ROOT / "docs" / "clients.md", "js")[0].replace("http://localhost:8080", s.inference)
+    (folder / "example.mjs").write_text(block)
+    run = subprocess.run([*command, folder / "example.mjs"], capture_output=True, text=True, timeout=limit(30),
+                         check=False)
+    assert run.returncode == 0, run.stderr
+    assert re.findall(r"\d+(?:\.\d+)?", run.stdout)[-1].rstrip("0.") == "9", run.stdout
