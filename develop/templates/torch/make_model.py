@@ -1,0 +1,13 @@
+"""Makes model.pt: a module whose forward gets the state as an input and returns it as an output."""
+
+import torch
+
+
+class Average(torch.nn.Module):
+    def forward(self, x: torch.Tensor, count: torch.Tensor, mean: torch.Tensor):
+        count = count + 1
+        mean = mean + (x - mean) / count
+        return mean, count, mean
+
+
+torch.jit.script(Average().eval()).save("model.pt")

@@ -1,0 +1,109 @@
+"""The usual first mistakes, and the text that each of them gets before a client meets it."""
+
+import re
+
+import pytest
+
+from models import Model, archiver
+
+STEP = "function M.step(state, req)\n    return { text = 'x' }\nend\n"
+
+
+def lua(name, body, **settings):
+    return Model(name, lua=f"local M = {{}}\n{body}return M\n", yaml=settings)
+
+
+def pack(folder, name, text, *more, check=True, transcript=None, yaml="sequenceBatching: true\n"):
+    (folder / name).write_text(text)
+    (folder / "model-config.yaml").write_text(yaml)
+    return archiver("--model-name", "m", "--version", "1.0", "--handler", folder / name, "--config-file",
+                    folder / "model-config.yaml", "--export-path", folder, "--force", *more, check=check,
+                    transcript=transcript)
+
+
+def test_a_global_in_a_step_is_an_error_with_its_name_its_line_and_what_to_do(server):
+    """With two clients the answers would be wrong, and nobody would know why."""
+    body = "function M.step(state, req)\n    total = (total or 0) + 1\n    return { text = tostring(total) }\nend\n"
+    s = server(lua("strict", body), lua("loose", body, handler={"strict": False}))
+    answer = s.client().step("strict", "a", 1)
+    assert answer.status >= 500, answer
+    assert re.search(r"handler.lua:3: the global 'total' is assigned outside of load: .*Write 'local total' .*"
+                     r"'handler: \{strict: false\}' in the model's YAML allows globals", answer.message), answer
+    assert [s.client().step("loose", "a", 1).body for _ in range(2)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("body, text", [
+    ("function M.step(state, req)\n    io.open('x')\nend\n",
+     "handler.lua:3: attempt to index a nil value (global 'io'): handlers run in a sandbox without it"),
+    ("function M.step(state, req)\n    os.execute('ls')\nend\n",
+     "handler.lua:3: attempt to call a nil value (field 'execute'): handlers run in a sandbox that has only"),
+], ids=["io", "os"])
+def test_the_sandbox_explains_what_it_lacks(server, body, text):
+    s = server(lua("m", body))
+    answer = s.client().step("m", "a", 1)
+    assert answer.status >= 500 and text in answer.message, answer
+
+
+def test_a_model_without_sequences_says_that_it_has_no_state(server):
+    s = server(Model("m", lua="return { step = function(state, req)\n  state.n = 1\nend }\n", stateful=False))
+    answer = s.client().post("/predictions/m", b"1")
+    assert "handler.lua:2: " in answer.message and "(local 'state'): this model is not stateful" in answer.message
+    assert "sequenceBatching: true" in answer.message, answer
+
+
+def test_a_function_that_is_never_called_is_told_when_the_model_loads(server):
+    s = server(lua("near", STEP + "function M.clsoe(seq) end\n"))
+    s.expect_log("event=handler_warning", "model=near",
+                 "handler.lua: clsoe is never called: the server calls close(seq, state, reason)")
+
+
+SYNTAX = [
+    ("handler.lua", "local M = {}\nfunction M.step(state, req\n    return 1\nend\nreturn M\n",
+     "handler.lua:3: ')' expected near 'return'"),
+    ("handler.py", "def step(state, req):\n    return (1 +\n", r"handler.py:2: SyntaxError: "),
+    ("handler.py", "def step(state, req):\nreturn 1\n", r"handler.py:2: IndentationError: "),
+]
+
+
+@pytest.mark.parametrize("name, text, told", SYNTAX, ids=["lua", "python", "indentation"])
+def test_the_archiver_finds_syntax_errors(folder, transcript, name, text, told):
+    """The archive would be on the server already when a worker finds them."""
+    done = pack(folder, name, text, check=False, transcript=transcript)
+    assert done.returncode == 1 and told in done.stderr, done
+    assert not (folder / "m.mar").exists()
+    assert pack(folder, name, text, "--no-check", transcript=transcript).returncode == 0
+
+
+@pytest.mark.parametrize("name, text, told", [
+    ("handler.lua", "local M = {}\n" + STEP + "function M.on_close(seq) end\nreturn M\n",
+     "handler.lua:5: on_close is never called: the server calls close(seq, state, reason)"),
+    ("handler.py", "def step(state, req):\n    return 1\n\n\ndef on_init(req):\n    return {}\n",
+     "handler.py:5: on_init is never called: the server calls init(req)"),
+], ids=["lua", "python"])
+def test_the_archiver_finds_functions_that_are_never_called(folder, transcript, name, text, told):
+    done = pack(folder, name, text, transcript=transcript)
+    assert f"warning: {told}" in done.stderr, done
+    helper = pack(folder, name, text.replace("on_close", "close").replace("on_init", "init"), transcript=transcript)
+    assert "never called" not in helper.stderr, helper
+
+
+def test_torchserves_handlers_are_not_measured_by_our_names(folder, transcript):
+    """Their functions have names of their own, such as initialize."""
+    text = "class H:\n    def initialize(self, context): pass\n    def on_close(self): pass\n"
+    done = pack(folder, "handler.py", text, transcript=transcript)
+    assert done.stderr == "", done
+
+
+def test_half_a_key_is_a_misspelt_key(folder, transcript):
+    done = pack(folder, "handler.lua", "return { step = print }\n", transcript=transcript,
+                yaml="sequenceBatch: true\n")
+    assert "unknown key sequenceBatch (did you mean sequenceBatching?)" in done.stderr, done
+
+
+def test_the_archiver_says_what_it_wrote_and_how_it_is_served(folder, transcript):
+    done = pack(folder, "handler.lua", "return { step = print }\n", transcript=transcript)
+    first, about, serve = done.stdout.splitlines()
+    size = (folder / "m.mar").stat().st_size
+    assert re.fullmatch(rf"{folder}/m\.mar: {size} bytes, sha256 [0-9a-f]{{64}}", first), done
+    assert about == "model m, version 1.0; handler handler.lua; settings: model-config.yaml"
+    assert serve == f"serve it: continuo --model-store {folder} --models m=m.mar"

@@ -1,0 +1,151 @@
+"""continuo new, dev and test: the loop of somebody who writes a model."""
+
+import subprocess
+import sys
+
+import pytest
+
+from models import BIN
+from test_newcomer import Reader
+from waiting import expect, limit
+
+
+@pytest.fixture
+def desk(folder, transcript):
+    reader = Reader(folder, transcript)
+    yield reader
+    reader.terminal.stop()
+
+
+def run(desk, *words, code=0, env=None):
+    done = subprocess.run([BIN / "continuo", *words], cwd=desk.folder, env={**desk.env, **(env or {})}, text=True,
+                          check=False, capture_output=True, timeout=limit(120))
+    desk.transcript.log("author", f"{words} -> {done.returncode}\n{done.stdout}{done.stderr}")
+    assert done.returncode == code, done
+    return done
+
+
+def made(desk, kind="lua", name="m"):
+    run(desk, "new", kind, name)
+    return desk.folder / name
+
+
+def replace(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def needs(kind):
+    module = {"torch": "torch", "onnx": "onnx"}.get(kind)
+    if module:
+        pytest.importorskip(module)
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    if kind == "torch" and not (BIN / "libcontinuo_torch.so").exists():
+        pytest.skip("this build has no TorchScript library")
+    if kind == "python" and not (BIN / "python").exists() and not list(BIN.parent.glob("**/_worker.abi3.so")):
+        pytest.skip("this build has no Python package")
+
+
+@pytest.mark.parametrize("kind", ["lua", "python", "c", "torch", "onnx"])
+def test_each_new_model_passes_its_own_test(desk, kind):
+    """Nobody can be asked to mend what a generator has made."""
+    needs(kind)
+    folder = made(desk, kind)
+    env = {"PYTHON": sys.executable, "PATH": f"{BIN}:{sys.exec_prefix}/bin:{desk.env['PATH']}"}
+    done = run(desk, "test", "m", env=env)
+    assert "with the worker killed after each step: " in done.stdout and "m: all answers are right" in done.stdout
+    readme = (folder / "README.md").read_text()
+    assert "@" not in readme.replace("@0", "") and "predictions/m" in readme
+
+
+def test_new_never_changes_a_folder_that_is_there(desk):
+    folder = made(desk)
+    (folder / "handler.lua").write_text("mine")
+    assert "m exists already" in run(desk, "new", "python", "m", code=1).stderr
+    assert (folder / "handler.lua").read_text() == "mine" and not (folder / "handler.py").exists()
+    assert "not a kind of model" in run(desk, "new", "cobol", "x", code=2).stderr
+    assert "cannot be the name of a model" in run(desk, "new", "lua", "../x", code=2).stderr
+
+
+def test_a_wrong_answer_names_the_line_and_both_values(desk):
+    folder = made(desk)
+    replace(folder / "test.yaml", "count: 2, mean: 6", "count: 2, mean: 7")
+    done = run(desk, "test", "m", code=1)
+    assert 'test.yaml:6: a step has another answer\n  expected: {"count":2,"mean":7}' in done.stderr, done
+    assert 'got:      {"count":2,"mean":6.0}' in done.stderr
+    assert "as they stand: 3 tests, 8 steps, 1 wrong" in done.stdout
+
+
+def test_what_is_kept_outside_of_the_state_is_found(desk):
+    """Such a handler is right as long as its worker lives. Only the round with kills can see it."""
+    folder = made(desk)
+    (folder / "handler.lua").write_text("local seen = {}\nreturn { step = function(state, req)\n"
+                                        "  seen[req.sequence_id] = (seen[req.sequence_id] or 0) + 1\n"
+                                        "  return { json = { n = seen[req.sequence_id] } }\nend }\n")
+    (folder / "test.yaml").write_text("tests:\n  - steps:\n      - {body: x, expect: {n: 1}}\n"
+                                      "      - {body: x, expect: {n: 2}}\n")
+    done = run(desk, "test", "m", code=1)
+    assert "as they stand: 1 tests, 2 steps, 0 wrong" in done.stdout
+    assert "with the worker killed after each step: 1 tests, 2 steps, 1 wrong" in done.stdout
+    assert "test.yaml:4: a step with a worker that was killed before it" in done.stderr
+
+
+def test_a_recorded_state_of_an_older_schema_is_migrated(desk, server, transcript):
+    """The state was exported from a server with the first release of the handler."""
+    folder = made(desk)
+    from models import Model
+    s = server(Model("m", lua=(folder / "handler.lua").read_text()))
+    for x in (4, 8):
+        assert s.client().step("m", "a", str(x)).status == 200
+    subprocess.run([BIN / "continuo-ctl", "--server", s.management, "seq", "export", "m", "a",
+                    folder / "v1.cnseq"], check=True, timeout=limit(60), capture_output=True)
+    replace(folder / "handler.lua", "local M = { api = 1 }", "local M = { api = 1, state_schema = 2 }\n"
+            "function M.migrate(state, from)\n    state.sum = state.mean * state.count\n    return state\nend\n")
+    replace(folder / "handler.lua", "mean = state.mean }", "mean = state.mean, sum = state.sum }")
+    (folder / "test.yaml").write_text("tests:\n  - state: v1.cnseq\n    steps:\n"
+                                      "      - {body: '6', expect: {count: 3, mean: 6, sum: 12}}\n")
+    assert "all answers are right" in run(desk, "test", "m").stdout
+    replace(folder / "handler.lua", "function M.migrate", "function M.not_migrate")
+    assert "has no migrate" in run(desk, "test", "m", code=1).stderr
+
+
+@pytest.mark.parametrize("text, told", [
+    ("tests: []\n", "test.yaml:1:1: there is no test"),
+    ("test: 1\n", "test.yaml:1:1: unknown key test: the file has one key, tests"),
+    ("tests:\n  - steps: 5\n", "test.yaml:2:5: a test needs steps, a list"),
+    ("tests:\n  - steps:\n      - {bdy: 1}\n", "test.yaml:3:10: unknown key bdy: a step has sequence, body or json"),
+    ("tests: [\n", "test.yaml:"),
+], ids=["empty", "key", "steps", "step", "yaml"])
+def test_a_mistake_in_the_test_names_its_place(desk, text, told):
+    (made(desk) / "test.yaml").write_text(text)
+    assert told in run(desk, "test", "m", code=1).stderr
+
+
+def test_dev_begins_with_a_broken_folder_and_ends_with_its_server(desk):
+    folder = made(desk)
+    replace(folder / "handler.lua", "\nreturn M\n", "\nreturn\n")
+    desk.type("continuo dev m")
+    desk.terminal.expect("m: nothing serves yet")
+    replace(folder / "handler.lua", "\nreturn\n", "\nreturn M\n")
+    desk.terminal.expect("m: version 2 serves")
+    desk.terminal.stop()
+    assert not list(desk.folder.glob("continuo-dev-*"))
+
+
+def test_dev_removes_versions_without_sequences(desk):
+    """Each version keeps a worker."""
+    folder = made(desk)
+    desk.type("continuo dev m")
+    desk.terminal.expect("m: version 1 serves")
+    for number in range(2, 5):
+        with open(folder / "handler.lua", "a", encoding="utf-8") as file:
+            file.write("-- one more line\n")
+        desk.terminal.expect(f"m: version {number} serves")
+
+    def versions():
+        done = subprocess.run([BIN / "continuo-ctl", "models", "--json"], env=desk.env, text=True, check=False,
+                              capture_output=True, timeout=limit(60)).stdout
+        return done.count('"version"')
+    expect(lambda: versions() == 1, "only the newest version is there", 60)
