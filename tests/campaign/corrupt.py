@@ -56,17 +56,18 @@ WAIT_S = 60
 
 
 class Server:
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, flags=(), more_env=None):
         self.folder = folder
         self.lines = []
         self.ports = None
         ready = threading.Event()
         env = {key: value for key, value in os.environ.items() if not key.startswith("CONTINUO_")}
+        env.update(more_env or {})
         self.process = subprocess.Popen(
             [str(build / "bin/continuo"), "--state-dir", str(folder / "state"), "--model-store", str(folder),
              "--inference-address", "http://127.0.0.1:0", "--management-address", "http://127.0.0.1:0",
              "--metrics-address", "http://127.0.0.1:0", "--grpc-inference-address", "none",
-             "--grpc-management-address", "none", "--models", "m=m.mar", "--loops", "1"],
+             "--grpc-management-address", "none", "--models", "m=m.mar", "--loops", "1", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder,
             start_new_session=True)
 

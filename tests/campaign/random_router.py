@@ -7,10 +7,11 @@ once, and each client must see growing numbers. A step that is refused with 409 
 been done. The campaign fails on a number that is missing or comes twice, and on any other answer. With --unconditional,
 the nodes write without a condition, and it must fail.
 
-    tests/campaign/random_router.py --steps 1000000 [--nodes 3] [--sequences 64] [--seed 1] [--build build/release]
+    tests/campaign/random_router.py --steps 1000000 [--nodes 3] [--cluster] [--sequences 64] [--seed 1] [--build build/release]
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import random
@@ -18,6 +19,7 @@ import re
 import selectors
 import socket
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -130,6 +132,26 @@ def measured(nodes):
     return sums
 
 
+class Silent:
+    def log(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def store_for(cluster, redis):
+    """Starts one server, or a cluster of three primaries. Gives the URL and the processes' ids."""
+    if not cluster:
+        with redis() as (port, store):
+            yield f"valkey://127.0.0.1:{port}/campaign", [store.pid]
+        return
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    del sys.modules["shared_store"]  # that of bench/, which has the same name
+    from store_cluster import store_cluster_in  # noqa: PLC0415 - it needs pytest
+    with tempfile.TemporaryDirectory() as folder, \
+            store_cluster_in(pathlib.Path(folder), Silent(), replicas=0) as store:
+        yield store.url.replace("/test", "/campaign"), [each.process.pid for each in store.primaries]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100000)
@@ -137,6 +159,7 @@ def main():
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--build", default="build/release")
+    parser.add_argument("--cluster", action="store_true", help="the store is a cluster of three primaries")
     parser.add_argument("--unconditional", action="store_true", help="switches the nodes' conditions off")
     args = parser.parse_args()
     os.environ["CONTINUO_BUILD"] = args.build
@@ -147,16 +170,15 @@ def main():
     from shared_store import HANDLER, cpu_seconds, redis  # noqa: PLC0415
 
     print(machine())
-    with redis() as (port, store):
-        url = f"valkey://127.0.0.1:{port}/campaign"
+    with store_for(args.cluster, redis) as (url, stores):
         nodes = [Served({"counter": (HANDLER, CONFIG)}, ["--state-store", url]) for _ in range(args.nodes)]
         try:
             pids = [pid for node in nodes for pid in (node.process.pid, node.worker_pid("counter"))]
             campaign = Campaign(args, [node.address for node in nodes])
-            before, begun = [cpu_seconds(pid) for pid in [*pids, store.pid]], time.monotonic()
+            before, begun = [cpu_seconds(pid) for pid in [*pids, *stores]], time.monotonic()
             campaign.run()
             seconds = time.monotonic() - begun
-            spent = [cpu_seconds(pid) - was for pid, was in zip([*pids, store.pid], before, strict=True)]
+            spent = [cpu_seconds(pid) - was for pid, was in zip([*pids, *stores], before, strict=True)]
             sums = measured(nodes)
         finally:
             for node in nodes:
@@ -168,7 +190,8 @@ def main():
           f"conflicts: {sums['conflicts_total']:.0f} ({sums['conflicts_total'] / done:.2f} a step), reloads: "
           f"{sums['reloads_total']:.0f} ({sums['reloads_total'] / done:.2f} a step), round trips: "
           f"{sums['round_trip_seconds_count']:.0f}\n"
-          f"CPU a step: nodes {sum(spent[:-1]) / done * 1e6:.1f} us, store {spent[-1] / done * 1e6:.1f} us\n"
+          f"CPU a step: nodes {sum(spent[:len(pids)]) / done * 1e6:.1f} us, store "
+          f"{sum(spent[len(pids):]) / done * 1e6:.1f} us\n"
           f"wrong: {len(campaign.wrong)}", *campaign.wrong[:10], sep="\n")
     print(machine())
     return 1 if campaign.wrong or not campaign.done else 0

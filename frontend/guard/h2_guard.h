@@ -1,0 +1,42 @@
+/* frontend/guard/h2_guard.h - counts the frames of one HTTP/2 connection before libgrpc sees them.
+ *
+ * A client may open a call and cancel it (RST_STREAM) as often as it likes: cancelled calls do not
+ * count among the open ones. libgrpc 1.51 keeps each of them until a loop has seen it, and grows by
+ * hundreds of megabytes in a second. So a connection may cancel a certain number of calls in a
+ * second, and an address four times as many over all of its connections. It costs one look at the
+ * head of each frame.
+ */
+#ifndef CN_FRONTEND_GUARD_H2_GUARD_H
+#define CN_FRONTEND_GUARD_H2_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cn_client_address;
+
+struct cn_h2_limits {
+    uint32_t resets; /* calls that a connection may cancel in a second; 0: any number */
+};
+
+/* A connection may have saved up this many seconds' resets. */
+#define CN_H2_RESETS_SAVED_S 2
+/* All connections of an address together may cancel this many times as many calls as one. */
+#define CN_H2_ADDRESS_TIMES 4
+
+struct cn_h2_guard {
+    uint32_t skip;     /* bytes of the preface or of the frame's payload that are still to come */
+    uint32_t resets;   /* how many more calls may be cancelled */
+    uint64_t n_resets; /* cancelled calls since the begin */
+    uint64_t then_ms;  /* when `resets` was last refilled */
+    uint8_t n_head;    /* bytes of the next frame's head that have come */
+    uint8_t head[9];
+};
+
+void cn_h2_guard_init(struct cn_h2_guard *guard, const struct cn_h2_limits *limits);
+/* Reads `len` further bytes of the connection. Returns false when it must end. `from` may be
+ * NULL. */
+bool cn_h2_guard_feed(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
+                      struct cn_client_address *from, const void *bytes, size_t len);
+
+#endif

@@ -1,0 +1,59 @@
+/* frontend/guard/library_calls.h - system calls of libmicrohttpd and libgrpc pass through here.
+ *
+ * Both libraries read their sockets themselves, and neither has a hook that shows the bytes first.
+ * So the program defines recv(), recvmsg(), close() and gnutls_record_recv() itself: the dynamic
+ * linker takes a program's own function before the one of a library (docs/decisions/0046). Each of
+ * them calls the real function. Then bytes of HTTP clients go through http_strict.h, and frames of
+ * gRPC clients through h2_guard.h, and close() tells that a gRPC connection has ended. For all
+ * other descriptors nothing changes.
+ */
+#ifndef CN_FRONTEND_GUARD_LIBRARY_CALLS_H
+#define CN_FRONTEND_GUARD_LIBRARY_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/errors/error.h"
+
+struct cn_client_address;
+struct cn_h2_limits;
+
+enum cn_may_read { CN_READ_ON, CN_READ_LATER, CN_READ_NEVER };
+
+/* Looks at the bytes of an HTTP client. It is a part of the client's connection. */
+struct cn_http_reader {
+    /* May more be read? Never means that the connection ends. */
+    enum cn_may_read (*may_read)(struct cn_http_reader *reader);
+    /* Looks at bytes before libmicrohttpd does. Returns how many of them it may have. */
+    size_t (*received)(struct cn_http_reader *reader, const char *bytes, size_t len);
+    void *tls_session; /* gnutls_session_t; NULL: plain HTTP, or nothing was read yet */
+};
+
+/* Makes the table of descriptors, before the loops run. CN_E_UNAVAILABLE: the linker has taken the
+ * C library's functions, so nothing would be guarded. The table is never freed, since close() may
+ * be called at any time. */
+int cn_library_calls_start(struct cn_error *err);
+
+/* Between these two calls the running thread is in libmicrohttpd. */
+void cn_library_calls_begin_http(bool is_tls);
+void cn_library_calls_end_http(void);
+/* The connection that libmicrohttpd reads from this descriptor; NULL: there is none any more. On
+ * the connection's loop. */
+void cn_library_calls_set_http(int fd, struct cn_http_reader *reader);
+
+/* gRPC connections, by port (enum cn_grpc_port). Begins to guard the connection until libgrpc
+ * closes it. `limits` must stay in place; NULL: it has TLS, and is only counted. `from` is given
+ * back at the end. Returns false when the
+ * descriptor is too high for the table. */
+#define CN_GRPC_PORTS 2
+bool cn_library_calls_set_grpc(int fd, unsigned port, const struct cn_h2_limits *limits,
+                               struct cn_client_address *from);
+/* How many guarded connections the port has. Any thread. */
+uint32_t cn_library_calls_grpc_open(unsigned port);
+/* How many gRPC connections were cut since the start, for their number of resets. Any thread. */
+uint64_t cn_library_calls_grpc_cut(void);
+/* Counts one more of them. */
+void cn_library_calls_count_cut(void);
+
+#endif

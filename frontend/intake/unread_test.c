@@ -1,0 +1,103 @@
+/* frontend/intake/unread_test.c - tests that the oldest unread answers are dropped when all of them
+ * together are too large. */
+#include "frontend/intake/unread.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "core/loop/loop.h"
+#include "metrics/counters/metrics.h"
+
+#define MB (1u << 20)
+
+static struct cn_loop *loop;
+
+struct answer {
+    struct cn_unread unread;
+    bool dropped;
+};
+
+static void
+drop(struct cn_unread *unread)
+{
+    cn_container_of(unread, struct answer, unread)->dropped = true;
+}
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    cn_unread_set_limit(10 * MB);
+    return cn_loop_create(0, &loop, NULL);
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    cn_loop_destroy(loop);
+    return 0;
+}
+
+static uint64_t
+counted(void)
+{
+    return cn_metrics_get(cn_loop_metrics(loop), CN_M_UNREAD_BYTES);
+}
+
+static void
+the_oldest_go_first(void **state)
+{
+    struct answer answers[5] = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < 5; i++) {
+        answers[i].unread.drop = drop;
+        cn_unread_add(loop, &answers[i].unread, 3 * MB);
+    }
+    assert_true(answers[0].dropped && answers[1].dropped);
+    assert_false(answers[2].dropped || answers[3].dropped || answers[4].dropped);
+    assert_int_equal(counted(), 9 * MB);
+    for (unsigned i = 0; i < 5; i++)
+        cn_unread_done(loop, &answers[i].unread);
+    assert_int_equal(counted(), 0);
+    assert_int_equal(cn_metrics_get(cn_loop_metrics(loop), CN_M_UNREAD_CUT), 2);
+}
+
+static void
+readers_make_room(void **state)
+{
+    struct answer stream = {.unread.drop = drop}, small = {.unread.drop = drop};
+
+    (void)state;
+    cn_unread_add(loop, &small.unread, CN_UNREAD_LEAST - 1);
+    assert_int_equal(counted(), 0);
+    cn_unread_sub(loop, &small.unread, CN_UNREAD_LEAST - 1);
+    for (unsigned i = 0; i < 100; i++) {
+        cn_unread_add(loop, &stream.unread, 3 * MB);
+        cn_unread_sub(loop, &stream.unread, 2 * MB);
+        cn_unread_sub(loop, &stream.unread, MB);
+        assert_int_equal(counted(), 0);
+    }
+    assert_false(stream.dropped);
+    cn_unread_add(loop, &stream.unread, 11 * MB);
+    assert_true(stream.dropped);
+    assert_int_equal(counted(), 0);
+    cn_unread_sub(loop, &stream.unread, 11 * MB); /* what was under way comes back later */
+    assert_int_equal(counted(), 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_oldest_go_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(readers_make_room, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("frontend.unread", tests, NULL, NULL);
+}
