@@ -79,7 +79,7 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
                        queue->name, (unsigned long long)queue->stats.waiting_jobs,
                        queue->config.job_queue_size);
-    return 0;
+    return cn_overload_check(queue, job, err);
 }
 
 /* Can a frame carry the row? */
@@ -155,6 +155,18 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
     return 0;
 }
 
+/* A sequence that sends many steps ahead must not fill the whole queue, because the others would
+ * get no step in: it may have as many steps waiting as there are free places left. */
+static bool
+has_share(const struct cn_model_queue *queue, const struct cn_sequence *sequence)
+{
+    uint64_t waiting = queue->stats.waiting_jobs, size = queue->config.job_queue_size;
+
+    return queue->policy.slots > 0 || sequence->group.waiting == 0 ||
+           sequence->group.waiting >= queue->config.max_sequence_job_queue_size ||
+           (waiting < size && sequence->group.waiting <= size - waiting);
+}
+
 /* Finds or opens the job's sequence and puts it into its group. */
 static int
 join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
@@ -173,6 +185,12 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     if (!sequence)
         sequence = cn_sequence_open(queue, job->row.sequence_id);
     cn_sequence_take_place(sequence);
+    if (!has_share(queue, sequence))
+        return cn_fail(err, CN_E_QUEUE_FULL,
+                       "sequence %.*s has %u jobs waiting, which is more than the model has room "
+                       "for besides (jobQueueSize %u); send the next step after an answer",
+                       CN_STR_ARG(job->row.sequence_id), sequence->group.waiting,
+                       queue->config.job_queue_size);
     if (!cn_job_group_push(&sequence->group, job, queue->config.max_sequence_job_queue_size))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "sequence %.*s has %u jobs waiting (maxSequenceJobQueueSize %u); send the "
@@ -237,8 +255,8 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
         return;
     }
     if (!stateful)
-        job->row.flags &=
-            ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END | CN_ROW_NUMBERED);
+        job->row.flags &= ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END |
+                                      CN_ROW_NUMBERED | CN_ROW_KEEPS);
     if (cn_swap_is_forwarded(job) && cn_swap_send_back(queue, job))
         return;
     if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||

@@ -16,6 +16,7 @@
 #include "core/memory/mem.h"
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/job_phases.h"
+#include "tracing/trace.h"
 
 void
 cn_answer_box_free(struct cn_answer_box *box)
@@ -37,10 +38,33 @@ put(char **at, struct cn_str text)
     return copy;
 }
 
+struct cn_answer_box *
+cn_answer_box_text(struct cn_str content_type, struct cn_str body, bool is_final)
+{
+    struct cn_answer_box *box = cn_try_alloc(sizeof(*box) + content_type.len + body.len);
+    char *at;
+
+    if (!box)
+        return NULL;
+    memset(box, 0, sizeof(*box));
+    at = box->bytes;
+    box->answer.content_type = put(&at, content_type);
+    box->answer.body = put(&at, body);
+    box->answer.flags = is_final ? CN_ANSWER_FINAL : 0;
+    return box;
+}
+
 static struct cn_str
 sequence_id_of(const struct cn_job *job)
 {
     return job->row.flags & CN_ROW_STATEFUL ? job->row.sequence_id : (struct cn_str){NULL, 0};
+}
+
+static struct cn_str
+traceparent_of(const struct cn_job *job)
+{
+    return job->trace ? (struct cn_str){job->trace->answered, CN_TRACEPARENT_LEN}
+                      : (struct cn_str){NULL, 0};
 }
 
 /* The array of headers comes first in `bytes`, at the first place that is aligned for it. */
@@ -58,7 +82,8 @@ box_bytes(const struct cn_job *job, const struct cn_answer *answer)
     size_t bytes = headers_offset() + answer->n_headers * sizeof(*answer->headers);
     uint32_t i;
 
-    bytes += answer->content_type.len + answer->body.len + sequence_id_of(job).len;
+    bytes += answer->content_type.len + answer->body.len + sequence_id_of(job).len +
+             traceparent_of(job).len;
     for (i = 0; i < answer->n_headers; i++)
         bytes += answer->headers[i].name.len + answer->headers[i].value.len;
     return bytes > sizeof(struct cn_answer_box) ? bytes : sizeof(struct cn_answer_box);
@@ -82,6 +107,7 @@ fill(struct cn_answer_box *box, struct cn_job *job, const struct cn_answer *answ
     box->answer.content_type = put(&at, answer->content_type);
     box->answer.body = put(&at, answer->body);
     box->sequence_id = put(&at, sequence_id_of(job));
+    box->traceparent = put(&at, traceparent_of(job));
 }
 
 struct cn_answer_box *
@@ -163,6 +189,24 @@ has_message_out(const struct cn_job *job)
     return job->cancel_message == CN_JOB_MESSAGE_OUT || job->credit_message == CN_JOB_MESSAGE_OUT;
 }
 
+/* On the origin: gives the job's owner a piece of the answer. With the final one the owner may free
+ * the job, so what a trace says of it is noted before. */
+static void
+give(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_trace *trace = box->answer.flags & CN_ANSWER_FINAL ? job->trace : NULL;
+    const unsigned loop = cn_loop_index(job->origin);
+
+    if (trace && trace->job != job) /* a forwarded step: the trace goes on */
+        trace = NULL;
+    if (trace)
+        cn_trace_answered(trace, &job->row, &box->answer, box->sequence_id,
+                          cn_loop_now_us(job->origin));
+    job->ops->on_answer(job, box);
+    if (trace)
+        cn_trace_send(trace, loop);
+}
+
 /* On the origin. After a final piece the job's memory belongs to the front end, so this piece waits
  * until no message of the job is under way. */
 static void
@@ -174,14 +218,14 @@ arrived(struct cn_msg *msg)
     if ((box->answer.flags & CN_ANSWER_FINAL) && has_message_out(job))
         job->final_box = box;
     else
-        job->ops->on_answer(job, box);
+        give(job, box);
 }
 
 void
 cn_answer_box_message_back(struct cn_job *job)
 {
     if (job->final_box && !has_message_out(job))
-        job->ops->on_answer(job, job->final_box);
+        give(job, job->final_box);
 }
 
 void
@@ -190,7 +234,7 @@ cn_answer_box_deliver(struct cn_answer_box *box)
     struct cn_job *job = box->job;
 
     if (job->origin == job->queue_loop) {
-        job->ops->on_answer(job, box);
+        give(job, box);
         return;
     }
     box->msg.fn = arrived;

@@ -111,7 +111,8 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
 
     cn_worker_link_answered(link, job);
     queue->stats.in_flight_jobs--;
-    if (job->forward && cn_swap_on_answer(queue, job, answer))
+    if ((job->forward || (answer->flags & CN_ANSWER_ELSEWHERE)) &&
+        cn_swap_on_answer(queue, job, answer))
         return;
     if (job->phase == CN_JOB_PROBING && cn_slots_on_probe(queue, job, answer))
         return;

@@ -10,6 +10,8 @@
 
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/model_queue_priv.h"
+#include "tracing/slow_steps.h"
+#include "tracing/trace.h"
 
 #define DRAIN_WINDOW_MS 1000
 #define RETRY_AFTER_MAX_S 300
@@ -52,7 +54,7 @@ count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
 {
     if (code)
         cn_metrics_count_error(&queue->metrics, CN_M_JOB_ERRORS, code);
-    else
+    if (!code || job->worker) /* a handler's error is an answer, too */
         count_answer(queue);
     if (!job->worker)
         return;
@@ -61,19 +63,48 @@ count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
     cn_ts_job_done(queue, job);
 }
 
-uint32_t
-cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs)
+double
+cn_queue_rate(const struct cn_model_queue *queue)
 {
     const struct cn_drain_rate *drain = &queue->drain;
     uint64_t elapsed = cn_loop_now_ms(queue->loop) - drain->begun_ms;
-    double per_s = drain->per_s, seconds;
 
-    if (per_s <= 0 && elapsed > 0)
-        per_s = drain->answers * 1000.0 / (double)elapsed;
+    if (drain->per_s > 0 || elapsed == 0)
+        return drain->per_s;
+    return drain->answers * 1000.0 / (double)elapsed;
+}
+
+uint32_t
+cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs)
+{
+    double per_s = cn_queue_rate(queue), seconds;
+
     if (per_s <= 0)
         return 1;
     seconds = (double)jobs / per_s + 1;
     return seconds < RETRY_AFTER_MAX_S ? (uint32_t)seconds : RETRY_AFTER_MAX_S;
+}
+
+/* Notes when the step was where. A forwarded step is noted as the step that it stands for. */
+static void
+note_times(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer_box *box)
+{
+    job->times.arrived_us = job->arrived_us;
+    job->times.done_us = cn_loop_now_us(queue->loop);
+    if (job->trace)
+        job->trace->times = job->times;
+    if (!cn_step_is_slow(&job->times) || cn_job_stands_in(job) || !job->arrived_us ||
+        (job->row.flags & CN_ROW_DESCRIBE))
+        return;
+    cn_slow_steps_put(&(struct cn_ended_step){
+        .model = queue->name,
+        .version = queue->version,
+        .sequence_id = box->sequence_id,
+        .request_id = job->row.request_id,
+        .step = box->answer.error_code ? 0 : box->answer.step,
+        .error_code = box->answer.error_code,
+        .times = &job->times,
+    });
 }
 
 void
@@ -88,6 +119,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
     if (queue->closed)
         cn_queue_wake(queue);
     count_job(queue, job, box->answer.error_code);
+    note_times(queue, job, box);
     cn_answer_box_deliver(box);
 }
 

@@ -17,6 +17,7 @@
 #include "metrics/counters/infer_stats.h"
 #include "proto/message.h"
 #include "scheduler/queue/job_group.h"
+#include "tracing/step_times.h"
 
 #define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
 
@@ -24,6 +25,7 @@ struct cn_forward;
 struct cn_job;
 struct cn_model_queue;
 struct cn_sequence;
+struct cn_trace;
 struct cn_worker_link;
 
 /* One piece of an answer with its own copy of all bytes, in one heap block; a large body may lie in
@@ -34,13 +36,18 @@ struct cn_answer_box {
     struct cn_answer answer; /* final pieces have CN_ANSWER_FINAL */
     /* id of the job's sequence; empty for stateless jobs. Valid as long as the box */
     struct cn_str sequence_id;
-    uint32_t retry_after_s; /* for 429 and 503; 0: unknown */
-    bool remade;            /* the body is not the handler's own (cn_answer_box_remake) */
-    uint64_t made_of_bytes; /* if remade: how many bytes of the handler's body it stands for */
+    struct cn_str traceparent; /* for the head of the answer; empty: the step is not traced */
+    uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
+    bool remade;               /* the body is not the handler's own (cn_answer_box_remake) */
+    uint64_t made_of_bytes;    /* if remade: how many bytes of the handler's body it stands for */
     char *read; /* heap block that the answer was read into, if its body still lies there */
     char bytes[];
 };
 void cn_answer_box_free(struct cn_answer_box *box);
+/* Makes a piece of an answer that no job gives: the front end streams it like a handler's. Both
+ * texts are copied. Returns NULL when there is not enough memory. */
+struct cn_answer_box *cn_answer_box_text(struct cn_str content_type, struct cn_str body,
+                                         bool is_final);
 /* Replaces the content type and the body of the box; both are copied, and the old box is freed. If
  * memory runs out, the box that is returned is an error that ends the answer. */
 struct cn_answer_box *cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type,
@@ -75,11 +82,15 @@ struct cn_job {
     /* Where `connection` is not known: becomes true once the client has left. NULL: that cannot be
      * known either. */
     const atomic_bool *left;
+    /* which client it came from, for fairness: any number, equal for equal clients; 0: not known */
+    uint32_t client;
+    uint64_t begun_us; /* when its request came, in cn_now_us() time; 0: when it was submitted */
 
     /* The members from here on are the scheduler's, and submit sets them all. What both loops need
      * is written before the job changes hands. */
     struct cn_model_queue *queue;
     struct cn_loop *queue_loop;
+    struct cn_trace *trace;   /* NULL: it is not sampled (tracing/trace.h) */
     struct cn_msg msg;        /* origin -> queue's loop */
     struct cn_msg cancel_msg; /* origin -> queue's loop -> origin */
     struct cn_msg credit_msg; /* origin -> queue's loop -> origin */
@@ -105,12 +116,13 @@ struct cn_job {
     uint64_t arrived_us; /* arrived_ms in microseconds, for the metrics */
     /* when it could first run, with no step of its sequence before it; 0: not yet */
     uint64_t ready_us;
-    uint64_t forwarded_bytes; /* bytes of body that were passed on to the client */
-    uint64_t skip_bytes;      /* bytes of the next worker's answer that the client has already */
-    uint32_t unsent;          /* parts that the link still sends from where they lie */
-    uint32_t deaths;          /* number of workers that died while it was in flight there */
-    uint32_t alone_deaths;    /* those of them that had nothing else in flight */
-    uint64_t queued_us;       /* time from its arrival to the handler's first call for it */
+    uint64_t forwarded_bytes;   /* bytes of body that were passed on to the client */
+    uint64_t skip_bytes;        /* bytes of the next worker's answer that the client has already */
+    uint32_t unsent;            /* parts that the link still sends from where they lie */
+    uint32_t deaths;            /* number of workers that died while it was in flight there */
+    uint32_t alone_deaths;      /* those of them that had nothing else in flight */
+    struct cn_step_times times; /* for traces and the list of slow steps */
+    uint64_t queued_us;         /* time from its arrival to the handler's first call for it */
     uint64_t phase_us[CN_INFER_N_PHASES]; /* time in each phase, summed over all calls for it */
     uint64_t last_call;         /* serial of the report of the last call for it; 0: none */
     uint32_t n_responses;       /* pieces with data */
@@ -126,5 +138,12 @@ struct cn_job {
     char generated_id
         [CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made the id */
 };
+
+/* Is it a forwarded step (scheduler/swap/), which stands for a step of another version? */
+static inline bool
+cn_job_stands_in(const struct cn_job *job)
+{
+    return job->row.flags & (CN_ROW_ASK | CN_ROW_MOVE);
+}
 
 #endif

@@ -16,6 +16,7 @@
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/job_phases.h"
 #include "scheduler/queue/model_queue.h"
+#include "scheduler/queue/overload.h"
 #include "scheduler/sequence/missing_ids.h"
 #include "scheduler/sequence/sequence.h"
 #include "scheduler/swap/forwarded_step.h"
@@ -96,6 +97,7 @@ struct cn_model_queue {
     void (*on_empty)(void *ctx);
     void *empty_ctx;
 
+    struct cn_overload overload;
     uint64_t jobs_now; /* jobs that arrived and have no final answer yet */
     struct cn_drain_rate drain;
     struct cn_model_queue_stats stats; /* counters and gauges, updated at each change */
@@ -152,6 +154,8 @@ cn_queue_stop_stream(struct cn_job *job)
 void cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
 void cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* How many answers per second the workers have given lately; 0: not known. */
+double cn_queue_rate(const struct cn_model_queue *queue);
 /* In how many seconds the queue can probably answer `jobs` jobs; at least 1. */
 uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
 
@@ -185,8 +189,8 @@ void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const c
 void cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report,
                    const char *request_ids);
 
-/* queue_statistics.c: statistics of a typed model, for clients of the v2 protocol. For other models
- * these functions do nothing. */
+/* queue_statistics.c: the times of steps, and statistics of a typed model for clients of the v2
+ * protocol. */
 void cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report);
 /* A worker sent a piece of the job's answer, perhaps the final one. Call it before the piece is
  * used. */

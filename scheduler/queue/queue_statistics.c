@@ -1,5 +1,5 @@
-/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for the statistics of the
- * v2 protocol. On the queue's loop.
+/* scheduler/queue/queue_statistics.c - how long a step was in each phase, and what a typed model's
+ * queue counts for the statistics of the v2 protocol. On the queue's loop.
  *
  * A worker's report of a call comes right before the answers that the call made. So the answers
  * need not say which call made them: link->call has its times, and its serial tells whether a
@@ -22,20 +22,20 @@ cn_model_queue_infer_stats(const struct cn_model_queue *queue)
 void
 cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report)
 {
-    if (!link->queue->infer)
-        return;
     link->call.serial++;
+    link->call.at_us = cn_loop_now_us(link->loop);
     link->call.us[CN_INFER_INPUT] = report->before_us;
     link->call.us[CN_INFER_HANDLER] = report->handler_us;
     link->call.us[CN_INFER_OUTPUT] = report->after_us;
-    cn_infer_executed(link->queue->infer, report->batch, cn_wall_ms(), link->call.us);
+    if (link->queue->infer)
+        cn_infer_executed(link->queue->infer, report->batch, cn_wall_ms(), link->call.us);
 }
 
 /* Did the job ask nothing of the handler, or does it have no answer here? */
 static bool
 is_no_inference(const struct cn_job *job, const struct cn_answer *answer)
 {
-    return (job->row.flags & CN_ROW_DESCRIBE) ||
+    return (job->row.flags & (CN_ROW_DESCRIBE | CN_ROW_RECALL)) ||
            (answer->flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE));
 }
 
@@ -49,6 +49,21 @@ note_queued(struct cn_worker_link *link, struct cn_job *job)
     for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
         call_us += link->call.us[i];
     job->queued_us = us > call_us ? us - call_us : 0;
+}
+
+/* Notes the call that made this piece. A step that was sent after the last report came was refused
+ * before the handler was called. */
+static void
+note_call(struct cn_worker_link *link, struct cn_job *job)
+{
+    if (job->times.sent_us <= link->call.at_us)
+        cn_step_times_called(&job->times, link->call.at_us, link->call.us[CN_INFER_HANDLER],
+                             link->call.us[CN_INFER_OUTPUT]);
+    if (job->last_call == 0)
+        note_queued(link, job);
+    job->last_call = link->call.serial;
+    for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
+        job->phase_us[i] += link->call.us[i];
 }
 
 static enum cn_infer_response
@@ -69,15 +84,12 @@ cn_infer_job_heard(struct cn_worker_link *link, struct cn_job *job, const struct
     bool replayed = answer->flags & CN_ANSWER_REPLAYED;
     enum cn_infer_response kind = kind_of(answer);
 
-    if (!stats || is_no_inference(job, answer))
+    if (is_no_inference(job, answer))
         return;
-    if (!replayed && job->last_call != link->call.serial) {
-        if (job->last_call == 0)
-            note_queued(link, job);
-        job->last_call = link->call.serial;
-        for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
-            job->phase_us[i] += link->call.us[i];
-    }
+    if (!replayed && job->last_call != link->call.serial)
+        note_call(link, job);
+    if (!stats)
+        return;
     if (kind == CN_RESPONSE_EMPTY && !(answer->flags & CN_ANSWER_FINAL))
         return;
     cn_infer_response(stats, job->n_responses, kind, replayed ? none : link->call.us);

@@ -20,6 +20,7 @@
 #include "core/errors/panic.h"
 #include "scheduler/queue/model_queue_priv.h"
 #include "scheduler/swap/forward.h"
+#include "tracing/trace.h"
 
 /* On the queue's loop. */
 static void
@@ -38,12 +39,26 @@ arrive_by_mail(struct cn_msg *msg)
     arrive(job->queue, job);
 }
 
+/* A forwarded step has the trace of the step that it stands for (version_swap.c). */
+static void
+begin_trace(struct cn_model_queue *queue, struct cn_job *job)
+{
+    if (cn_job_stands_in(job))
+        return;
+    job->trace = NULL;
+    if (!cn_tracing_is_on() || (job->row.flags & CN_ROW_DESCRIBE))
+        return;
+    job->trace = cn_trace_begin(job, &job->row, queue->name, queue->version,
+                                job->begun_us ? job->begun_us : cn_loop_now_us(job->origin));
+}
+
 void
 cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
 {
     cn_assert_on_loop(job->origin);
     job->queue = queue;
     job->queue_loop = queue->loop;
+    begin_trace(queue, job);
     job->final_box = NULL;
     cn_job_begin(job);
     job->consumed = job->credit_bytes = 0;
@@ -59,6 +74,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->unsent = job->deaths = job->alone_deaths = 0;
     job->queued_us = job->last_call = job->n_responses = 0;
     memset(job->phase_us, 0, sizeof(job->phase_us));
+    memset(&job->times, 0, sizeof(job->times));
     job->forward = NULL;
     job->cancelled = job->stopped = job->passed_on = job->piece_lost = job->delayed = false;
     job->rows = 1;

@@ -17,6 +17,7 @@ cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
 
     cn_job_group_remove(group, job);
     queue->stats.waiting_jobs--;
+    cn_overload_count(queue, job, -1);
     if (!job->sequence)
         cn_ready_place(queue, group); /* a stateless job's group ends with it */
 }
@@ -35,7 +36,7 @@ own_deadline(const struct cn_job *job)
     }
     if (job->timeout_us == 0 || job->timeout_us >= (uint64_t)INT64_MAX || !job->sequence ||
         job->queue->policy.slots == 0)
-        return CN_NEVER;
+        return cn_overload_deadline(job->queue, job);
     return job->arrived_ms + (job->timeout_us + 999) / 1000;
 }
 
@@ -72,6 +73,32 @@ timed_out(struct cn_model_queue *queue, struct cn_job *job)
     cn_queue_fail(queue, job, CN_E_UNAVAILABLE, "Request timeout expired");
 }
 
+/* The job has waited for twice queueTargetMSec. If the queue is not overloaded yet, or the job must
+ * not be refused, it is looked at again later, at the latest when its deadline passes. */
+static void
+waited_long(struct cn_model_queue *queue, struct cn_job *job)
+{
+    uint64_t again_ms = cn_overload_deadline(queue, job), now_ms = cn_loop_now_ms(queue->loop);
+    struct cn_sequence *sequence = job->sequence;
+
+    if (cn_overload_expired(queue, job)) {
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_OVERLOADED,
+                      "waited %llu ms for a worker of model %s, which gets more requests than its "
+                      "workers can do (queueTargetMSec %u); try again later",
+                      (unsigned long long)(now_ms - job->arrived_ms), queue->name,
+                      queue->config.queue_target_ms);
+        cn_queue_group_left(sequence);
+        return;
+    }
+    if (again_ms != CN_NEVER && again_ms <= now_ms)
+        again_ms = now_ms + queue->config.queue_target_ms;
+    if (job->deadline_ms < again_ms)
+        again_ms = job->deadline_ms;
+    if (again_ms != CN_NEVER)
+        cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, again_ms);
+}
+
 /* The job's timer. Only if the deadline has really passed the job is refused, because the model is
  * overloaded or no worker came; otherwise an earlier timeout of the client or of the model has
  * passed. */
@@ -90,8 +117,8 @@ deadline_passed(struct cn_timer *timer)
             timed_out(queue, job);
         else if (sequence && cn_ready_in_backlog(sequence))
             leave_backlog(queue, sequence);
-        else if (job->deadline_ms != CN_NEVER)
-            cn_timer_set(cn_loop_wheel(queue->loop), timer, job->deadline_ms);
+        else
+            waited_long(queue, job);
         return;
     }
     cn_queue_take_waiting(queue, job);
@@ -121,6 +148,7 @@ cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
 
     cn_job_to(job, CN_JOB_WAITING);
     queue->stats.waiting_jobs++;
+    cn_overload_count(queue, job, 1);
     job->timer.fn = deadline_passed;
     if (own_deadline(job) < deadline)
         deadline = own_deadline(job);
