@@ -24,7 +24,9 @@ void cn_shared_link_close(struct cn_shared_link *link);
 /* Sets the longest wait of the calls that follow. */
 void cn_shared_link_hurry(struct cn_shared_link *link, uint32_t timeout_ms);
 
-/* What the store's server says about itself. */
+/* What the store's server says about itself. For a cluster the numbers are those of all primaries
+ * together; one of them is taken for the version, and max_bytes is 0 if one of them has no
+ * limit. */
 #define CN_SHARED_REPLICAS_MAX 16
 struct cn_shared_facts {
     char version[32];               /* of the server's program */
@@ -39,7 +41,7 @@ struct cn_shared_facts {
         uint32_t lag_s;     /* seconds since its last message */
     } replicas[CN_SHARED_REPLICAS_MAX];
 };
-/* Asks the primary about itself and its replicas. */
+/* Asks the primary, or all primaries of a cluster, about themselves and their replicas. */
 int cn_shared_link_facts(struct cn_shared_link *link, struct cn_shared_facts *out,
                          struct cn_error *err);
 /* Reads the answer to the command INFO. */

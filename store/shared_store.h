@@ -1,5 +1,6 @@
 /* store/shared_store.h - opens the store that several nodes share: a Valkey or Redis server, one
- * primary with or without replicas. store/store.h says what can be done with a store.
+ * primary with or without replicas, or a cluster of several primaries. store/store.h says what can
+ * be done with a store.
  *
  * Every call that needs the server waits for at most timeout_ms. A connection that is lost is made
  * again by the next call, and what was not confirmed is sent again; the server sees by the number
@@ -29,6 +30,7 @@ struct cn_shared_options {
     const struct cn_shared_host *hosts; /* the primary is used, wherever it stands in the list */
     uint32_t n_hosts;                   /* at least 1 */
     const char *master; /* not "": the hosts are Sentinels, and the primary has this name there */
+    bool cluster;       /* the hosts are some of a cluster's nodes, which know the others */
     const struct cn_shared_tls *tls;      /* NULL: connections are not encrypted */
     const char *user, *password;          /* "" for none */
     const char *prefix, *model, *version; /* all keys begin with these three */
@@ -44,5 +46,19 @@ struct cn_shared_options {
  * them. No message has the password. */
 int cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **out,
                          struct cn_error *err);
+
+/* What is left of a model version in a shared store. */
+struct cn_shared_removal {
+    uint64_t removed, left; /* entries: sequences, and tombstones of ended ones */
+    bool in_use;            /* a worker of some node has been there in the last seconds */
+};
+
+/* Counts the entries of a model version that no node serves, and with `removes` removes some of
+ * them: at most 256 of each bucket, and no further ones after a second. So the caller repeats this
+ * until nothing is left; then the other keys of the model version are gone, too. A call that fails
+ * may have removed some. CN_E_CONFLICT: a node serves the model version, and nothing was removed.
+ * Other errors are those of cn_shared_store_open. */
+int cn_shared_store_remove(const struct cn_shared_options *options, bool removes,
+                           struct cn_shared_removal *out, struct cn_error *err);
 
 #endif

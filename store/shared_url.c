@@ -21,6 +21,7 @@ cn_shared_url_read(const char *text, struct cn_shared_url *out, struct cn_error 
     out->options = (struct cn_shared_options){.hosts = out->hosts,
                                               .n_hosts = url->n_hosts,
                                               .master = url->master,
+                                              .cluster = url->cluster,
                                               .tls = url->tls ? &out->tls : NULL,
                                               .user = url->user,
                                               .password = url->password,

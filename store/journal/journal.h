@@ -5,10 +5,10 @@
  * part is a multiple of 8 bytes long:
  *   file         magic "CNJ1", u32 format, u64 number of the first transaction, zeros,
  *                u64 checksum
- *   transaction  magic "CNJT", u32 number of entries, u64 number of the transaction, u64 bytes with
- *                this head, u64 checksum; then its entries
- *   entry        u64 bytes of the value, u32 stored, u16 bytes of the key, u16 flags, key, value,
- *                padding
+ *   transaction  magic "CNJT", u32 number of entries, u64 number of the transaction, u64 size in
+ *                bytes (including this head), u64 checksum; then the entries
+ *   entry        u64 length of the value, u32 estimated size in LMDB (`stored`), u16 length of the
+ *                key, u16 flags; then the key, the value, and padding
  *
  * A checksum (XXH3) covers its whole part and is seeded with the checksum of the part before it.
  * What an earlier use of the file left behind is therefore never taken for the next transaction. A

@@ -7,8 +7,23 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "store/link/fitness.h"
 #include "store/shared_url.h"
-#include "store/valkey/fitness.h"
+
+/* Adds the places: the keys of the list of nodes, those of the wanted models, and then one slot in
+ * every 256 or so. */
+static void
+add_places(struct cn_valkey_link *link)
+{
+    char key[96];
+
+    snprintf(key, sizeof(key), "{%s/nodes}", link->options.prefix);
+    cn_valkey_link_add_place(link, cn_str_from(key));
+    snprintf(key, sizeof(key), "{%s/models}", link->options.prefix);
+    cn_valkey_link_add_place(link, cn_str_from(key));
+    for (uint32_t i = 2; i < CN_VALKEY_PLACES_MAX; i++)
+        cn_valkey_link_add_slot(link, (uint16_t)(i * (CN_HASH_SLOTS / CN_VALKEY_PLACES_MAX)));
+}
 
 int
 cn_shared_link_open(const char *url, uint32_t timeout_ms, struct cn_shared_link **out,
@@ -22,6 +37,7 @@ cn_shared_link_open(const char *url, uint32_t timeout_ms, struct cn_shared_link 
         shared = cn_alloc(sizeof(*shared));
         read->options.timeout_ms = timeout_ms;
         rc = cn_valkey_link_init(&shared->link, &read->options, NULL, err);
+        add_places(&shared->link);
     }
     if (rc != 0) {
         cn_shared_link_close(shared);
@@ -57,7 +73,7 @@ cn_shared_link_begin(struct cn_shared_link *shared, uint64_t *deadline_us, struc
 int
 cn_shared_link_fail(struct cn_shared_link *shared, struct cn_str words, struct cn_error *err)
 {
-    cn_valkey_link_drop(&shared->link);
+    cn_valkey_link_doubt(&shared->link);
     return cn_fail(err, CN_E_STATE_STORE, "the state store refuses a command: %.*s",
                    words.len < 300 ? (int)words.len : 300, words.ptr);
 }
@@ -104,23 +120,27 @@ read_replica(struct cn_str line, uint64_t primary_offset, struct cn_shared_facts
     out->replicas[i].lag_s = (uint32_t)number_of(value_of(line, "lag"));
 }
 
-void
-cn_shared_facts_read(struct cn_str info, struct cn_shared_facts *out)
+/* Adds what one server says to what others have said before. */
+static void
+add_facts(struct cn_str info, bool first, struct cn_shared_facts *out)
 {
     const uint64_t offset = number_of(cn_valkey_info_field(info, "master_repl_offset"));
+    const uint64_t max_bytes = number_of(cn_valkey_info_field(info, "maxmemory"));
+    const bool has_aof = number_of(cn_valkey_info_field(info, "aof_enabled")) == 1;
     struct cn_str version = cn_valkey_info_field(info, "valkey_version");
     char name[24];
 
-    memset(out, 0, sizeof(*out));
     if (version.len == 0)
         version = cn_valkey_info_field(info, "redis_version");
-    snprintf(out->version, sizeof(out->version), "%.*s", version.len < 31 ? (int)version.len : 31,
-             version.ptr);
-    out->used_bytes = number_of(cn_valkey_info_field(info, "used_memory"));
-    out->max_bytes = number_of(cn_valkey_info_field(info, "maxmemory"));
-    out->commands_per_s = number_of(cn_valkey_info_field(info, "instantaneous_ops_per_sec"));
-    out->has_aof = number_of(cn_valkey_info_field(info, "aof_enabled")) == 1;
-    for (int i = 0; i < CN_SHARED_REPLICAS_MAX; i++) {
+    if (first)
+        snprintf(out->version, sizeof(out->version), "%.*s",
+                 version.len < 31 ? (int)version.len : 31, version.ptr);
+    out->used_bytes += number_of(cn_valkey_info_field(info, "used_memory"));
+    /* One server without a limit leaves no limit to all. */
+    out->max_bytes = max_bytes && (first || out->max_bytes) ? out->max_bytes + max_bytes : 0;
+    out->commands_per_s += number_of(cn_valkey_info_field(info, "instantaneous_ops_per_sec"));
+    out->has_aof = has_aof && (first || out->has_aof);
+    for (int i = 0; i < CN_SHARED_REPLICAS_MAX && out->n_replicas < CN_SHARED_REPLICAS_MAX; i++) {
         struct cn_str line;
 
         snprintf(name, sizeof(name), "slave%d", i);
@@ -130,8 +150,16 @@ cn_shared_facts_read(struct cn_str info, struct cn_shared_facts *out)
     }
 }
 
+void
+cn_shared_facts_read(struct cn_str info, struct cn_shared_facts *out)
+{
+    memset(out, 0, sizeof(*out));
+    add_facts(info, true, out);
+}
+
 struct asked {
     struct cn_shared_facts *out;
+    uint32_t n_answers;
     char refused[300];
 };
 
@@ -146,7 +174,7 @@ take_info(void *ctx, uint32_t i, const redisReply *reply)
         snprintf(asked->refused, sizeof(asked->refused), "%.*s",
                  text.len < 299 ? (int)text.len : 299, text.ptr);
     else
-        cn_shared_facts_read(text, asked->out);
+        add_facts(text, asked->n_answers++ == 0, asked->out);
 }
 
 int
@@ -160,9 +188,11 @@ cn_shared_link_facts(struct cn_shared_link *shared, struct cn_shared_facts *out,
     memset(out, 0, sizeof(*out));
     if (rc != 0)
         return rc;
-    cn_valkey_command(&shared->link, 1);
-    cn_valkey_word(&shared->link, CN_STR("INFO"));
-    if ((rc = cn_valkey_talk(&shared->link, take_info, &asked, deadline_us, err)) != 0)
+    for (uint32_t i = 0; i < shared->link.n_servers; i++) {
+        cn_valkey_command_to(&shared->link, i, 1);
+        cn_valkey_word(&shared->link, CN_STR("INFO"));
+    }
+    if ((rc = cn_valkey_talk(&shared->link, false, take_info, &asked, deadline_us, err)) != 0)
         return rc;
     return asked.refused[0] ? cn_shared_link_fail(shared, cn_str_from(asked.refused), err) : 0;
 }

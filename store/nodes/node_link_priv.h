@@ -2,8 +2,12 @@
 #ifndef CN_STORE_NODES_NODE_LINK_PRIV_H
 #define CN_STORE_NODES_NODE_LINK_PRIV_H
 
+#include "store/link/link.h"
 #include "store/shared_link.h"
-#include "store/valkey/link.h"
+
+/* The places of the link. Those behind them are spread over all slots of a cluster, so that INFO
+ * reaches every primary. */
+enum { CN_PLACE_NODES, CN_PLACE_MODELS };
 
 struct cn_shared_link {
     struct cn_valkey_link link;

@@ -40,7 +40,7 @@ key_word(struct cn_valkey_link *link, struct cn_str entry)
 static void
 forget_words(struct cn_valkey_link *link, struct cn_str entry)
 {
-    cn_valkey_command(link, 3);
+    cn_valkey_command(link, CN_PLACE_NODES, 3);
     cn_valkey_word(link, CN_STR("ZREM"));
     key_word(link, (struct cn_str){"", 0});
     cn_valkey_word(link, entry);
@@ -51,7 +51,7 @@ forget_words(struct cn_valkey_link *link, struct cn_str entry)
 static void
 list_words(struct cn_valkey_link *link, const char *from, const char *to, uint32_t most)
 {
-    cn_valkey_command(link, 7);
+    cn_valkey_command(link, CN_PLACE_NODES, 7);
     cn_valkey_word(link, CN_STR("ZRANGEBYLEX"));
     key_word(link, (struct cn_str){"", 0});
     cn_valkey_word(link, cn_str_from(from));
@@ -154,7 +154,7 @@ static int
 talk(struct cn_shared_link *shared, cn_valkey_reply_fn take, struct exchange *exchange,
      uint64_t deadline_us, struct cn_error *err)
 {
-    int rc = cn_valkey_talk(&shared->link, take, exchange, deadline_us, err);
+    int rc = cn_valkey_talk(&shared->link, false, take, exchange, deadline_us, err);
 
     if (rc == 0 && exchange->refused[0])
         rc = cn_shared_link_fail(shared, cn_str_from(exchange->refused), err);
@@ -174,7 +174,7 @@ read_entries(struct cn_shared_link *shared, struct exchange *exchange, uint64_t 
     exchange->gone = cn_arena_alloc(&exchange->arena, exchange->n_names);
     memset(exchange->gone, 0, exchange->n_names);
     for (uint32_t i = 0; i < exchange->n_names; i++) {
-        cn_valkey_command(&shared->link, 2);
+        cn_valkey_command(&shared->link, CN_PLACE_NODES, 2);
         cn_valkey_word(&shared->link, CN_STR("GET"));
         key_word(&shared->link, exchange->names[i]);
     }
@@ -207,19 +207,19 @@ cn_shared_nodes_renew(struct cn_shared_link *shared, struct cn_shared_renewal *r
     snprintf(from, sizeof(from), "[%s#", renewal->name);
     snprintf(to, sizeof(to), "(%s$", renewal->name); /* $ follows # */
     exchange.own = cn_str_from(entry);
-    cn_valkey_command(link, 5);
+    cn_valkey_command(link, CN_PLACE_NODES, 5);
     cn_valkey_word(link, CN_STR("SET"));
     key_word(link, exchange.own);
     cn_valkey_word(link, renewal->value);
     cn_valkey_word(link, CN_STR("PX"));
     number_word(link, renewal->ttl_ms);
-    cn_valkey_command(link, 4);
+    cn_valkey_command(link, CN_PLACE_NODES, 4);
     cn_valkey_word(link, CN_STR("ZADD"));
     key_word(link, (struct cn_str){"", 0});
     cn_valkey_word(link, CN_STR("0"));
     cn_valkey_word(link, exchange.own);
     list_words(link, from, to, CN_SHARED_NAMESAKES_MAX);
-    cn_valkey_command(link, 1);
+    cn_valkey_command(link, CN_PLACE_NODES, 1);
     cn_valkey_word(link, CN_STR("TIME"));
     cn_arena_init(&exchange.arena);
     began_us = cn_now_us();
@@ -245,7 +245,7 @@ cn_shared_nodes_leave(struct cn_shared_link *shared, const char *name, const cha
     if (rc != 0)
         return rc;
     snprintf(entry, sizeof(entry), "%s#%s", name, instance);
-    cn_valkey_command(&shared->link, 2);
+    cn_valkey_command(&shared->link, CN_PLACE_NODES, 2);
     cn_valkey_word(&shared->link, CN_STR("DEL"));
     key_word(&shared->link, cn_str_from(entry));
     forget_words(&shared->link, cn_str_from(entry));

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "store/valkey/test_server.h"
+#include "store/link/test_server.h"
 
 struct seen {
     unsigned n;

@@ -81,7 +81,7 @@ key_word(struct cn_valkey_link *link, const char *ending)
 static void
 script_words(struct cn_valkey_link *link, const char *script, uint32_t n)
 {
-    cn_valkey_command(link, 5 + n);
+    cn_valkey_command(link, CN_PLACE_MODELS, 5 + n);
     cn_valkey_word(link, CN_STR("EVAL"));
     cn_valkey_word(link, cn_str_from(script));
     cn_valkey_word(link, CN_STR("2"));
@@ -123,7 +123,7 @@ static int
 talk(struct cn_shared_link *shared, struct exchange *exchange, uint64_t deadline_us,
      struct cn_error *err)
 {
-    int rc = cn_valkey_talk(&shared->link, on_reply, exchange, deadline_us, err);
+    int rc = cn_valkey_talk(&shared->link, false, on_reply, exchange, deadline_us, err);
 
     if (rc == 0 && exchange->refused[0])
         rc = cn_shared_link_fail(shared, cn_str_from(exchange->refused), err);
@@ -203,7 +203,7 @@ cn_shared_wanted_leave(struct cn_shared_link *shared, const char *node, struct c
 
     if (rc != 0)
         return rc;
-    cn_valkey_command(&shared->link, 3);
+    cn_valkey_command(&shared->link, CN_PLACE_MODELS, 3);
     cn_valkey_word(&shared->link, CN_STR("HDEL"));
     key_word(&shared->link, "nodes");
     cn_valkey_word(&shared->link, cn_str_from(node));

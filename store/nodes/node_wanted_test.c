@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/valkey/test_server.h"
+#include "store/link/test_server.h"
 
 static struct test_server server;
 static struct cn_shared_link *one, *two;

@@ -28,7 +28,8 @@
      CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING |                  \
      CN_RECORD_KEYED | CN_RECORD_ASKED)
 #define CHECKSUM_BYTES 8
-#define HAS_KEYS 0x4000u /* bit 14 of the flags */
+#define HAS_KEYS 0x4000u    /* bit 14 of the flags */
+#define HAS_EARLIER 0x2000u /* bit 13 */
 /* The varints of a head, in the order in which they are written. */
 enum number {
     GENERATION,
@@ -52,7 +53,7 @@ enum number {
 };
 
 #define NUMBERS_AT 20
-#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1) /* keys and parts follow */
+#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1 + 4) /* keys and parts follow */
 
 static const uint64_t highest[N_NUMBERS] = {
     [GENERATION] = UINT64_MAX,   [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
@@ -77,10 +78,11 @@ static const struct cn_str content_types[] = {
 };
 #define N_CONTENT_TYPES (sizeof(content_types) / sizeof(*content_types))
 
-/* What a head says about the parts behind it: content type, headers, chunks, body, state. */
+/* What a head says about the parts behind it: content type, headers, chunks, body, earlier answers,
+ * state. */
 struct head {
     size_t bytes;
-    uint32_t parts[5];
+    uint32_t parts[6];
     const struct cn_str *content_type; /* one of content_types, which takes no bytes; or NULL */
 };
 
@@ -111,7 +113,7 @@ void
 cn_record_drop_answer(struct cn_record *record)
 {
     record->n_headers = record->n_chunks = 0;
-    record->content_type = record->headers = record->chunks = record->body =
+    record->content_type = record->headers = record->chunks = record->body = record->earlier =
         (struct cn_str){NULL, 0};
 }
 
@@ -177,7 +179,12 @@ put_keys(unsigned char *at, const struct cn_record *record)
     }
     if (record->keys.len)
         *at++ = (unsigned char)(record->keys.len / CN_KEY_HASH_BYTES);
-    return put_bytes(at, record->keys);
+    at = put_bytes(at, record->keys);
+    if (record->earlier.len) {
+        put32(at, (uint32_t)record->earlier.len);
+        at += 4;
+    }
+    return at;
 }
 
 int
@@ -185,7 +192,7 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
 {
     const uint64_t type = content_type_number(record->content_type);
     const struct cn_str parts[] = {type % 2 ? (struct cn_str){NULL, 0} : record->content_type,
-                                   record->headers, record->chunks, record->body};
+                                   record->headers, record->chunks, record->body, record->earlier};
     size_t bytes = 0;
     unsigned char *head, *at;
 
@@ -200,7 +207,8 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
         return cn_fail(err, CN_E_STATE_STORE, "not enough memory for a record of %zu bytes", bytes);
     put32(head, MAGIC);
     put16(head + 4, CN_RECORD_FORMAT);
-    put16(head + 6, (uint16_t)(record->flags | (record->keys.len ? HAS_KEYS : 0)));
+    put16(head + 6, (uint16_t)(record->flags | (record->keys.len ? HAS_KEYS : 0) |
+                               (record->earlier.len ? HAS_EARLIER : 0)));
     put64(head + 8, record->last_job);
     at = put_numbers(head + NUMBERS_AT, record, type);
     at = put_keys(at, record);
@@ -275,15 +283,15 @@ read_content_type(uint64_t number, struct head *head)
     return number % 2 == 0 || head->content_type;
 }
 
-/* Reads the request's hash and the keys, which stand between the numbers and the parts, and only if
- * the flags say so. head->bytes then ends behind them. */
+/* Reads the request's hash, the keys and the length of the earlier answers, which stand between the
+ * numbers and the parts, and only if the flags say so. head->bytes then ends behind them. */
 static bool
 read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
 {
-    const bool has_keys = out->flags & HAS_KEYS;
+    const bool has_keys = out->flags & HAS_KEYS, has_earlier = out->flags & HAS_EARLIER;
     struct cn_str rest = {bytes.ptr + head->bytes, bytes.len - head->bytes};
 
-    out->flags &= ~HAS_KEYS;
+    out->flags &= ~(HAS_KEYS | HAS_EARLIER);
     if (out->flags & CN_RECORD_ASKED) {
         if (rest.len < 8)
             return false;
@@ -297,6 +305,12 @@ read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
             return false;
         out->keys = (struct cn_str){rest.ptr + 1, len};
         rest = (struct cn_str){rest.ptr + 1 + len, rest.len - 1 - len};
+    }
+    head->parts[4] = 0;
+    if (has_earlier) {
+        if (rest.len < 4 || (head->parts[4] = get32((const unsigned char *)rest.ptr)) == 0)
+            return false;
+        rest = (struct cn_str){rest.ptr + 4, rest.len - 4};
     }
     head->bytes = (size_t)(rest.ptr - bytes.ptr);
     return true;
@@ -331,7 +345,7 @@ read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
     head->parts[1] = (uint32_t)numbers[HEADER_BYTES];
     head->parts[2] = (uint32_t)numbers[CHUNK_BYTES];
     head->parts[3] = (uint32_t)numbers[BODY_BYTES];
-    head->parts[4] = get32(at + 16);
+    head->parts[5] = get32(at + 16);
     return true;
 }
 
@@ -421,6 +435,17 @@ chunks_fit(struct cn_str chunks, uint32_t count)
     return chunks.len == 0 && found == count;
 }
 
+/* Do the earlier answers, which are chunks, too, fill their part exactly? */
+static int
+list_fits(struct cn_str earlier)
+{
+    struct cn_str answer;
+
+    while (cn_record_next_chunk(&earlier, &answer))
+        continue;
+    return earlier.len == 0;
+}
+
 /* Do the headers fill their part exactly? Each is a u16 length, the name, a u32 length and the
  * value; there are `count` of them. */
 static int
@@ -474,8 +499,8 @@ fields_fit(const struct cn_record *record, const struct head *head)
 int
 cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 {
-    struct cn_str *parts[] = {&out->content_type, &out->headers, &out->chunks, &out->body,
-                              &out->state};
+    struct cn_str *parts[] = {&out->content_type, &out->headers, &out->chunks,
+                              &out->body,         &out->earlier, &out->state};
     unsigned char sum[CHECKSUM_BYTES];
     struct head head;
     const char *at;
@@ -503,7 +528,7 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
     if (head.content_type)
         out->content_type = *head.content_type;
     if (left != 0 || !fields_fit(out, &head) || !chunks_fit(out->chunks, out->n_chunks) ||
-        !headers_fit(out->headers, out->n_headers))
+        !list_fits(out->earlier) || !headers_fit(out->headers, out->n_headers))
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its fields contradict each other");
     return 0;
 }

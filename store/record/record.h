@@ -9,7 +9,8 @@
  * Layout of format 6. Numbers are little-endian, or varints as in core/text/varint.h:
  *   offset  0  u32  magic "CNR1"
  *           4  u16  format
- *           6  u16  flags, enum cn_record_flags; bit 14: there are keys
+ *           6  u16  flags, enum cn_record_flags; bit 14: there are keys; bit 13: there are earlier
+ *                   answers
  *           8  u64  last_job
  *          16  u32  bytes of the state
  *          20  varints, in this order: generation minus opened_wall_ms, step, opened_wall_ms,
@@ -18,8 +19,9 @@
  *              content type, header count, header bytes, chunk count, chunk bytes, body bytes
  *              u64 request_hash, only with CN_RECORD_ASKED
  *              u8 number of keys and the 8 bytes of each key's hash, newest first; only with keys
+ *              u32 bytes of the earlier answers, only if there are any
  *              content type, headers (each: u16 length, name, u32 length, value), chunks (each:
- *              u32 length, bytes), body, state
+ *              u32 length, bytes), body, earlier answers (each: u32 length, bytes), state
  *         end  u64  XXH3 of all bytes before it
  *
  * A varint has as many bytes as its number needs, with four exceptions: the step has at least 4
@@ -56,8 +58,10 @@ enum cn_record_flags {
     CN_RECORD_ANSWER_TOO_LARGE = 1u << 3,
     /* the answer was still being made when the step was committed */
     CN_RECORD_ANSWER_STREAMED = 1u << 4,
-    /* imported from another version, which may still have the sequence; the next step clears this
-     * flag */
+    /* Imported from another version, which may still have the sequence; the next step clears this
+     * flag. In a shared store with TOMBSTONE: a claim. A node is about to open a sequence here, and
+     * asks the other versions first. What else the tombstone says still holds; one at step 0 stands
+     * where nothing was. */
     CN_RECORD_PENDING = 1u << 5,
     CN_RECORD_KEYED =
         /* the last step had an idempotency key, the first of `keys`; ASKED is set as well */
@@ -89,6 +93,9 @@ struct cn_record {
     uint64_t answer_bytes; /* the size of chunks and body together */
     uint32_t n_headers, n_chunks;
     struct cn_str content_type, headers, chunks, body;
+    /* The answers of the steps before the last one, the newest first, if they are kept: each is a
+     * chunk that holds an encoded record (worker/batch/kept_answers.h). */
+    struct cn_str earlier;
 
     /* The hashes of the idempotency keys that the last keyed steps of this id had, the newest
      * first: CN_KEY_HASH_BYTES each, at most CN_RECORD_KEYS_MAX of them. */
@@ -102,8 +109,8 @@ struct cn_record {
 bool cn_record_has_key(const struct cn_record *record);
 /* The position of a hash in `keys`, where 0 is the newest; -1 if it is not there. */
 int cn_keys_find(struct cn_str keys, const unsigned char hash[CN_KEY_HASH_BYTES]);
-/* Empties the answer's headers, chunks and body. The flags and sizes that describe the answer stay.
- */
+/* Empties the answer's headers, chunks and body, and the earlier answers. The flags and sizes that
+ * describe the answer stay. */
 void cn_record_drop_answer(struct cn_record *record);
 
 /* Appends the encoded record to `out`. CN_E_STATE_STORE: the state or the answer is over 4 GiB, or

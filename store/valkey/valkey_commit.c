@@ -3,13 +3,13 @@
  *
  * All writes of a batch go in one round trip, as calls of the script of valkey_script.c. The steps
  * of live sequences, which nearly all writes are, share calls: a call costs the server more than
- * what the script does for a step. (In a cluster the entries of a call would have to be in one
- * bucket.) The script runs alone in the server, so nothing can change the entry between its
- * comparison and its write. If a connection breaks before all replies have come, what was not
- * confirmed is sent again on the next connection until the commit's time is over. That does no step
- * twice: the entry has the number of the write that made it, and the script takes a write that it
- * finds there as done. */
-#include <stdio.h>
+ * what the script does for a step. In a cluster the keys of a call must be in one slot, so only
+ * steps of the same bucket share one; and while a slot moves from one server to another, each step
+ * has a call of its own, because some keys of the bucket have moved and others have not. The script
+ * runs alone in the server, so nothing can change the entry between its comparison and its write.
+ * If a connection breaks before all replies have come, what was not confirmed is sent again on the
+ * next connection until the commit's time is over. That does no step twice: the entry has the
+ * number of the write that made it, and the script takes a write that it finds there as done. */
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -18,7 +18,7 @@
 #include "store/record/little_endian.h"
 #include "store/valkey/valkey_priv.h"
 
-#define SCRIPT_LOADS_MAX 3 /* how often the script is loaded again during one commit */
+#define DOUBTS_MAX 10 /* how often a cluster is asked again after a refusal that may pass */
 /* A call has at most this many steps, and stops growing at this many bytes. The server does nothing
  * else while it runs the script. */
 #define CALL_STEPS 64
@@ -30,9 +30,9 @@ struct trip {
     uint32_t *sent;  /* in the arena: the writes that it carries, by their index */
     uint32_t *calls; /* in the arena: where in `sent` the writes of each call end */
     uint32_t n, n_calls;
-    struct cn_valkey_confirmed confirmed;
-    bool no_script;       /* the server has forgotten the script */
+    bool alone;           /* each step gets a call of its own */
     bool passing;         /* another server, or a later attempt, may take what this one did not */
+    bool split;           /* the keys of a call are on two servers */
     struct cn_error *err; /* why a write has failed */
 };
 
@@ -68,16 +68,19 @@ is_step(const struct cn_valkey_store *vs, const struct cn_valkey_write *write)
            !write->tombstone && !vs->unconditional;
 }
 
-/* Appends one call for the n steps of `sent`. */
+static bool
+is_pending_step(const struct cn_valkey_store *vs, uint32_t i)
+{
+    return !vs->writes[i].done && is_step(vs, &vs->writes[i]);
+}
+
+/* Appends one call for the n steps of `sent`, which are of one bucket if the store is a cluster. */
 static void
 put_steps(struct cn_valkey_store *vs, const uint32_t *sent, uint32_t n)
 {
-    cn_valkey_call(vs, n, 1 + 2 * n);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct cn_str id = vs->writes[sent[i]].key;
-
-        cn_valkey_entry_word(vs, cn_valkey_bucket(id), id);
-    }
+    cn_valkey_call(vs, vs->writes[sent[0]].bucket, n, 1 + 2 * n);
+    for (uint32_t i = 0; i < n; i++)
+        cn_valkey_entry_word(vs, vs->writes[sent[i]].bucket, vs->writes[sent[i]].key);
     cn_valkey_word(&vs->link, CN_STR("step"));
     for (uint32_t i = 0; i < n; i++) {
         put_seen(vs, &vs->writes[sent[i]].seen);
@@ -89,9 +92,9 @@ put_steps(struct cn_valkey_store *vs, const uint32_t *sent, uint32_t n)
 static void
 put_change(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
 {
-    const unsigned bucket = cn_valkey_bucket(write->key);
+    const unsigned bucket = write->bucket;
 
-    cn_valkey_call(vs, 3, 6);
+    cn_valkey_call(vs, bucket, 3, 6);
     cn_valkey_entry_word(vs, bucket, write->key);
     cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
     cn_valkey_key_word(vs, bucket, CN_VALKEY_TIMES);
@@ -103,6 +106,54 @@ put_change(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
     cn_valkey_number_word(vs, write->look_at_ms);
 }
 
+/* Appends the calls for the n steps of `sent`. */
+static void
+put_calls(struct trip *trip, const uint32_t *sent, uint32_t n)
+{
+    struct cn_valkey_store *vs = trip->vs;
+    uint32_t first = 0;
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t in_call = i - first;
+
+        if (in_call > 0 && (in_call == CALL_STEPS || bytes >= CALL_BYTES || trip->alone)) {
+            put_steps(vs, sent + first, in_call);
+            trip->calls[trip->n_calls++] = (uint32_t)(sent - trip->sent) + i;
+            first = i;
+            bytes = 0;
+        }
+        bytes += vs->writes[sent[i]].len;
+    }
+    if (n > first) {
+        put_steps(vs, sent + first, n - first);
+        trip->calls[trip->n_calls++] = (uint32_t)(sent - trip->sent) + n;
+    }
+}
+
+/* Puts the steps of each bucket next to each other, and appends their calls. */
+static void
+put_by_bucket(struct trip *trip, uint32_t *sent)
+{
+    const struct cn_valkey_store *vs = trip->vs;
+    uint32_t ends[CN_VALKEY_BUCKETS + 1] = {0};
+
+    for (uint32_t i = 0; i < vs->n_writes; i++)
+        if (is_pending_step(vs, i))
+            ends[vs->writes[i].bucket + 1]++;
+    for (unsigned bucket = 1; bucket <= CN_VALKEY_BUCKETS; bucket++)
+        ends[bucket] += ends[bucket - 1];
+    for (uint32_t i = 0; i < vs->n_writes; i++)
+        if (is_pending_step(vs, i))
+            sent[ends[vs->writes[i].bucket]++] = i;
+    /* Now ends[bucket] is where the bucket's steps end. */
+    for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
+        const uint32_t first = bucket ? ends[bucket - 1] : 0;
+
+        put_calls(trip, sent + first, ends[bucket] - first);
+    }
+}
+
 /* Puts the pending writes into calls: the changes one by one, the steps together. Fills in
  * trip->sent and trip->calls. */
 static void
@@ -110,7 +161,6 @@ put_writes(struct trip *trip)
 {
     struct cn_valkey_store *vs = trip->vs;
     uint32_t first;
-    size_t bytes = 0;
 
     trip->n = trip->n_calls = 0;
     for (uint32_t i = 0; i < vs->n_writes; i++) {
@@ -121,21 +171,13 @@ put_writes(struct trip *trip)
         trip->calls[trip->n_calls++] = trip->n;
     }
     first = trip->n;
-    for (uint32_t i = 0; i < vs->n_writes; i++) {
-        if (vs->writes[i].done || !is_step(vs, &vs->writes[i]))
-            continue;
-        if (trip->n > first && (trip->n - first == CALL_STEPS || bytes >= CALL_BYTES)) {
-            put_steps(vs, trip->sent + first, trip->n - first);
-            trip->calls[trip->n_calls++] = first = trip->n;
-            bytes = 0;
-        }
-        trip->sent[trip->n++] = i;
-        bytes += vs->writes[i].len;
-    }
-    if (trip->n > first) {
-        put_steps(vs, trip->sent + first, trip->n - first);
-        trip->calls[trip->n_calls++] = trip->n;
-    }
+    for (uint32_t i = 0; i < vs->n_writes; i++)
+        if (is_pending_step(vs, i))
+            trip->sent[trip->n++] = i;
+    if (vs->link.options.cluster)
+        put_by_bucket(trip, trip->sent + first);
+    else
+        put_calls(trip, trip->sent + first, trip->n - first);
 }
 
 /* What the script says about one write. */
@@ -147,30 +189,23 @@ on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *
         write->done = true;
         return;
     }
-    if (cn_valkey_is_error(reply, "NOSCRIPT")) {
-        trip->no_script = true;
-        return;
-    }
     if (cn_valkey_fail_reply(trip->vs, reply, trip->err) == CN_E_STORE_UNREACHABLE) {
         trip->passing = true;
+        trip->split |= cn_valkey_is_error(reply, "TRYAGAIN");
         return;
     }
     write->outcome = CN_STORE_FAILED;
     write->done = true;
 }
 
-/* The reply to a call, or, behind those of all calls, to WAITAOF or WAIT. A call of steps is
- * answered by an array; an error is about all writes of the call. */
+/* The reply to a call. A call of steps is answered by an array; an error is about all writes of the
+ * call. */
 static void
 on_reply(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct trip *trip = ctx;
     const uint32_t first = i ? trip->calls[i - 1] : 0;
 
-    if (i >= trip->n_calls) {
-        cn_valkey_take_wait(reply, &trip->confirmed);
-        return;
-    }
     for (uint32_t k = first; k < trip->calls[i]; k++) {
         const bool each = reply->type == REDIS_REPLY_ARRAY && k - first < reply->elements;
 
@@ -179,114 +214,37 @@ on_reply(void *ctx, uint32_t i, const redisReply *reply)
     }
 }
 
-/* Makes the trip's writes pending again. */
+/* What a server has written counts only when its disk or enough replicas have it, too. Writes of a
+ * call that got no answer are pending again. */
 static void
-reopen(struct trip *trip)
+judge_calls(struct trip *trip)
 {
-    for (uint32_t i = 0; i < trip->n; i++)
-        trip->vs->writes[trip->sent[i]].done = false;
-}
+    for (uint32_t i = 0; i < trip->n_calls; i++) {
+        const enum cn_valkey_result result = cn_valkey_result_of(&trip->vs->link, i);
 
-bool
-cn_valkey_waits(const struct cn_valkey_store *vs)
-{
-    return vs->link.options.replicas > 0 || vs->link.waits_for_disk;
-}
+        for (uint32_t k = i ? trip->calls[i - 1] : 0; k < trip->calls[i]; k++) {
+            struct cn_valkey_write *write = &trip->vs->writes[trip->sent[k]];
 
-void
-cn_valkey_take_wait(const redisReply *reply, struct cn_valkey_confirmed *confirmed)
-{
-    if (reply->type == REDIS_REPLY_INTEGER)
-        confirmed->replicas = reply->integer;
-    else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-             reply->element[0]->type == REDIS_REPLY_INTEGER)
-        confirmed->on_disk = reply->element[0]->integer > 0;
-}
-
-int
-cn_valkey_check_wait(const struct cn_valkey_store *vs, const struct cn_valkey_confirmed *confirmed,
-                     struct cn_error *err)
-{
-    const struct cn_shared_options *options = &vs->link.options;
-
-    if (vs->link.waits_for_disk && !confirmed->on_disk)
-        return cn_wire_fail(&vs->link.wire, CN_E_STORE_UNREACHABLE, err,
-                            "did not have what was written last on its disk after %u ms "
-                            "(durability power, state.storeTimeoutMSec)",
-                            options->timeout_ms);
-    if (confirmed->replicas >= (long long)options->replicas)
-        return 0;
-    return cn_fail(
-        err, CN_E_STORE_UNREACHABLE,
-        "only %lld of %u replicas of the state store have what was written last, after %u ms "
-        "(state.replicas)",
-        confirmed->replicas, options->replicas, options->timeout_ms);
-}
-
-/* What the primary has written counts only when its disk or enough replicas have it, too. */
-static int
-check_confirmed(struct trip *trip)
-{
-    int rc = cn_valkey_check_wait(trip->vs, &trip->confirmed, trip->err);
-
-    if (rc == 0)
-        return 0;
-    for (uint32_t i = 0; i < trip->n; i++) {
-        struct cn_valkey_write *write = &trip->vs->writes[trip->sent[i]];
-
-        if (write->done && write->outcome == CN_STORE_WRITTEN)
-            write->outcome = CN_STORE_FAILED;
+            if (result == CN_COMMAND_LOST)
+                write->done = false;
+            else if (result == CN_COMMAND_UNCONFIRMED && write->done &&
+                     write->outcome == CN_STORE_WRITTEN)
+                write->outcome = CN_STORE_FAILED;
+        }
     }
-    return rc;
-}
-
-/* How long the server may wait for its replicas: less than we wait for the server, which looks at
- * the time of such waits every 100 ms. */
-static uint64_t
-wait_ms(uint64_t deadline_us)
-{
-    const uint64_t now = cn_now_us();
-    const uint64_t left_ms = deadline_us > now ? (deadline_us - now) / 1000 : 0;
-
-    return left_ms > 240 ? left_ms - 120 : left_ms / 2 + 1;
-}
-
-void
-cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us)
-{
-    if (vs->link.waits_for_disk) {
-        cn_valkey_command(&vs->link, 4);
-        cn_valkey_word(&vs->link, CN_STR("WAITAOF"));
-        cn_valkey_word(&vs->link, CN_STR("1"));
-        cn_valkey_word(&vs->link, CN_STR("0"));
-        cn_valkey_number_word(vs, wait_ms(deadline_us));
-    }
-    if (vs->link.options.replicas == 0)
-        return;
-    cn_valkey_command(&vs->link, 3);
-    cn_valkey_word(&vs->link, CN_STR("WAIT"));
-    cn_valkey_number_word(vs, vs->link.options.replicas);
-    cn_valkey_number_word(vs, wait_ms(deadline_us));
 }
 
 /* Sends what is not done and waits for the replies. */
 static int
 make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
 {
-    struct cn_valkey_store *vs = trip->vs;
-    const bool wait = cn_valkey_waits(vs);
     int rc;
 
-    trip->confirmed = (struct cn_valkey_confirmed){0};
-    trip->no_script = trip->passing = false;
+    trip->passing = trip->split = false;
     put_writes(trip);
-    if (wait)
-        cn_valkey_put_wait(vs, deadline_us);
-    rc = cn_valkey_trip(vs, on_reply, trip, deadline_us, err);
-    if (rc == 0 && wait && (rc = check_confirmed(trip)) != 0)
-        cn_valkey_link_drop(&vs->link); /* the replicas may follow another primary now */
-    else if (rc != 0 && wait)
-        reopen(trip); /* they have not been confirmed */
+    rc = cn_valkey_trip(trip->vs, true, on_reply, trip, deadline_us, err);
+    if (rc != 0)
+        judge_calls(trip);
     return rc;
 }
 
@@ -306,7 +264,7 @@ send_all(struct cn_valkey_store *vs, struct cn_error *err)
 {
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
     struct trip trip = {.vs = vs, .err = err};
-    unsigned loads = 0;
+    unsigned doubts = 0;
     int rc;
 
     trip.sent = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.sent));
@@ -317,17 +275,14 @@ send_all(struct cn_valkey_store *vs, struct cn_error *err)
         rc = make_trip(&trip, deadline_us, err);
         if (all_done(vs))
             return 0;
-        if (rc == 0 && trip.passing)
-            cn_valkey_link_drop(&vs->link);
-        else if (rc == 0 && trip.no_script && ++loads <= SCRIPT_LOADS_MAX)
-            rc = cn_valkey_load_script(&vs->link, deadline_us, err);
-        else if (rc == 0)
-            return cn_fail(err, CN_E_STATE_STORE,
-                           "the state store forgets the script of conditional writes each time it "
-                           "is loaded");
-        if (rc != 0 && rc != CN_E_STORE_UNREACHABLE)
+        if (rc != 0 && (rc != CN_E_STORE_UNREACHABLE || !vs->link.may_retry))
             return rc;
-        if (cn_now_us() >= deadline_us)
+        if (trip.split && !trip.alone)
+            trip.alone = true; /* at once */
+        else if (rc == 0)
+            cn_valkey_link_doubt(&vs->link);
+        /* The steps of the cluster's other servers wait for their answers meanwhile. */
+        if (cn_now_us() >= deadline_us || (vs->link.options.cluster && ++doubts > DOUBTS_MAX))
             return rc != 0 ? rc : err->code;
     }
 }

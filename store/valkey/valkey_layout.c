@@ -87,18 +87,20 @@ cn_valkey_check_layout(struct cn_valkey_store *vs, struct cn_error *err)
     char ours[NAME_MAX_LEN];
     int rc = cn_valkey_ready(vs, deadline_us, err);
 
+    if (rc == 0)
+        rc = cn_valkey_link_check_all(&vs->link, deadline_us, err);
     if (rc != 0)
         return rc;
     write_name(ours);
-    cn_valkey_command(&vs->link, 4);
+    cn_valkey_command(&vs->link, 0, 4);
     cn_valkey_word(&vs->link, CN_STR("SET"));
     cn_valkey_key_word(vs, 0, CN_VALKEY_LAYOUT_KEY);
     cn_valkey_word(&vs->link, cn_str_from(ours));
     cn_valkey_word(&vs->link, CN_STR("NX"));
-    cn_valkey_command(&vs->link, 2);
+    cn_valkey_command(&vs->link, 0, 2);
     cn_valkey_word(&vs->link, CN_STR("GET"));
     cn_valkey_key_word(vs, 0, CN_VALKEY_LAYOUT_KEY);
-    rc = cn_valkey_trip(vs, on_reply, &asking, deadline_us, err);
+    rc = cn_valkey_trip(vs, false, on_reply, &asking, deadline_us, err);
     if (rc != 0 || asking.rc != 0)
         return rc ? rc : asking.rc;
     if (asking.found[0] == '\0' || strcmp(asking.found, ours) == 0)

@@ -1,9 +1,10 @@
 /* store/valkey/valkey_list.c - lists and counts the sequences of a shared store. Worker's thread.
  *
  * The ids of a model version are in 64 sorted sets, one for each bucket. A page of the list is
- * merged from them: each bucket gives its next few ids in order, and the page ends before the first
- * id at which a bucket could have another id that it was not asked for. Then the beginnings of the
- * page's entries are read, so a page costs two round trips. */
+ * merged from them: each bucket gives its next few ids in order. Behind the last id that a bucket
+ * has given, that bucket may have more ids. So the page ends at the lowest of these last ids, and
+ * all ids up to there are known. Then the beginnings of the page's entries are read, so a page
+ * costs two round trips. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +82,7 @@ read_ids(struct cn_valkey_store *vs, struct cn_str after, struct cn_str *bound,
     vs->listed = cn_arena_alloc(&vs->arena, CN_VALKEY_BUCKETS * BUCKET_PAGE * sizeof(*vs->listed));
     vs->n_listed = vs->next_listed = 0;
     for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
-        cn_valkey_command(&vs->link, 7);
+        cn_valkey_command(&vs->link, bucket, 7);
         cn_valkey_word(&vs->link, CN_STR("ZRANGEBYLEX"));
         cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
         cn_valkey_word(&vs->link, after.len ? (struct cn_str){from, after.len + 1} : CN_STR("-"));
@@ -90,7 +91,7 @@ read_ids(struct cn_valkey_store *vs, struct cn_str after, struct cn_str *bound,
         cn_valkey_word(&vs->link, CN_STR("0"));
         cn_valkey_word(&vs->link, CN_STR(BUCKET_PAGE_TEXT));
     }
-    if ((rc = cn_valkey_trip(vs, on_ids, &ids, deadline_us, err)) != 0)
+    if ((rc = cn_valkey_trip(vs, false, on_ids, &ids, deadline_us, err)) != 0)
         return rc;
     *bound = ids.bound;
     return ids.rc;
@@ -134,13 +135,15 @@ cn_valkey_read_fronts(struct cn_valkey_store *vs, struct cn_error *err)
     if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
         return rc;
     for (uint32_t i = 0; i < vs->n_listed; i++) {
-        cn_valkey_command(&vs->link, 4);
+        const unsigned bucket = cn_valkey_bucket(vs->listed[i].id);
+
+        cn_valkey_command(&vs->link, bucket, 4);
         cn_valkey_word(&vs->link, CN_STR("GETRANGE"));
-        cn_valkey_entry_word(vs, cn_valkey_bucket(vs->listed[i].id), vs->listed[i].id);
+        cn_valkey_entry_word(vs, bucket, vs->listed[i].id);
         cn_valkey_word(&vs->link, CN_STR("0"));
         cn_valkey_number_word(vs, CN_VALKEY_STAMP_BYTES + CN_STORE_PREFIX_BYTES - 1);
     }
-    rc = cn_valkey_trip(vs, on_front, &fronts, deadline_us, err);
+    rc = cn_valkey_trip(vs, false, on_front, &fronts, deadline_us, err);
     return rc ? rc : fronts.rc;
 }
 
@@ -219,14 +222,16 @@ cn_valkey_count(struct cn_store *store)
     struct counting counting = {0};
     struct cn_error err;
 
-    if (vs->link.wire.fd < 0 || (vs->counted_ms && cn_now_ms() - vs->counted_ms < COUNT_EVERY_MS))
+    if (!cn_valkey_link_connected(&vs->link) ||
+        (vs->counted_ms && cn_now_ms() - vs->counted_ms < COUNT_EVERY_MS))
         return vs->count;
     for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
-        cn_valkey_command(&vs->link, 2);
+        cn_valkey_command(&vs->link, bucket, 2);
         cn_valkey_word(&vs->link, CN_STR("ZCARD"));
         cn_valkey_key_word(vs, bucket, CN_VALKEY_INDEX);
     }
-    if (cn_valkey_trip(vs, on_count, &counting, cn_valkey_deadline_us(&vs->link), &err) == 0 &&
+    if (cn_valkey_trip(vs, false, on_count, &counting, cn_valkey_deadline_us(&vs->link), &err) ==
+            0 &&
         !counting.failed)
         vs->count = counting.n;
     vs->counted_ms = cn_now_ms();

@@ -10,7 +10,8 @@
  *   {PREFIX/MODEL/VERSION/00}layout  in which layout the states are, see valkey_layout.c
  *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the version, and until when
  * What is in braces decides on which node of a cluster a key lies, so what belongs to a bucket is
- * always on the same one, as a script needs, while a model's sequences are spread.
+ * always on the same one, as a script needs, while a model's sequences are spread. The number of a
+ * bucket is also that of its place in the link (link.h).
  *
  * Stamp, numbers little-endian:
  *   offset  0  u8   version of the layout, 2
@@ -24,7 +25,7 @@
 #define CN_STORE_VALKEY_VALKEY_PRIV_H
 
 #include "core/memory/arena.h"
-#include "store/valkey/link.h"
+#include "store/link/link.h"
 
 #define CN_VALKEY_BUCKETS 64
 #define CN_VALKEY_STAMP_BYTES 34
@@ -44,13 +45,15 @@
 struct cn_valkey_read {
     struct cn_str key, value; /* value.ptr is NULL if there is no such key */
     struct cn_store_seen seen;
-    int rc; /* not 0: it could not be read */
-    char why[160];
+    bool done; /* `value` or `rc` is final */
+    int rc;    /* not 0: it could not be read */
+    char why[256];
 };
 
 /* A key that the transaction writes. */
 struct cn_valkey_write {
     struct cn_str key;
+    unsigned bucket; /* of the key */
     struct cn_store_seen seen;
     size_t at, len;      /* stamp and record in `values`; len is 0: the key is removed */
     bool tombstone;      /* what is written is one */
@@ -117,7 +120,7 @@ int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *rep
 
 /* These two are cn_valkey_link_ready and cn_valkey_talk, and are counted for metrics. */
 int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
-int cn_valkey_trip(struct cn_valkey_store *vs, cn_valkey_reply_fn on_reply, void *ctx,
+int cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
                    uint64_t deadline_us, struct cn_error *err);
 
 /* valkey_layout.c */
@@ -131,8 +134,9 @@ int cn_valkey_check_layout(struct cn_valkey_store *vs, struct cn_error *err);
 
 /* valkey_script.c */
 extern const char cn_valkey_script[];
-/* Begins a call of the script; its keys and then its arguments follow as words. */
-void cn_valkey_call(struct cn_valkey_store *vs, uint32_t n_keys, uint32_t n_args);
+/* Begins a call of the script, all keys of which are of one bucket; its keys and then its arguments
+ * follow as words. */
+void cn_valkey_call(struct cn_valkey_store *vs, unsigned bucket, uint32_t n_keys, uint32_t n_args);
 unsigned cn_valkey_bucket(struct cn_str id);
 /* Append the key of a sequence's entry, another key of a bucket, or a number as a word of a
  * command. */
@@ -142,21 +146,6 @@ void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
 
 /* valkey_commit.c */
 int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
-/* What the server says about the writes before it: is it on its disk, and on how many replicas? */
-struct cn_valkey_confirmed {
-    bool on_disk;
-    long long replicas;
-};
-
-/* Must a trip end with WAIT or WAITAOF, for what it has written or read? */
-bool cn_valkey_waits(const struct cn_valkey_store *vs);
-/* Appends these commands. */
-void cn_valkey_put_wait(struct cn_valkey_store *vs, uint64_t deadline_us);
-/* Takes a reply to one of them. */
-void cn_valkey_take_wait(const redisReply *reply, struct cn_valkey_confirmed *confirmed);
-/* Is it as durable as the model asks for? CN_E_STORE_UNREACHABLE: no. */
-int cn_valkey_check_wait(const struct cn_valkey_store *vs,
-                         const struct cn_valkey_confirmed *confirmed, struct cn_error *err);
 
 /* valkey_sweep.c */
 int cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out, uint32_t max,

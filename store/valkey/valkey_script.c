@@ -90,9 +90,9 @@ const char cn_valkey_script[] =
     "return ids\n";
 
 void
-cn_valkey_call(struct cn_valkey_store *vs, uint32_t n_keys, uint32_t n_args)
+cn_valkey_call(struct cn_valkey_store *vs, unsigned bucket, uint32_t n_keys, uint32_t n_args)
 {
-    cn_valkey_command(&vs->link, 3 + n_keys + n_args);
+    cn_valkey_command(&vs->link, bucket, 3 + n_keys + n_args);
     cn_valkey_word(&vs->link, CN_STR("EVALSHA"));
     cn_valkey_word(&vs->link, cn_str_from(vs->link.digest));
     cn_valkey_number_word(vs, n_keys);
@@ -104,7 +104,7 @@ put_key(struct cn_valkey_store *vs, unsigned bucket, struct cn_str kind, struct 
 {
     static const char digits[] = "0123456789abcdef";
     const char tail[] = {digits[bucket >> 4], digits[bucket & 15], '}'};
-    struct cn_buf *out = &vs->link.wire.out;
+    struct cn_buf *out = cn_valkey_out(&vs->link);
 
     cn_buf_puts(out, "$");
     cn_buf_put_uint(out, vs->head.len + sizeof(tail) + kind.len + id.len);

@@ -31,11 +31,12 @@ cn_valkey_of(struct cn_store *store)
 
 /* --- keys, stamps, replies */
 
-/* Makes what all keys begin with. Names may have any bytes; those that mean something in a key are
- * written as %XX. */
+/* Makes what all keys begin with, and the places of the buckets. Names may have any bytes; those
+ * that mean something in a key are written as %XX. */
 static void
 make_head(struct cn_valkey_store *vs)
 {
+    char key[16];
     const char *const parts[] = {vs->link.options.prefix, vs->link.options.model,
                                  vs->link.options.version};
 
@@ -49,6 +50,14 @@ make_head(struct cn_valkey_store *vs)
         }
         cn_buf_puts(&vs->head, "/");
     }
+    for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++) {
+        const size_t len = vs->head.len;
+
+        snprintf(key, sizeof(key), "%02x}", bucket);
+        cn_buf_puts(&vs->head, key);
+        cn_valkey_link_add_place(&vs->link, cn_buf_str(&vs->head));
+        vs->head.len = len;
+    }
 }
 
 #define NO_PERMISSION_IN_SCRIPT "ERR The user executing the script can't"
@@ -57,9 +66,10 @@ int
 cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                      struct cn_error *err)
 {
-    static const char *const passing[] = {"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS",
-                                          "BUSY",    "TRYAGAIN", "UNBLOCKED"};
-    const struct cn_valkey_wire *wire = &vs->link.wire;
+    static const char *const passing[] = {"LOADING", "READONLY",    "MASTERDOWN", "NOREPLICAS",
+                                          "BUSY",    "TRYAGAIN",    "UNBLOCKED",  "MOVED",
+                                          "ASK",     "CLUSTERDOWN", "NOSCRIPT"};
+    const struct cn_valkey_wire *wire = &vs->link.speaking->wire;
     const struct cn_str text = cn_valkey_text(reply);
     const int len = (int)(text.len < 200 ? text.len : 200);
 
@@ -85,7 +95,7 @@ static const struct cn_store_activity *
 note(struct cn_valkey_store *vs, int rc, const struct cn_error *err)
 {
     struct cn_store_activity *activity = &vs->activity;
-    const bool connected = vs->link.wire.fd >= 0;
+    const bool connected = cn_valkey_link_connected(&vs->link);
 
     if (connected != activity->connected) {
         activity->connected = connected;
@@ -106,11 +116,11 @@ cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_erro
 }
 
 int
-cn_valkey_trip(struct cn_valkey_store *vs, cn_valkey_reply_fn on_reply, void *ctx,
+cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
                uint64_t deadline_us, struct cn_error *err)
 {
     const uint64_t begun_us = cn_now_us();
-    const int rc = cn_valkey_talk(&vs->link, on_reply, ctx, deadline_us, err);
+    const int rc = cn_valkey_talk(&vs->link, confirm, on_reply, ctx, deadline_us, err);
 
     cn_duration_observe(vs->activity.trips, cn_now_us() - begun_us);
     note(vs, rc, err);
@@ -153,18 +163,19 @@ find_read(struct cn_valkey_store *vs, struct cn_str key)
     return NULL;
 }
 
+/* One round trip of reads. */
 struct reading {
     struct cn_valkey_store *vs;
-    uint32_t first;                       /* of the reads that this trip fills */
-    struct cn_valkey_confirmed confirmed; /* who has what was read */
-    int passing;                          /* an error that another attempt may heal */
+    uint32_t *asked; /* in the arena: the reads that it makes, by their index */
+    uint32_t n;
+    int passing; /* an error that another attempt may heal */
 };
 
 static void
 fail_read(struct cn_valkey_read *read, int rc, const struct cn_error *err)
 {
     read->rc = rc;
-    snprintf(read->why, sizeof(read->why), "%.159s", err->message);
+    snprintf(read->why, sizeof(read->why), "%.255s", err->message);
 }
 
 static void
@@ -172,26 +183,23 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct reading *reading = ctx;
     struct cn_valkey_store *vs = reading->vs;
-    struct cn_valkey_read *read;
+    struct cn_valkey_read *read = &vs->reads[reading->asked[i]];
     struct cn_str entry;
     struct cn_error err;
     char *copy;
 
-    if (reading->first + i >= vs->n_reads) {
-        cn_valkey_take_wait(reply, &reading->confirmed);
-        return;
-    }
-    read = &vs->reads[reading->first + i];
     /* An earlier attempt may have read a record from a primary that was replaced since. */
     read->rc = 0;
     read->value = (struct cn_str){NULL, 0};
     read->seen = (struct cn_store_seen){0};
+    read->done = true;
     if (reply->type == REDIS_REPLY_NIL)
         return;
     if (reply->type != REDIS_REPLY_STRING) {
         fail_read(read, cn_valkey_fail_reply(vs, reply, &err), &err);
         if (read->rc == CN_E_STORE_UNREACHABLE)
             reading->passing = read->rc;
+        read->done = read->rc != CN_E_STORE_UNREACHABLE;
         return;
     }
     copy = cn_arena_try_alloc(&vs->arena, (size_t)reply->len + 1);
@@ -207,44 +215,62 @@ on_value(void *ctx, uint32_t i, const redisReply *reply)
         fail_read(read, err.code, &err);
 }
 
+/* Asks for what is not read yet. Returns an error if there are reads that got no answer. */
+static int
+read_once(struct reading *reading, uint64_t deadline_us, struct cn_error *err)
+{
+    struct cn_valkey_store *vs = reading->vs;
+    int rc;
+
+    reading->n = 0;
+    reading->passing = 0;
+    for (uint32_t i = vs->n_filled; i < vs->n_reads; i++) {
+        const unsigned bucket = cn_valkey_bucket(vs->reads[i].key);
+
+        if (vs->reads[i].done)
+            continue;
+        reading->asked[reading->n++] = i;
+        cn_valkey_command(&vs->link, bucket, 2);
+        cn_valkey_word(&vs->link, CN_STR("GET"));
+        cn_valkey_entry_word(vs, bucket, vs->reads[i].key);
+    }
+    rc = cn_valkey_trip(vs, true, on_value, reading, deadline_us, err);
+    for (uint32_t i = 0; i < reading->n && rc != 0; i++) {
+        if (cn_valkey_result_of(&vs->link, i) == CN_COMMAND_DONE)
+            continue;
+        fail_read(&vs->reads[reading->asked[i]], rc, err);
+        vs->reads[reading->asked[i]].done = false;
+    }
+    return rc;
+}
+
 /* Reads the entries that were noted and are not read yet, in one round trip. With state.replicas,
  * what is read must be on the replicas, too: an answer that is given from a record is as good as
  * that of the step that wrote it, also if that step was refused because no replica confirmed it.
  * And an old primary that does not know yet that it was replaced no longer has replicas, so its
- * records are not used. The same holds for the primary's disk, if the steps wait for it. */
+ * records are not used. The same holds for the primary's disk, if the steps wait for it. Each read
+ * that has failed has its own error. */
 static int
 fill_reads(struct cn_valkey_store *vs, struct cn_error *err)
 {
-    const uint32_t first = vs->n_filled;
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
-    int rc = 0;
+    struct reading reading = {.vs = vs};
+    int rc;
 
-    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        struct reading reading = {.vs = vs, .first = first};
-        bool wait;
-
+    reading.asked =
+        cn_arena_alloc(&vs->arena, (vs->n_reads - vs->n_filled) * sizeof(*reading.asked));
+    for (int attempt = 1;; attempt++) {
         if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
             return rc;
-        for (uint32_t i = first; i < vs->n_reads; i++) {
-            cn_valkey_command(&vs->link, 2);
-            cn_valkey_word(&vs->link, CN_STR("GET"));
-            cn_valkey_entry_word(vs, cn_valkey_bucket(vs->reads[i].key), vs->reads[i].key);
-        }
-        if ((wait = cn_valkey_waits(vs)))
-            cn_valkey_put_wait(vs, deadline_us);
-        rc = cn_valkey_trip(vs, on_value, &reading, deadline_us, err);
-        if (rc == 0 && wait && (rc = cn_valkey_check_wait(vs, &reading.confirmed, err)) != 0)
-            cn_valkey_link_drop(&vs->link);
-        if (rc == 0)
-            vs->n_filled = vs->n_reads;
-        if (rc == 0 && !reading.passing)
-            return 0;
-        if (rc == 0) /* each read has its own error; another server may answer */
-            cn_valkey_link_drop(&vs->link);
-        if (cn_now_us() >= deadline_us)
-            return rc;
+        rc = read_once(&reading, deadline_us, err);
+        if ((rc == 0 && !reading.passing) || attempt == ATTEMPTS || cn_now_us() >= deadline_us ||
+            (rc != 0 && !vs->link.may_retry))
+            break;
+        if (rc == 0) /* another server, or a later attempt, may answer */
+            cn_valkey_link_doubt(&vs->link);
     }
-    return rc;
+    vs->n_filled = vs->n_reads;
+    return 0;
 }
 
 /* Notes the keys without a hint, because those that have one are in the worker's cache. The first
@@ -379,6 +405,7 @@ add_write(struct cn_valkey_store *vs, struct cn_str key)
         }
         write = &vs->writes[vs->n_writes++];
         *write = (struct cn_valkey_write){.key = cn_arena_str(&vs->arena, key),
+                                          .bucket = cn_valkey_bucket(key),
                                           .seen = condition(vs, key)};
     }
     write->number = vs->next_number++;

@@ -11,9 +11,9 @@
 
 #include "core/memory/buf.h"
 #include "core/time/clock.h"
+#include "store/link/fitness.h"
+#include "store/link/test_server.h"
 #include "store/record/record.h"
-#include "store/valkey/fitness.h"
-#include "store/valkey/test_server.h"
 #include "store/valkey/valkey_priv.h"
 
 struct fixture {
@@ -403,7 +403,6 @@ a_stopped_server_fails_in_time_and_comes_back(void **state)
 
     hasty = open_node(&options);
     cn_valkey_of(hasty)->link.options.timeout_ms = 300;
-    cn_valkey_of(hasty)->link.wire.timeout_ms = 300;
     step_in_the_end(hasty, "s", 1, 0, 1);
     kill(f->server.pid, SIGSTOP); /* it takes connections, but says nothing */
     begun_us = cn_now_us();

@@ -28,7 +28,7 @@
 
 struct finding {
     struct cn_valkey_store *vs;
-    bool late, no_script;
+    bool late;
     int rc;
     struct cn_error *err;
 };
@@ -43,8 +43,6 @@ on_lease(void *ctx, uint32_t i, const redisReply *reply)
     vs->sweep.fence = 0;
     if (reply->type == REDIS_REPLY_INTEGER)
         vs->sweep.fence = reply->integer > 0 ? (uint64_t)reply->integer : 0;
-    else if (cn_valkey_is_error(reply, "NOSCRIPT"))
-        finding->no_script = true;
     else
         finding->rc = cn_valkey_fail_reply(vs, reply, finding->err);
 }
@@ -58,12 +56,12 @@ ask_for_lease(struct cn_valkey_store *vs, struct finding *finding)
 
     if (now_ms < vs->sweep.ask_ms)
         return 0;
-    cn_valkey_call(vs, 1, 3);
+    cn_valkey_call(vs, 0, 1, 3);
     cn_valkey_key_word(vs, 0, CN_VALKEY_LEASE);
     cn_valkey_word(&vs->link, CN_STR("lease"));
     cn_valkey_number_word(vs, vs->sweep.owner);
     cn_valkey_number_word(vs, LEASE_MS);
-    rc = cn_valkey_trip(vs, on_lease, finding, deadline_us, finding->err);
+    rc = cn_valkey_trip(vs, false, on_lease, finding, deadline_us, finding->err);
     vs->sweep.ask_ms = now_ms + (vs->sweep.fence ? RENEW_MS : ASK_MS);
     return rc ? rc : finding->rc;
 }
@@ -77,8 +75,6 @@ on_due(void *ctx, uint32_t i, const redisReply *reply)
     (void)i;
     if (reply->type == REDIS_REPLY_NIL)
         finding->late = true;
-    else if (cn_valkey_is_error(reply, "NOSCRIPT"))
-        finding->no_script = true;
     else if (reply->type != REDIS_REPLY_ARRAY)
         finding->rc = cn_valkey_fail_reply(vs, reply, finding->err);
     for (size_t j = 0; reply->type == REDIS_REPLY_ARRAY && j < reply->elements; j++) {
@@ -97,7 +93,7 @@ put_due(struct cn_valkey_store *vs, unsigned bucket, uint64_t now_ms)
 
     for (uint32_t i = 0; i < vs->sweep.n_later; i++)
         n_later += vs->sweep.later[i].bucket == bucket;
-    cn_valkey_call(vs, 2, 5 + 2 * n_later);
+    cn_valkey_call(vs, bucket, 2, 5 + 2 * n_later);
     cn_valkey_key_word(vs, bucket, CN_VALKEY_TIMES);
     cn_valkey_key_word(vs, bucket, CN_VALKEY_FENCE);
     cn_valkey_word(&vs->link, CN_STR("due"));
@@ -132,12 +128,11 @@ cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out,
         vs->n_listed = vs->next_listed = 0;
         for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++)
             put_due(vs, bucket, now_ms);
-        rc = cn_valkey_trip(vs, on_due, &finding, deadline_us, finding.err);
+        rc = cn_valkey_trip(vs, false, on_due, &finding, deadline_us, finding.err);
         vs->sweep.n_later = 0; /* if the trip has failed, they come again */
-        rc = rc ? rc : finding.rc;
+        /* A server of a cluster that is away keeps its own entries only. */
+        rc = rc && vs->n_listed ? 0 : rc ? rc : finding.rc;
     }
-    if (finding.no_script && rc == 0)
-        return cn_valkey_load_script(&vs->link, deadline_us, finding.err); /* next time */
     if (finding.late) {
         vs->sweep.fence = 0;
         vs->sweep.ask_ms = cn_now_ms() + ASK_MS;

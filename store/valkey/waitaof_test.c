@@ -12,8 +12,8 @@
 #include <stdatomic.h>
 
 #include "core/memory/buf.h"
+#include "store/link/test_server.h"
 #include "store/record/record.h"
-#include "store/valkey/test_server.h"
 #include "store/valkey/valkey_priv.h"
 
 static struct {

@@ -3,11 +3,17 @@
 A client that gets no answer, or an error after which the step may have been done, sends the same step again under its
 Idempotency-Key or its number. It may then reach another node."""
 
+import asyncio
 import time
 
 from grpc_link import GrpcLink
 from sequence import DOCUMENTED, MAYBE_DONE, Sequence
 
+# A node, a worker or a network that stands still keeps a step's copy for seconds, and HAProxy and TCP may deliver it
+# when the client has long gone on. Keys protect against that only while the sequence remembers them, so a client with
+# keys makes no more than KEY_WINDOW steps in KEEP_S seconds. A client with numbers needs no such bound.
+KEY_WINDOW = 255
+KEEP_S = 15
 # Statuses of the proxy's own, and what nodes say about the store and about each other.
 OF_PROXY = {"http_502", "http_503", "http_504"}
 
@@ -20,6 +26,11 @@ class ClusterSequence(Sequence):
         super().__init__(index, run, link, chance)
         self.clients = chance.choice(("keys", "numbers"))
         self._confirmed = time.monotonic()
+
+    async def step(self):
+        await super().step()
+        if self.clients == "keys":
+            await asyncio.sleep(KEEP_S / KEY_WINDOW)
 
     def _judge(self, state, done, number):
         """A step that is missing after a failover may have been lost by the store itself."""

@@ -20,7 +20,7 @@ class Node(Server):
         super().__init__(folder, transcript, [
             "--inference-address", f"http://{front}:8080", "--grpc-inference-address", f"http://{front}:7070",
             "--management-address", f"http://{control}:8081", "--metrics-address", f"http://{control}:8082",
-            "--grpc-management-address", "none", "--node-name", f"node{number}", *flags], env, name=f"node{number}")
+            "--insecure-management", "--grpc-management-address", "none", "--node-name", f"node{number}", *flags], env, name=f"node{number}")
         self.busy = False  # something is being done to it
         self.starts_refused = 0
         self._paused = []

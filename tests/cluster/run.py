@@ -26,7 +26,7 @@ import chaos  # noqa: E402
 import network  # noqa: E402
 import proxies  # noqa: E402
 from client import Client  # noqa: E402
-from clients import ClusterGrpcLink, ClusterSequence  # noqa: E402
+from clients import KEY_WINDOW, ClusterGrpcLink, ClusterSequence  # noqa: E402
 from models import Model  # noqa: E402
 from nodes import Node  # noqa: E402
 from stores import Stores  # noqa: E402
@@ -88,7 +88,8 @@ class Run:
     def model(self, version):
         text = (HERE.parent / "chaos/handler.lua").read_text().replace("SCHEMA", version[0])
         return Model("sum", text, {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16,
-                                   "sequence": {"swapPolicy": self.args.swap_policy, "tombstoneMSec": TOMBSTONE_MS},
+                                   "sequence": {"swapPolicy": self.args.swap_policy, "tombstoneMSec": TOMBSTONE_MS,
+                                                "keyWindow": KEY_WINDOW},
                                    "state": {"storeTimeoutMSec": STORE_TIMEOUT_MS, "replicas": self.args.replicas}},
                      version)
 

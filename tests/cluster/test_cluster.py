@@ -33,7 +33,7 @@ def play(*args):
 @pytest.mark.parametrize("proxy", ["envoy", "haproxy", "nginx"])
 def test_a_cluster_loses_doubles_reorders_and_hangs_nothing(proxy):
     """Nodes, workers, the proxy and the store's primary are killed, paused and cut off."""
-    status, said, result = play("--proxy", proxy, "--seconds", 15, "--sequences", 40, "--without", "swap")
+    status, said, result = play("--proxy", proxy, "--seconds", 15, "--sequences", 40)
     assert status == 0, said
     assert result["steps_by"]["http"] > 500 and result["steps_by"]["grpc"] > 100, result
     assert sum(result["faults"].values()) > 10, result

@@ -6,6 +6,7 @@ may send a step to any node, so it checks the nodes, leaves bad ones out, and re
 import contextlib
 import itertools
 import json
+import os
 import pathlib
 import signal
 
@@ -184,6 +185,46 @@ def test_a_node_that_is_not_ready_gets_no_steps_although_it_would_answer(site):
 
         expect(moved, "all steps go to the other node", 5)
         assert leaver.process.poll() is None, "the node would still answer"
+
+
+@by(*CHECKING)
+def test_a_node_that_hangs_is_taken_out_and_taken_back(site):
+    """The node's connections stay open, but nothing answers: only the proxy's checks notice that. The steps have no
+    key, so the proxy does not repeat them: they succeed only if it does not send them to the bad node."""
+    bad, good = site.nodes
+    names = [f"s{i}" for i in range(8)]
+    assert {site.owner(name) for name in names} == {bad, good}
+
+    def all_answered():
+        for name in names:
+            with contextlib.closing(site.proxy.client(timeout=2)) as client:
+                try:
+                    if site.step(client, name, 0).status != 200:
+                        return False
+                except OSError:
+                    return False
+        return True
+
+    def got(node):
+        return int(node.metric("continuo_jobs_total"))
+
+    def taken_out():
+        before = got(good)
+        return all_answered() and got(good) == before + len(names)
+
+    def taken_back():
+        before = got(bad)
+        return all_answered() and got(bad) > before
+
+    members = bad.session_members()
+    for pid in members:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        expect(taken_out, "the proxy takes the node out", 60)
+    finally:
+        for pid in members:
+            os.kill(pid, signal.SIGCONT)
+    expect(taken_back, "the proxy takes the node back", 60)
 
 
 @every_proxy

@@ -1,11 +1,13 @@
 """Stores that are slow, cut off, refuse a command or are away at the start (docs/shared-store.md)."""
 
+import socket
+
 import pytest
 
 from models import counter
 from relay import relay_to
 from shared_store import shared_store_in
-from waiting import expect
+from waiting import expect, limit
 
 
 @pytest.fixture
@@ -31,6 +33,19 @@ def step(client, key, sequence="s"):
 
 def through(relay):
     return f"valkey://127.0.0.1:{relay.port}/test"
+
+
+def test_a_relay_passes_on_what_was_delayed_before_an_end():
+    """The tests below rely on it: a slow network delivers the last bytes before the end of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, relay_to(listener.getsockname()[1]) as made:
+        made.delay_s = 0.2
+        with socket.create_connection(("127.0.0.1", made.port)) as client:
+            client.sendall(b"last words")
+            client.shutdown(socket.SHUT_WR)
+            far, _ = listener.accept()
+            with far:
+                far.settimeout(limit(10))
+                assert b"".join(iter(lambda: far.recv(100), b"")) == b"last words"
 
 
 def test_one_node_that_is_cut_off_refuses_steps_and_comes_back_by_itself(server, store, relay):

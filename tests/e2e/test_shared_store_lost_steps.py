@@ -10,13 +10,13 @@ from waiting import expect
 
 
 @contextlib.contextmanager
-def replica_of(primary, folder, transcript):
-    made = SharedStore(folder / "replica", transcript, "--repl-diskless-sync-delay", "0")
+def replica_of(primary, folder, transcript, name="replica"):
+    made = SharedStore(folder / name, transcript, "--repl-diskless-sync-delay", "0")
     try:
         made.start()
         primary.say("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         made.say("REPLICAOF", "127.0.0.1", str(primary.port))
-        expect(lambda: "state=online" in primary.say("INFO", "replication"), "the replica", 30)
+        expect(lambda: "master_link_status:up" in made.say("INFO", "replication"), "the replica", 30)
         yield made
     finally:
         made.destroy()
@@ -29,9 +29,9 @@ def pair(folder, transcript):
             yield primary, replica
 
 
-def node(server, pair, name="server"):
+def node(server, pair, name="server", **state):
     url = pair[0].url.replace("/test", f",127.0.0.1:{pair[1].port}/test")
-    return server(counter(minWorkers=1, maxWorkers=1, state={"storeTimeoutMSec": 1000}),
+    return server(counter(minWorkers=1, maxWorkers=1, state={"storeTimeoutMSec": 1000, **state}),
                   flags=["--state-store", url], name=name)
 
 
@@ -154,3 +154,26 @@ def test_a_start_begins_anew_whatever_was_lost(server, pair):
 
     expect(begin, "a new sequence", 30)
     assert step(client, "s").text == "2"
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_primary_that_lives_while_another_is_chosen_confirms_with_the_replicas_it_has_left(
+        server, pair, folder, transcript, replicas):
+    """Sentinels make one of two replicas the primary while the old primary lives. Until they have reached the other
+    replica, it confirms steps of the old one, which are then lost. Only state.replicas: 2 keeps nodes from answering
+    them (docs/reliability.md)."""
+    primary, chosen = pair
+    with replica_of(primary, folder, transcript, "other") as other:
+        client = node(server, pair, replicas=replicas).client()
+        assert step(client, "s", key="k1").text == "1"
+        chosen.say("REPLICAOF", "NO", "ONE")
+        answer = answered(client, "s", key="k2") if replicas == 1 else step(client, "s", key="k2")
+        for each in (other, primary):
+            each.say("REPLICAOF", "127.0.0.1", str(chosen.port))
+        if replicas == 1:
+            assert answer.text == "2"
+            lost = answered(client, "s", key="k3")
+            assert (lost.status, lost.error) == (409, "steps_lost"), lost
+        else:
+            assert (answer.status, answer.error) == (503, "store_unreachable"), answer
+            assert answered(client, "s", key="k2").text == "2"

@@ -67,6 +67,67 @@ def test_no_step_is_lost_when_the_primary_is_killed(server, replicated):
     assert [each["sequence"] for each in listed["sequences"]] == [f"s{i}" for i in range(4)]
 
 
+def follows(primary, n):
+    """Waits until the primary has n replicas with its data."""
+    expect(lambda: primary.say("INFO", "replication").count("state=online") == n, f"{n} replicas", 30)
+
+
+def restarted_without_one_replica(store):
+    """The primary is killed and comes back at once, before the Sentinels take it for down. One replica gets its data, and
+    the other one does not, but is well otherwise. The Sentinels would choose the latter, because its offset is that of
+    the old primary's data, and the offset of the other one began at zero again."""
+    primary, fresh, stale = store.stores
+    store.down_after(600_000)
+    primary.say("EVAL", "for i = 1, 100 do redis.call('SET', 'padding' .. i, string.rep('x', 10000)) end", "0")
+    expect(lambda: all(each.say("GET", "padding100") for each in (fresh, stale)), "the replicas to have all", 30)
+    stale.say("CONFIG", "SET", "masterauth", "a password that the primary does not know")
+    primary.kill()
+    primary.start()
+    follows(primary, 1)
+    return primary, fresh, stale
+
+
+def test_a_primary_that_is_restarted_confirms_nothing_before_all_replicas_have_its_data(server, replicated):
+    """Otherwise a step would be lost that one replica has confirmed."""
+    client = node(server, replicated).client()
+    for i in range(1, 4):
+        assert surely(client, "s", f"k{i}") == i
+    primary, fresh, stale = restarted_without_one_replica(replicated)
+    refused = expect(lambda: (answer := step(client, "s", "k4")).status == 503 and "was started anew" in answer.message
+                     and answer, "a refusal")
+    assert "only 1 of the 2 replicas" in refused.message, refused
+    primary.kill()
+    replicated.down_after(1000)
+    assert replicated.expect_another_primary(primary) is stale
+    for i in range(4, 8):
+        assert surely(client, "s", f"k{i}") == i
+
+
+def test_steps_go_on_when_all_replicas_have_the_data_of_a_restarted_primary(server, replicated):
+    client = node(server, replicated).client()
+    assert surely(client, "s", "k1") == 1
+    primary, fresh, stale = restarted_without_one_replica(replicated)
+    assert step(client, "s", "k2").status == 503
+    stale.say("CONFIG", "SET", "masterauth", "")
+    follows(primary, 2)
+    assert surely(client, "s", "k2") == 2
+    primary.kill()
+    replicated.down_after(1000)
+    replicated.expect_another_primary(primary)
+    assert surely(client, "s", "k3") == 3
+
+
+def test_a_replica_that_is_down_does_not_stop_the_steps_of_a_restarted_primary(server, replicated):
+    client = node(server, replicated).client()
+    assert surely(client, "s", "k1") == 1
+    primary, fresh, stale = restarted_without_one_replica(replicated)
+    assert step(client, "s", "k2").status == 503
+    stale.kill()
+    replicated.down_after(1000)
+    assert surely(client, "s", "k2") == 2
+    assert replicated.primary() is primary
+
+
 def test_an_idle_node_leaves_a_primary_that_was_replaced_and_comes_back(server, replicated):
     """A primary that was cut off comes back and still takes writes, until the Sentinels make it a replica. A node with
     an open connection to it must not use it."""

@@ -3,6 +3,7 @@
 import pytest
 
 from models import counter
+from sentinels import replicated_store_in
 from store_tls import Authority, tls_store_in
 from waiting import expect
 
@@ -76,6 +77,29 @@ def test_files_that_cannot_be_read_are_named(server, store, folder):
 def test_a_port_without_tls_is_named(server, store):
     url = store.tls_url().replace(str(store.tls_port), str(store.port))
     refuses(server, url, "speak TLS on this port")
+
+
+def test_a_url_without_tls_for_a_port_with_tls_says_so(server, store):
+    """The server only closes the connection, which says nothing; the message names the scheme to try."""
+    refuses(server, f"valkey://127.0.0.1:{store.tls_port}/test", "before it answered; if it speaks TLS on this port",
+            "begin the URL with rediss:// or valkeys://")
+    refuses(server, f"valkey+sentinel://127.0.0.1:{store.tls_port}/mymaster/test",
+            "the Sentinel at 127.0.0.1", "rediss+sentinel://")
+
+
+def test_real_sentinels_with_tls_and_a_failover(server, folder, transcript):
+    """Nodes, Sentinels and stores speak TLS only with each other. The primary is killed, and no step is lost."""
+    with replicated_store_in(folder, transcript, tls=True) as replicated:
+        refuses(server, replicated.url.split("?", maxsplit=1)[0], "not signed by an authority that this node trusts")
+        s = server(counter(state={"storeTimeoutMSec": 1000, "replicas": 1}), flags=["--state-store", replicated.url],
+                   name="with-sentinels")
+        client = s.client()
+        assert step(client, "k1").text == "1"
+        old = replicated.primary()
+        old.kill()
+        expect(lambda: step(client, "k2").text == "2", "the step to be done after the failover", 60)
+        assert replicated.primary() is not old
+        assert step(client, "k3").text == "3"
 
 
 def test_tls_to_sentinels_and_a_closed_tls_port(server, store):

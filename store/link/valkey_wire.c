@@ -1,10 +1,10 @@
-/* store/valkey/valkey_wire.c - connects to a server, sends commands and reads replies. The
+/* store/link/valkey_wire.c - connects to a server, sends commands and reads replies. The
  * link's thread.
  *
  * The socket does not block; each wait is a poll that ends at the call's deadline. Sockets' own
  * timeouts would not do: they bound each read, and a server that sends a byte now and then would
  * never be too slow. */
-#include "store/valkey/valkey_wire.h"
+#include "store/link/valkey_wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -15,11 +15,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/time/clock.h"
+#include "core/errors/panic.h"
 
 #define READ_BYTES 65536
 #define KEEPALIVE_IDLE_S 10 /* a peer whose machine is gone is noticed after 16 s of silence */
-#define OUT_KEEP_BYTES (1u << 20)
 
 void
 cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib,
@@ -27,8 +26,7 @@ cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib,
 {
     memset(wire, 0, sizeof(*wire));
     wire->lib = lib;
-    wire->tls = options->tls;
-    wire->timeout_ms = options->timeout_ms;
+    wire->options = options;
     wire->fd = -1;
     cn_buf_init(&wire->out, 0);
 }
@@ -76,39 +74,66 @@ cn_wire_fail(const struct cn_valkey_wire *wire, int code, struct cn_error *err, 
 /* --- commands and replies */
 
 void
+cn_wire_put_command(struct cn_buf *out, uint32_t n)
+{
+    cn_buf_puts(out, "*");
+    cn_buf_put_uint(out, n);
+    cn_buf_puts(out, "\r\n");
+}
+
+void
+cn_wire_put_word(struct cn_buf *out, struct cn_str word)
+{
+    cn_buf_puts(out, "$");
+    cn_buf_put_uint(out, word.len);
+    cn_buf_puts(out, "\r\n");
+    cn_buf_append_str(out, word);
+    cn_buf_puts(out, "\r\n");
+}
+
+void
 cn_wire_command(struct cn_valkey_wire *wire, uint32_t n)
 {
-    cn_buf_puts(&wire->out, "*");
-    cn_buf_put_uint(&wire->out, n);
-    cn_buf_puts(&wire->out, "\r\n");
+    cn_wire_put_command(&wire->out, n);
     wire->n_out++;
 }
 
 void
 cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word)
 {
-    cn_buf_puts(&wire->out, "$");
-    cn_buf_put_uint(&wire->out, word.len);
-    cn_buf_puts(&wire->out, "\r\n");
-    cn_buf_append_str(&wire->out, word);
-    cn_buf_puts(&wire->out, "\r\n");
+    cn_wire_put_word(&wire->out, word);
+}
+
+/* A server that wants TLS closes a connection without it at the first command, and may send an
+ * alert before. So the message says what to try, unless the server has answered before. */
+static const char *
+may_want_tls(const struct cn_valkey_wire *wire)
+{
+    return wire->options->tls || wire->heard
+               ? ""
+               : " before it answered; if it speaks TLS on this port, begin the URL with rediss:// "
+                 "or valkeys:// (rediss+sentinel:// for Sentinels, rediss+cluster:// for a "
+                 "cluster)";
 }
 
 static int
-send_some(struct cn_valkey_wire *wire, size_t *sent, struct cn_error *err)
+send_some(struct cn_wire_talk *talk)
 {
-    const char *from = wire->out.data + *sent;
-    const size_t len = wire->out.len - *sent;
+    struct cn_valkey_wire *wire = talk->wire;
+    struct cn_error *err = talk->err;
+    const char *from = talk->commands.ptr + talk->sent;
+    const size_t len = talk->commands.len - talk->sent;
     char why[CN_TLS_WHY_MAX];
     ssize_t n = wire->session ? cn_tls_send(wire->session, from, len, why)
                               : send(wire->fd, from, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
     if (n >= 0)
-        *sent += (size_t)n;
+        talk->sent += (size_t)n;
     else if (wire->session)
         return cn_wire_fail(wire, (int)n, err, "%s", why);
     else if (errno != EAGAIN && errno != EINTR)
-        return fail_io(wire, err, "closed the connection: %s", strerror(errno));
+        return fail_io(wire, err, "closed the connection%s: %s", may_want_tls(wire),
+                       strerror(errno));
     return 0;
 }
 
@@ -123,7 +148,9 @@ receive(struct cn_valkey_wire *wire, char *bytes, size_t max, struct cn_error *e
     if (wire->session)
         return n >= 0 ? n : cn_wire_fail(wire, (int)n, err, "%s", why);
     if (n == 0)
-        return fail_io(wire, err, "closed the connection");
+        return fail_io(wire, err, "closed the connection%s", may_want_tls(wire));
+    if (n < 0 && errno == ECONNRESET)
+        return fail_io(wire, err, "reset the connection%s", may_want_tls(wire));
     if (n < 0)
         return errno == EAGAIN || errno == EINTR
                    ? 0
@@ -140,7 +167,8 @@ read_some(struct cn_valkey_wire *wire, struct cn_error *err)
     if (n <= 0)
         return (int)n;
     if (wire->lib->feed(wire->reader, bytes, (size_t)n) != REDIS_OK)
-        return fail_io(wire, err, "sent what is not a reply: %s", wire->reader->errstr);
+        return fail_io(wire, err, "sent what is not a reply%s: %s", may_want_tls(wire),
+                       wire->reader->errstr);
     return 0;
 }
 
@@ -153,44 +181,101 @@ take_replies(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx
 
     while (*taken < max) {
         if (wire->lib->reply(wire->reader, &reply) != REDIS_OK)
-            return fail_io(wire, err, "sent what is not a reply: %s", wire->reader->errstr);
+            return fail_io(wire, err, "sent what is not a reply%s: %s", may_want_tls(wire),
+                           wire->reader->errstr);
         if (!reply)
             return 0;
+        wire->heard = true;
         on_reply(ctx, (*taken)++, reply);
         wire->lib->free_reply(reply);
     }
     return 0;
 }
 
+static bool
+is_open(const struct cn_wire_talk *talk)
+{
+    return talk->rc == 0 && talk->taken < talk->n;
+}
+
+/* Sends what can be sent, and says what to wait for. */
+static void
+talk_on(struct cn_wire_talk *talk, struct pollfd *watched)
+{
+    *watched = (struct pollfd){.fd = -1};
+    if (is_open(talk) && talk->sent < talk->commands.len)
+        talk->rc = send_some(talk);
+    if (!is_open(talk))
+        return;
+    watched->fd = talk->wire->fd;
+    watched->events = talk->sent < talk->commands.len ? POLLIN | POLLOUT : POLLIN;
+}
+
+static void
+listen_to(struct cn_wire_talk *talk)
+{
+    talk->rc = read_some(talk->wire, talk->err);
+    if (talk->rc == 0)
+        talk->rc =
+            take_replies(talk->wire, talk->on_reply, talk->ctx, &talk->taken, talk->n, talk->err);
+}
+
+static void
+end_late(struct cn_wire_talk *talk)
+{
+    if (is_open(talk))
+        talk->rc =
+            fail_io(talk->wire, talk->err, "did not answer within %u ms (state.storeTimeoutMSec)",
+                    talk->wire->options->timeout_ms);
+}
+
+void
+cn_wire_talk_all(struct cn_wire_talk *talks, uint32_t n, uint64_t deadline_us)
+{
+    struct pollfd watched[CN_WIRE_TALKS_MAX];
+
+    cn_assert(n <= CN_WIRE_TALKS_MAX);
+    for (;;) {
+        bool open = false;
+
+        for (uint32_t i = 0; i < n; i++) {
+            talk_on(&talks[i], &watched[i]);
+            open |= is_open(&talks[i]);
+        }
+        if (!open)
+            break;
+        if (!cn_wait_for_fds(watched, n, deadline_us)) {
+            for (uint32_t i = 0; i < n; i++)
+                end_late(&talks[i]);
+            break;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            if (watched[i].fd >= 0 && watched[i].revents)
+                listen_to(&talks[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (talks[i].rc != 0)
+            cn_wire_drop(talks[i].wire);
+}
+
 int
 cn_wire_talk(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx,
              uint64_t deadline_us, struct cn_error *err)
 {
-    uint32_t taken = 0;
-    size_t sent = 0;
-    int rc = 0;
+    struct cn_wire_talk talk = {.wire = wire,
+                                .commands = cn_buf_str(&wire->out),
+                                .n = wire->n_out,
+                                .on_reply = on_reply,
+                                .ctx = ctx,
+                                .err = err};
 
     if (wire->out.failed)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a command to the state store");
-    while (rc == 0 && taken < wire->n_out) {
-        if (sent < wire->out.len)
-            rc = send_some(wire, &sent, err);
-        if (rc == 0 && !cn_wait_for_fd(wire->fd, sent < wire->out.len ? POLLIN | POLLOUT : POLLIN,
-                                       deadline_us))
-            rc = fail_io(wire, err, "did not answer within %u ms (state.storeTimeoutMSec)",
-                         wire->timeout_ms);
-        if (rc == 0)
-            rc = read_some(wire, err);
-        if (rc == 0)
-            rc = take_replies(wire, on_reply, ctx, &taken, wire->n_out, err);
-    }
+        talk.rc =
+            cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a command to the state store");
+    cn_wire_talk_all(&talk, 1, deadline_us);
     cn_buf_reset(&wire->out);
-    if (wire->out.cap > OUT_KEEP_BYTES)
-        cn_buf_fini(&wire->out);
     wire->n_out = 0;
-    if (rc != 0)
-        cn_wire_drop(wire);
-    return rc;
+    return talk.rc;
 }
 
 int
@@ -280,9 +365,9 @@ cn_wire_connect(struct cn_valkey_wire *wire, const char *what, const struct cn_s
         return cn_fail(err, CN_E_OUT_OF_MEMORY,
                        "not enough memory to read the state store's replies");
     }
-    if (!wire->tls)
+    if (!wire->options->tls)
         return 0;
-    rc = cn_tls_open(wire->tls, wire->fd, to->host, deadline_us, &wire->session, why);
+    rc = cn_tls_open(wire->options->tls, wire->fd, to->host, deadline_us, &wire->session, why);
     if (rc == 0)
         return 0;
     cn_wire_drop(wire);

@@ -1,12 +1,13 @@
-/* store/valkey/lookup.h - finds the addresses of a host within a time limit. The link's thread.
+/* store/link/lookup.h - finds the addresses of a host within a time limit. The link's thread.
  *
  * getaddrinfo() has no limit: with a resolver that does not answer, it takes many seconds. So a
  * thread calls it. There is at most one such thread for each owner of a lookup: a lookup that is
  * not done in time goes on, and the next call waits for the same one. */
-#ifndef CN_STORE_VALKEY_LOOKUP_H
-#define CN_STORE_VALKEY_LOOKUP_H
+#ifndef CN_STORE_LINK_LOOKUP_H
+#define CN_STORE_LINK_LOOKUP_H
 
 #include <netdb.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,5 +23,8 @@ void cn_lookup_forget(struct cn_lookup *lookup);
 
 /* Waits until `fd` is ready for `events` of poll(), or the deadline. Returns whether it is. */
 bool cn_wait_for_fd(int fd, short events, uint64_t deadline_us);
+/* Waits until one of the descriptors is ready, and sets revents as poll() does. Those below 0 are
+ * left out. */
+bool cn_wait_for_fds(struct pollfd *watched, uint32_t count, uint64_t deadline_us);
 
 #endif

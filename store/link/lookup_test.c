@@ -1,6 +1,6 @@
-/* store/valkey/lookup_test.c - looking up a name ends in time, however slow the resolver is. The
+/* store/link/lookup_test.c - looking up a name ends in time, however slow the resolver is. The
  * test takes getaddrinfo()'s place (see CMakeLists.txt). */
-#include "store/valkey/lookup.h"
+#include "store/link/lookup.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

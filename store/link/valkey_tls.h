@@ -1,9 +1,9 @@
-/* store/valkey/valkey_tls.h - an encrypted connection to a Valkey server or Sentinel, by GnuTLS,
+/* store/link/valkey_tls.h - an encrypted connection to a Valkey server or Sentinel, by GnuTLS,
  * which is opened as hiredis is: by the first connection with TLS. The link's thread.
  *
  * The files are read for each connection, so a renewed certificate is used from the next one on. */
-#ifndef CN_STORE_VALKEY_VALKEY_TLS_H
-#define CN_STORE_VALKEY_VALKEY_TLS_H
+#ifndef CN_STORE_LINK_VALKEY_TLS_H
+#define CN_STORE_LINK_VALKEY_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,11 +29,9 @@ void cn_tls_close(struct cn_tls *tls);
 
 /* These return the number of bytes that were sent or received; 0: nothing can be done now; or a
  * negative error code with `why`, as above. The bytes of a send that returned 0 must be the first
- * ones of the next send. */
+ * ones of the next send. The room of a receive is 16 KiB or more, a whole TLS record: poll() would
+ * not see the rest of one. */
 ssize_t cn_tls_send(struct cn_tls *tls, const void *bytes, size_t len, char why[CN_TLS_WHY_MAX]);
 ssize_t cn_tls_receive(struct cn_tls *tls, void *bytes, size_t len, char why[CN_TLS_WHY_MAX]);
-/* Has the session received bytes that cn_tls_receive has not given yet? poll() does not see them.
- */
-bool cn_tls_has_more(const struct cn_tls *tls);
 
 #endif

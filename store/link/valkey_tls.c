@@ -1,8 +1,8 @@
-/* store/valkey/valkey_tls.c - TLS to the shared store. The link's thread.
+/* store/link/valkey_tls.c - TLS to the shared store. The link's thread.
  *
  * GnuTLS is the library that the server's own ports use, through libmicrohttpd. A worker without a
  * URL with TLS never loads it. */
-#include "store/valkey/valkey_tls.h"
+#include "store/link/valkey_tls.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "store/valkey/lookup.h"
+#include "store/link/lookup.h"
 
 #define LIBRARY "libgnutls.so.30"
 #define VERSIONS "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
@@ -33,7 +33,6 @@
     F(gnutls_handshake)                                                                            \
     F(gnutls_init)                                                                                 \
     F(gnutls_priority_set_direct)                                                                  \
-    F(gnutls_record_check_pending)                                                                 \
     F(gnutls_record_get_direction)                                                                 \
     F(gnutls_record_recv)                                                                          \
     F(gnutls_record_send)                                                                          \
@@ -320,10 +319,4 @@ cn_tls_receive(struct cn_tls *tls, void *bytes, size_t len, char why[CN_TLS_WHY_
         return CN_E_STORE_UNREACHABLE;
     }
     return lib.gnutls_error_is_fatal((int)n) ? io_failed(tls, (int)n, why) : 0;
-}
-
-bool
-cn_tls_has_more(const struct cn_tls *tls)
-{
-    return lib.gnutls_record_check_pending(tls->session) > 0;
 }

@@ -1,13 +1,14 @@
-/* store/valkey/fitness.c - what a server must be before states are trusted to it. The
+/* store/link/fitness.c - what a server must be before states are trusted to it. The
  * connection's thread.
  *
  * The same checks are made after each reconnection, because another server may have become the
  * primary. */
-#include "store/valkey/fitness.h"
+#include "store/link/fitness.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define REPLICAS_SEEN 32
 #define INFO_MAX 32768 /* a server's INFO has about 6 KiB */
 
 /* What the server said of itself. */
@@ -19,9 +20,8 @@ struct answers {
     char fsync[24]; /* CONFIG GET appendfsync; "" when it does not say */
 };
 
-#define fail_at(link, err, ...) cn_wire_fail(&(link)->wire, CN_E_STATE_STORE, err, __VA_ARGS__)
-#define fail_for_now(link, err, ...)                                                               \
-    cn_wire_fail(&(link)->wire, CN_E_STORE_UNREACHABLE, err, __VA_ARGS__)
+#define fail_at(wire, err, ...) cn_wire_fail(wire, CN_E_STATE_STORE, err, __VA_ARGS__)
+#define fail_for_now(wire, err, ...) cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, __VA_ARGS__)
 
 struct cn_str
 cn_valkey_info_field(struct cn_str info, const char *name)
@@ -79,49 +79,49 @@ take_answer(void *ctx, uint32_t i, const redisReply *reply)
     }
 }
 
-static int
-log_in(struct cn_valkey_link *link, struct answers *answers, uint64_t deadline_us,
-       struct cn_error *err)
+int
+cn_valkey_log_in(struct cn_valkey_wire *wire, uint64_t deadline_us, struct cn_error *err)
 {
-    const struct cn_shared_options *options = &link->options;
+    const struct cn_shared_options *options = wire->options;
+    struct answers answers = {0};
     int rc;
 
     if (!options->password[0])
         return 0;
-    cn_valkey_command(link, options->user[0] ? 3 : 2);
-    cn_valkey_word(link, CN_STR("AUTH"));
+    cn_wire_command(wire, options->user[0] ? 3 : 2);
+    cn_wire_word(wire, CN_STR("AUTH"));
     if (options->user[0])
-        cn_valkey_word(link, cn_str_from(options->user));
-    cn_valkey_word(link, cn_str_from(options->password));
-    if ((rc = cn_valkey_talk(link, take_login, answers, deadline_us, err)) != 0)
+        cn_wire_word(wire, cn_str_from(options->user));
+    cn_wire_word(wire, cn_str_from(options->password));
+    if ((rc = cn_wire_talk(wire, take_login, &answers, deadline_us, err)) != 0)
         return rc;
-    if (!answers->login_refused)
+    if (!answers.login_refused)
         return 0;
-    return fail_at(link, err,
+    return fail_at(wire, err,
                    "refuses the user name or the password of the URL (it says: %.60s); the URL is "
                    "state-store or the model's state.store",
-                   answers->why);
+                   answers.why);
 }
 
 static int
-ask(struct cn_valkey_link *link, struct answers *answers, uint64_t deadline_us,
+ask(struct cn_valkey_wire *wire, struct answers *answers, uint64_t deadline_us,
     struct cn_error *err)
 {
     int rc;
 
-    cn_valkey_command(link, 1);
-    cn_valkey_word(link, CN_STR("INFO"));
-    if (link->options.power) {
-        cn_valkey_command(link, 3);
-        cn_valkey_word(link, CN_STR("CONFIG"));
-        cn_valkey_word(link, CN_STR("GET"));
-        cn_valkey_word(link, CN_STR("appendfsync"));
+    cn_wire_command(wire, 1);
+    cn_wire_word(wire, CN_STR("INFO"));
+    if (wire->options->power) {
+        cn_wire_command(wire, 3);
+        cn_wire_word(wire, CN_STR("CONFIG"));
+        cn_wire_word(wire, CN_STR("GET"));
+        cn_wire_word(wire, CN_STR("appendfsync"));
     }
-    if ((rc = cn_valkey_talk(link, take_answer, answers, deadline_us, err)) != 0)
+    if ((rc = cn_wire_talk(wire, take_answer, answers, deadline_us, err)) != 0)
         return rc;
     if (answers->info_len)
         return 0;
-    return fail_at(link, err, "does not answer INFO (it says: %.100s)%s", answers->why,
+    return fail_at(wire, err, "does not answer INFO (it says: %.100s)%s", answers->why,
                    strncmp(answers->why, "NOAUTH", 6) == 0
                        ? "; put a password into the URL, as in valkey://:password@host"
                        : "");
@@ -153,54 +153,107 @@ has_waitaof(const struct answers *answers)
 /* A step with durability power must survive an outage of the primary's machine. Either the server
  * syncs each write, or it is asked after each batch whether it has done so. */
 static int
-check_power(struct cn_valkey_link *link, const struct answers *answers, struct cn_error *err)
+check_power(struct cn_valkey_server *server, const struct answers *answers, struct cn_error *err)
 {
     const bool aof = says(answers, "aof_enabled", "1");
 
-    link->waits_for_disk = false;
-    if (!link->options.power || (aof && strcmp(answers->fsync, "always") == 0))
+    server->waits_for_disk = false;
+    if (!server->options->power || (aof && strcmp(answers->fsync, "always") == 0))
         return 0;
-    link->waits_for_disk = aof && has_waitaof(answers);
-    if (link->waits_for_disk)
+    server->waits_for_disk = aof && has_waitaof(answers);
+    if (server->waits_for_disk)
         return 0;
     return fail_at(
-        link, err,
+        &server->wire, err,
         "does not sync each write to its disk, which durability power needs (aof_enabled "
         "is %s, appendfsync is %s); set appendonly yes there, and appendfsync always unless it has "
         "WAITAOF (Valkey, or Redis from 7.2 on); or set durability process",
         aof ? "1" : "0", answers->fsync[0] ? answers->fsync : "not readable");
 }
 
+/* A URL of a cluster and one of a single primary are not the same: a node of a cluster has only a
+ * part of the keys. */
 static int
-check_answers(struct cn_valkey_link *link, const struct answers *answers, struct cn_error *err)
+check_kind(const struct cn_valkey_wire *wire, const struct answers *answers, struct cn_error *err)
 {
+    const bool in_cluster = says(answers, "cluster_enabled", "1");
+
+    if (in_cluster == wire->options->cluster)
+        return 0;
+    return fail_at(wire, err,
+                   in_cluster ? "is a node of a cluster; begin the URL with valkey+cluster:// "
+                                "(rediss+cluster:// with TLS)"
+                              : "is not a node of a cluster; begin the URL with valkey:// "
+                                "(rediss:// with TLS)");
+}
+
+static int
+check_role(const struct cn_valkey_wire *wire, const struct answers *answers, struct cn_error *err)
+{
+    const struct cn_shared_options *options = wire->options;
+
+    if (says(answers, "role", "master"))
+        return 0;
+    return fail_for_now(wire, err, "is a replica; %s",
+                        options->cluster     ? "the cluster still takes it for a primary"
+                        : options->master[0] ? "the Sentinels still take it for the primary"
+                                             : "add the primary to the URL, as in "
+                                               "valkey://host1:6379,host2:6379");
+}
+
+static int
+check_answers(struct cn_valkey_server *server, const struct answers *answers, struct cn_error *err)
+{
+    const struct cn_valkey_wire *wire = &server->wire;
     const struct cn_str policy =
         cn_valkey_info_field((struct cn_str){answers->info, answers->info_len}, "maxmemory_policy");
+    int rc;
 
     if (says(answers, "loading", "1"))
-        return fail_for_now(link, err, "is still loading its data");
-    if (!says(answers, "role", "master"))
-        return fail_for_now(link, err, "is a replica; %s",
-                            link->options.master[0] ? "the Sentinels still take it for the primary"
-                                                    : "add the primary to the URL, as in "
-                                                      "valkey://host1:6379,host2:6379");
-    if (says(answers, "cluster_enabled", "1"))
-        return fail_at(link, err, "is a node of a cluster, which is not supported yet");
+        return fail_for_now(wire, err, "is still loading its data");
+    if ((rc = check_kind(wire, answers, err)) != 0 || (rc = check_role(wire, answers, err)) != 0)
+        return rc;
     if (!cn_str_eq(policy, CN_STR("noeviction")))
-        return fail_at(link, err,
+        return fail_at(wire, err,
                        "may evict keys, and a state with them (maxmemory-policy is %.*s); set "
                        "maxmemory-policy noeviction there",
                        CN_STR_ARG(policy));
-    return check_power(link, answers, err);
+    return check_power(server, answers, err);
+}
+
+/* A replica that has become the primary goes on with the history of the one before it, which is in
+ * master_replid2. */
+void
+cn_valkey_take_history(struct cn_valkey_server *server, struct cn_str info)
+{
+    const struct cn_str before = cn_valkey_info_field(info, "master_replid2");
+    char name[24];
+
+    server->began_history = before.len > 0;
+    for (size_t i = 0; i < before.len; i++)
+        server->began_history &= before.ptr[i] == '0';
+    server->replicas_online = 0;
+    for (uint32_t i = 0; i < REPLICAS_SEEN; i++) {
+        struct cn_str replica;
+
+        snprintf(name, sizeof(name), "slave%u", i);
+        replica = cn_valkey_info_field(info, name);
+        if (memmem(replica.ptr, replica.len, ",state=online", 13))
+            server->replicas_online++;
+    }
 }
 
 int
-cn_valkey_check_server(struct cn_valkey_link *link, uint64_t deadline_us, struct cn_error *err)
+cn_valkey_check_server(struct cn_valkey_server *server, uint64_t deadline_us, struct cn_error *err)
 {
     struct answers answers = {0};
-    int rc = log_in(link, &answers, deadline_us, err);
+    int rc = cn_valkey_log_in(&server->wire, deadline_us, err);
 
     if (rc == 0)
-        rc = ask(link, &answers, deadline_us, err);
-    return rc ? rc : check_answers(link, &answers, err);
+        rc = ask(&server->wire, &answers, deadline_us, err);
+    if (rc == 0)
+        rc = check_answers(server, &answers, err);
+    if (rc == 0)
+        cn_valkey_take_history(server, (struct cn_str){answers.info, answers.info_len});
+    return rc;
 }

@@ -1,5 +1,5 @@
-/* store/valkey/sentinel_test.c - what Sentinels say, and Sentinels that cannot help. */
-#include "store/valkey/sentinel.h"
+/* store/link/sentinel_test.c - what Sentinels say, and Sentinels that cannot help. */
+#include "store/link/sentinel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,8 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
-#include "store/valkey/test_server.h"
+#include "store/link/fitness.h"
+#include "store/link/test_server.h"
 
 /* Reads a reply as the wire does. The caller frees it. */
 static redisReply *
@@ -61,6 +62,65 @@ an_address_is_a_name_and_a_port(void **state)
     assert_true(address("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n", host, &port));
     assert_string_equal(host, "127.0.0.1");
     assert_int_equal(port, 6380);
+}
+
+static uint32_t
+electable(const char *bytes)
+{
+    const struct cn_hiredis *lib;
+    redisReply *reply;
+    uint32_t n;
+
+    assert_int_equal(cn_hiredis_open(&lib, NULL), 0);
+    reply = parse(lib, bytes);
+    n = cn_sentinel_take_replicas(reply);
+    lib->free_reply(reply);
+    return n;
+}
+
+#define REPLICA(flags, away, priority)                                                             \
+    "*8\r\n$5\r\nflags\r\n" flags "\r\n$21\r\nmaster-link-down-time\r\n" away                      \
+    "\r\n$14\r\nslave-priority\r\n" priority                                                       \
+    "\r\n$23\r\ndown-after-milliseconds\r\n$4\r\n1000\r\n"
+
+/* A replica that cannot become the primary must not stop the steps. */
+static void
+replicas_that_may_become_the_primary_are_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(electable("*0\r\n"), 0);
+    assert_int_equal(electable("-ERR no\r\n"), 0);
+    assert_int_equal(electable("*2\r\n:1\r\n*1\r\n$5\r\nflags\r\n"), 0);
+    assert_int_equal(electable("*1\r\n" REPLICA("$5\r\nslave", "$1\r\n0", "$3\r\n100")), 1);
+    assert_int_equal(electable("*2\r\n" REPLICA("$5\r\nslave", "$4\r\n9000", "$3\r\n100")
+                                   REPLICA("$18\r\nslave,disconnected", "$1\r\n0", "$1\r\n1")),
+                     2);
+    assert_int_equal(electable("*3\r\n" REPLICA("$12\r\ns_down,slave", "$1\r\n0", "$3\r\n100")
+                                   REPLICA("$5\r\nslave", "$5\r\n11000", "$3\r\n100")
+                                       REPLICA("$5\r\nslave", "$1\r\n0", "$1\r\n0")),
+                     0);
+}
+
+static void
+takes_history(const char *info, bool began, uint32_t online)
+{
+    struct cn_valkey_server server = {.replicas_online = 9};
+
+    cn_valkey_take_history(&server, cn_str_from(info));
+    assert_int_equal(server.began_history, began);
+    assert_int_equal(server.replicas_online, online);
+}
+
+static void
+a_primary_says_whether_it_began_a_history(void **state)
+{
+    (void)state;
+    takes_history("", false, 0);
+    takes_history(
+        "master_replid2:000000\r\nslave0:ip=a,port=1,state=online,offset=0,lag=0\r\n"
+        "slave1:ip=a,port=2,state=wait_bgsave,offset=0\r\nslave2:ip=b,port=2,state=online",
+        true, 2);
+    takes_history("master_replid2:0000a0\r\n", false, 0);
 }
 
 /* One Sentinel may watch several primaries, also ones whose names begin alike. */
@@ -123,6 +183,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_is_a_name_and_a_port),
         cmocka_unit_test(a_message_is_about_one_primary),
+        cmocka_unit_test(replicas_that_may_become_the_primary_are_counted),
+        cmocka_unit_test(a_primary_says_whether_it_began_a_history),
         cmocka_unit_test(sentinels_that_cannot_help_are_named),
     };
 

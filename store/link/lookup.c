@@ -1,6 +1,6 @@
-/* store/valkey/lookup.c - calls getaddrinfo() in a thread, so that the wait for it can end. The
+/* store/link/lookup.c - calls getaddrinfo() in a thread, so that the wait for it can end. The
  * link's thread, and the lookup's own. */
-#include "store/valkey/lookup.h"
+#include "store/link/lookup.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,17 +33,24 @@ static const struct addrinfo numeric = {
 bool
 cn_wait_for_fd(int fd, short events, uint64_t deadline_us)
 {
-    struct pollfd watched = {.fd = fd, .events = events};
+    return cn_wait_for_fds(&(struct pollfd){.fd = fd, .events = events}, 1, deadline_us);
+}
 
+bool
+cn_wait_for_fds(struct pollfd *watched, uint32_t count, uint64_t deadline_us)
+{
     for (;;) {
         const uint64_t now = cn_now_us();
         int n;
 
         if (now >= deadline_us)
             return false;
-        n = poll(&watched, 1, (int)((deadline_us - now + 999) / 1000));
+        n = poll(watched, count, (int)((deadline_us - now + 999) / 1000));
+        if (n < 0 && errno != EINTR)
+            for (uint32_t i = 0; i < count; i++)
+                watched[i].revents = watched[i].events; /* the next read or write says why */
         if (n > 0 || (n < 0 && errno != EINTR))
-            return true; /* the next read or write reports an error */
+            return true;
     }
 }
 

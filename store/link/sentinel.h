@@ -1,10 +1,10 @@
-/* store/valkey/sentinel.h - asks Sentinels which server is the primary, and notices when another
+/* store/link/sentinel.h - asks Sentinels which server is the primary, and notices when another
  * one becomes it. The link's thread. */
-#ifndef CN_STORE_VALKEY_SENTINEL_H
-#define CN_STORE_VALKEY_SENTINEL_H
+#ifndef CN_STORE_LINK_SENTINEL_H
+#define CN_STORE_LINK_SENTINEL_H
 
+#include "store/link/valkey_wire.h"
 #include "store/shared_store.h"
-#include "store/valkey/valkey_wire.h"
 
 struct cn_sentinel {
     const struct cn_shared_options *options; /* the hosts are Sentinels; borrowed */
@@ -12,6 +12,7 @@ struct cn_sentinel {
     uint32_t host;              /* its place among the hosts */
     char primary[256];          /* the primary's address, as it was told last; "" for none */
     uint16_t port;
+    uint32_t electable; /* replicas that the Sentinels might make the primary, when it was found */
     uint64_t next_try_us, pause_us; /* when to connect again, if the connection was lost */
 };
 
@@ -33,6 +34,10 @@ bool cn_sentinel_moved(struct cn_sentinel *sentinel);
 /* Reads "name ip port" ... "name ip port", as Sentinel's message +switch-master has it: is it about
  * this primary? */
 bool cn_sentinel_is_about(struct cn_str message, const char *master);
+/* Takes the reply to SENTINEL REPLICAS. Returns how many of them the Sentinels might make the
+ * primary now. A replica that they take for down does not count, nor does one that has had no
+ * connection to the primary for so long that they do not choose it. */
+uint32_t cn_sentinel_take_replicas(const redisReply *reply);
 /* Takes the reply to SENTINEL GET-MASTER-ADDR-BY-NAME. Returns whether it has an address. */
 bool cn_sentinel_take_address(const redisReply *reply, char host[256], uint16_t *port);
 

@@ -1,8 +1,8 @@
-/* store/valkey/hiredis_library.h - the functions of hiredis that we use, from a library that is
+/* store/link/hiredis_library.h - the functions of hiredis that we use, from a library that is
  * opened when the first shared store is. A process without one never loads it. In the
  * server, the main thread opens it before other threads use it. */
-#ifndef CN_STORE_VALKEY_HIREDIS_LIBRARY_H
-#define CN_STORE_VALKEY_HIREDIS_LIBRARY_H
+#ifndef CN_STORE_LINK_HIREDIS_LIBRARY_H
+#define CN_STORE_LINK_HIREDIS_LIBRARY_H
 
 #include <hiredis/hiredis.h>
 

@@ -1,6 +1,6 @@
-/* store/valkey/test_server.h - a redis-server of a test's own, on a free port of the loopback. */
-#ifndef CN_STORE_VALKEY_TEST_SERVER_H
-#define CN_STORE_VALKEY_TEST_SERVER_H
+/* store/link/test_server.h - a redis-server of a test's own, on a free port of the loopback. */
+#ifndef CN_STORE_LINK_TEST_SERVER_H
+#define CN_STORE_LINK_TEST_SERVER_H
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -56,21 +56,34 @@ test_server_wait(const struct test_server *server)
     fail_msg("redis-server does not listen on port %s", server->port);
 }
 
-/* Starts the server again on its port, with two further settings. */
+/* Starts the server again on its port, with further settings, up to 20 words and NULL. */
 static inline void
-test_server_begin(struct test_server *server, const char *key, const char *value)
+test_server_begin_with(struct test_server *server, const char *const *settings)
 {
+    const char *argv[32] = {"redis-server", "--port",    server->port, "--bind", "127.0.0.1",
+                            "--dir",        server->dir, "--save",     ""};
+    int n = 9;
+
+    while (*settings)
+        argv[n++] = *settings++;
     if ((server->pid = fork()) == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
         int null = open("/dev/null", O_RDWR);
 
         dup2(null, 1);
         dup2(null, 2);
-        execlp("redis-server", "redis-server", "--port", server->port, "--bind", "127.0.0.1",
-               "--dir", server->dir, "--save", "", key, value, (char *)NULL);
+        execvp("redis-server", (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     test_server_wait(server);
+}
+
+static inline void
+test_server_begin(struct test_server *server, const char *key, const char *value)
+{
+    const char *const settings[] = {key, value, NULL};
+
+    test_server_begin_with(server, settings);
 }
 
 static inline void

@@ -1,11 +1,11 @@
-/* store/valkey/sentinel.c - finds the primary through Sentinels. The link's thread.
+/* store/link/sentinel.c - finds the primary through Sentinels. The link's thread.
  *
  * The Sentinels are asked one after the other until one answers. The same connection then
  * subscribes to the message +switch-master, so that a node that still has a connection to the old
  * primary leaves it. Such a connection may well be alive, because the old primary was only stopped
  * or cut off for a while, and what is written there is lost when the Sentinels make it a replica.
  * Question and subscription are sent together, so no change falls between them. */
-#include "store/valkey/sentinel.h"
+#include "store/link/sentinel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +62,44 @@ cn_sentinel_is_about(struct cn_str message, const char *master)
     return message.len > len && memcmp(message.ptr, master, len) == 0 && message.ptr[len] == ' ';
 }
 
+/* The value of a field of a replica, which is a list of names and values. "" if there is none. */
+static const char *
+field(const redisReply *replica, const char *name)
+{
+    for (size_t i = 0; replica->type == REDIS_REPLY_ARRAY && i + 1 < replica->elements; i += 2) {
+        const redisReply *key = replica->element[i], *value = replica->element[i + 1];
+
+        if (key->type == REDIS_REPLY_STRING && value->type == REDIS_REPLY_STRING &&
+            strcmp(key->str, name) == 0)
+            return value->str;
+    }
+    return "";
+}
+
+/* Sentinels do not choose a replica that has had no connection to the primary for more than ten
+ * times down-after-milliseconds. */
+static bool
+is_electable(const redisReply *replica)
+{
+    const char *flags = field(replica, "flags");
+    const long long away_ms = strtoll(field(replica, "master-link-down-time"), NULL, 10);
+    const long long after_ms = strtoll(field(replica, "down-after-milliseconds"), NULL, 10);
+
+    return *flags && !strstr(flags, "s_down") && !strstr(flags, "o_down") &&
+           strcmp(field(replica, "slave-priority"), "0") != 0 &&
+           (after_ms <= 0 || away_ms / 10 <= after_ms);
+}
+
+uint32_t
+cn_sentinel_take_replicas(const redisReply *reply)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
+        n += is_electable(reply->element[i]);
+    return n;
+}
+
 /* What a Sentinel said. */
 struct told {
     struct cn_sentinel *sentinel;
@@ -90,6 +128,8 @@ take_told(void *ctx, uint32_t i, const redisReply *reply)
     if (i == 0)
         told->known =
             cn_sentinel_take_address(reply, told->sentinel->primary, &told->sentinel->port);
+    if (i == 1)
+        told->sentinel->electable = cn_sentinel_take_replicas(reply);
 }
 
 static void
@@ -112,6 +152,10 @@ put_question(struct cn_sentinel *sentinel, struct told *told, uint64_t deadline_
     cn_wire_command(wire, 3);
     cn_wire_word(wire, CN_STR("SENTINEL"));
     cn_wire_word(wire, CN_STR("GET-MASTER-ADDR-BY-NAME"));
+    cn_wire_word(wire, cn_str_from(sentinel->options->master));
+    cn_wire_command(wire, 3);
+    cn_wire_word(wire, CN_STR("SENTINEL"));
+    cn_wire_word(wire, CN_STR("REPLICAS"));
     cn_wire_word(wire, cn_str_from(sentinel->options->master));
     cn_wire_command(wire, 2);
     cn_wire_word(wire, CN_STR("SUBSCRIBE"));

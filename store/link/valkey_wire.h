@@ -1,25 +1,25 @@
-/* store/valkey/valkey_wire.h - one connection to a Valkey server or a Sentinel: commands are
+/* store/link/valkey_wire.h - one connection to a Valkey server or a Sentinel: commands are
  * collected, sent at once, and their replies waited for until a deadline. The link's thread. */
-#ifndef CN_STORE_VALKEY_VALKEY_WIRE_H
-#define CN_STORE_VALKEY_VALKEY_WIRE_H
+#ifndef CN_STORE_LINK_VALKEY_WIRE_H
+#define CN_STORE_LINK_VALKEY_WIRE_H
 
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/memory/buf.h"
+#include "store/link/hiredis_library.h"
+#include "store/link/lookup.h"
+#include "store/link/valkey_tls.h"
 #include "store/shared_store.h"
-#include "store/valkey/hiredis_library.h"
-#include "store/valkey/lookup.h"
-#include "store/valkey/valkey_tls.h"
 
 struct cn_valkey_wire {
     const struct cn_hiredis *lib;
-    const struct cn_shared_tls *tls; /* borrowed; NULL: connections are not encrypted */
-    uint32_t timeout_ms;             /* for messages */
-    int fd;                          /* -1: there is no connection */
-    struct cn_tls *session;          /* NULL: it is not encrypted */
+    const struct cn_shared_options *options; /* borrowed: the settings of TLS, and the timeout */
+    int fd;                                  /* -1: there is no connection */
+    struct cn_tls *session;                  /* NULL: it is not encrypted */
     redisReader *reader;
+    bool heard;        /* a server has sent a reply, now or on an earlier connection */
     struct cn_buf out; /* commands that are to be sent */
     uint32_t n_out;    /* their number */
     struct cn_lookup *lookup;
@@ -29,7 +29,7 @@ struct cn_valkey_wire {
 /* Called for each reply, in the order of the commands. */
 typedef void (*cn_valkey_reply_fn)(void *ctx, uint32_t i, const redisReply *reply);
 
-/* Borrows the timeout and the settings of TLS from `options`. */
+/* Borrows `options`. */
 void cn_wire_init(struct cn_valkey_wire *wire, const struct cn_hiredis *lib,
                   const struct cn_shared_options *options);
 void cn_wire_fini(struct cn_valkey_wire *wire);
@@ -45,8 +45,31 @@ void cn_wire_drop(struct cn_valkey_wire *wire);
 /* Begins a command of n words; cn_wire_word appends each of them. */
 void cn_wire_command(struct cn_valkey_wire *wire, uint32_t n);
 void cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word);
-/* Sends all commands at once and waits for their replies. CN_E_STORE_UNREACHABLE: not all replies
- * have come; the connection is dropped then. `err` must not be NULL. */
+/* Append the beginning of a command, or a word of one, to a buffer. */
+void cn_wire_put_command(struct cn_buf *out, uint32_t n);
+void cn_wire_put_word(struct cn_buf *out, struct cn_str word);
+
+/* What is to be said on one connection, and what came of it. */
+struct cn_wire_talk {
+    struct cn_valkey_wire *wire;
+    struct cn_str commands; /* whole commands; borrowed until the talk is over */
+    uint32_t n;             /* their number */
+    cn_valkey_reply_fn on_reply;
+    void *ctx;
+    struct cn_error *err; /* not NULL */
+    /* Results: 0 or an error, and how far the talk has come. */
+    int rc;
+    uint32_t taken;
+    size_t sent;
+};
+
+/* Sends the commands of all talks at once, and waits for all their replies, or until the deadline.
+ * A talk with rc CN_E_STORE_UNREACHABLE has not got all its replies, and its connection is dropped;
+ * the other talks are not affected. At most CN_WIRE_TALKS_MAX talks, each with a connection of its
+ * own. */
+#define CN_WIRE_TALKS_MAX 80
+void cn_wire_talk_all(struct cn_wire_talk *talks, uint32_t n, uint64_t deadline_us);
+/* Does the same for the commands that one connection has collected. `err` must not be NULL. */
 int cn_wire_talk(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx,
                  uint64_t deadline_us, struct cn_error *err);
 /* Passes on what the server has sent without being asked, and does not wait. An error drops the

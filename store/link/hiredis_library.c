@@ -1,9 +1,9 @@
-/* store/valkey/hiredis_library.c - finds the functions of hiredis.
+/* store/link/hiredis_library.c - finds the functions of hiredis.
  *
  * Only the reader of replies is used. Commands are simple to write, and the connection is ours,
  * because every wait must be bounded. The library must have the version of the header, because the
  * layout of a reply has changed between versions. */
-#include "store/valkey/hiredis_library.h"
+#include "store/link/hiredis_library.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

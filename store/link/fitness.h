@@ -1,0 +1,24 @@
+/* store/link/fitness.h - is a server that we have just connected to fit to hold states? Worker's
+ * thread. */
+#ifndef CN_STORE_LINK_FITNESS_H
+#define CN_STORE_LINK_FITNESS_H
+
+#include "store/link/valkey_server.h"
+
+/* Logs in and asks the server about itself. CN_E_STORE_UNREACHABLE: it does not answer, is loading
+ * its data, or is a replica, so another host or a later attempt may do. CN_E_STATE_STORE: it
+ * refuses the password, or would lose states. */
+int cn_valkey_check_server(struct cn_valkey_server *server, uint64_t deadline_us,
+                           struct cn_error *err);
+/* Logs in, if the URL has a password. CN_E_STATE_STORE: the server refuses it. */
+int cn_valkey_log_in(struct cn_valkey_wire *wire, uint64_t deadline_us, struct cn_error *err);
+
+/* Notes what INFO says about the history of the server's data: `server->began_history` and
+ * `server->replicas_online`. */
+void cn_valkey_take_history(struct cn_valkey_server *server, struct cn_str info);
+
+/* Finds the value of a field in the text of INFO, which has a line "name:value" for each. Empty: it
+ * has no such field. */
+struct cn_str cn_valkey_info_field(struct cn_str info, const char *name);
+
+#endif
