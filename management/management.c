@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "archiver/sign/sign.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/loop/loop_call.h"
@@ -37,9 +38,7 @@
 #include "management/models/model_cache.h"
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
-#include "management/models/unpacked.h"
 #include "management/nodes/nodes.h"
-#include "management/repository/model_index.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
@@ -73,24 +72,6 @@ find_worker_program(const char *wanted, char **out, struct cn_error *err)
     return 0;
 }
 
-static void
-set_starting(struct cn_management *management, bool starting)
-{
-    const char *kind = cn_unready_word(CN_UNREADY_STARTING);
-
-    if (starting)
-        cn_health_set(&management->health, kind, "models",
-                      "models named at start are still being loaded");
-    else
-        cn_health_clear(&management->health, kind, "models");
-}
-
-static bool
-is_remote(const char *store)
-{
-    return store && cn_download_is_url(store);
-}
-
 static int
 create_environments(struct cn_management *management, struct cn_error *err)
 {
@@ -114,13 +95,30 @@ create_environments(struct cn_management *management, struct cn_error *err)
 
 /* Archives of a web server come by way of a cache if it is the model store, or if all nodes load
  * them. */
+/* The file is read again for each archive (sign.h), but a mistake in it should stop the start. */
+static int
+check_trusted_keys(const struct cn_server_config *config, struct cn_error *err)
+{
+    struct cn_sign_publics *keys = cn_alloc(sizeof *keys);
+    int rc = cn_sign_trusted_read(config->trusted_keys, keys, err);
+
+    cn_free(keys);
+    if (rc == 0 && config->model_repository)
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "trusted-keys demands signed archives, and the models of model-repository "
+                     "(%.300s) are folders: serve archives from a model store instead "
+                     "(continuo-archiver import makes them)",
+                     config->model_repository);
+    return rc;
+}
+
 static int
 create_cache(struct cn_management *management, struct cn_error *err)
 {
     const struct cn_server_config *config = management->config;
     struct cn_model_cache_spec spec = {
         .dir = config->model_cache,
-        .prefix = is_remote(config->model_store) ? config->model_store : NULL,
+        .prefix = cn_management_is_remote(config->model_store) ? config->model_store : NULL,
         .max_bytes = config->model_cache_bytes,
         .rules = management->url_rules,
         .max_download_bytes = config->max_download_bytes,
@@ -129,9 +127,10 @@ create_cache(struct cn_management *management, struct cn_error *err)
     struct cn_buf folder;
     int rc;
 
-    if (!is_remote(config->model_store) && !config->cluster_models)
+    if (!cn_management_is_remote(config->model_store) && !config->cluster_models)
         return 0;
-    if (is_remote(config->model_store) && config->model_control_mode != CN_CONTROL_NONE)
+    if (cn_management_is_remote(config->model_store) &&
+        config->model_control_mode != CN_CONTROL_NONE)
         return cn_fail(err, CN_E_CONFIG,
                        "model-control-mode must be none if the model store is a URL (%.300s); "
                        "explicit and poll need a folder",
@@ -171,9 +170,9 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     cn_list_init(&management->trials);
     cn_list_init(&management->snapshot_waits);
     cn_list_init(&management->snapshot_waits_next);
-    set_starting(management, true);
-    cn_download_begin(is_remote(config->model_store) ? NULL : config->model_store);
-    if (!is_remote(config->model_store))
+    cn_management_set_starting(management, true);
+    cn_download_begin(cn_management_is_remote(config->model_store) ? NULL : config->model_store);
+    if (!cn_management_is_remote(config->model_store))
         rc = cn_model_store_check(config->model_store, err);
     if (!rc)
         rc = cn_snapshot_check(config, err);
@@ -189,6 +188,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = cn_file_thread_create(management->home, DOWNLOADERS, &management->downloaders, err);
     if (!rc)
         rc = cn_url_rules_create(config->allowed_urls, &management->url_rules, err);
+    if (!rc && config->trusted_keys)
+        rc = check_trusted_keys(config, err);
     if (!rc)
         rc = create_cache(management, err);
     if (!rc)
@@ -256,300 +257,10 @@ cn_management_destroy(struct cn_management *management)
     cn_free(management);
 }
 
-/* --- the models of the command line */
-
-struct starting {
-    struct cn_management *management;
-    char *what; /* FILE or NAME=FILE */
-};
-
-/* Notes a model that could not be loaded. If only its workers failed, the model is registered and
- * is tried again: then its workers are missing, which the registry counts. With
- * --strict-readiness=false, readiness does not wait for what could not be registered. */
-static void
-note_failure(struct cn_management *management, const struct starting *starting,
-             const struct cn_lifecycle_result *result)
-{
-    if (management->failed++ == 0)
-        snprintf(management->first_failure, sizeof management->first_failure, "%s: %s",
-                 starting->what, result->text);
-    if (result->code != CN_E_LOAD_FAILED && management->config->strict_readiness)
-        cn_health_set(&management->health, cn_unready_word(CN_UNREADY_MODEL_FAILED), starting->what,
-                      result->text);
-}
-
-struct removal {
-    struct cn_management *management;
-    struct cn_file_task task;
-};
-
-static void
-work_remove_unused(struct cn_file_task *task)
-{
-    struct removal *removal = cn_container_of(task, struct removal, task);
-
-    cn_unpacked_remove_rest(cn_state_dir_unpacked(removal->management->state));
-}
-
-static void
-done_remove_unused(struct cn_file_task *task)
-{
-    struct removal *removal = cn_container_of(task, struct removal, task);
-    struct cn_management *management = removal->management;
-
-    cn_free(removal);
-    cn_management_op_end(management);
-}
-
-/* Removes archives that an earlier server unpacked and that this start did not need. */
-static void
-remove_unused(struct cn_management *management)
-{
-    struct removal *removal = cn_alloc(sizeof *removal);
-
-    cn_management_op_begin(management);
-    removal->management = management;
-    removal->task.work = work_remove_unused;
-    removal->task.done = done_remove_unused;
-    cn_file_thread_run(management->files, &removal->task);
-}
-
-static void
-tell_started(struct cn_snapshot_wait *wait)
-{
-    struct cn_management *management = cn_container_of(wait, struct cn_management, start_wait);
-    void (*on_done)(void *ctx, unsigned failed) = management->on_started;
-
-    management->on_started = NULL;
-    on_done(management->started_ctx, management->failed);
-}
-
-/* One model of the start is up or has failed. With the last one the server is started: unused files
- * go, the store is polled, stores are watched, and the first snapshot is written. */
-static void
-start_done(struct cn_management *management)
-{
-    if (--management->starting > 0)
-        return;
-    set_starting(management, false);
-    remove_unused(management);
-    atomic_store_explicit(&management->started, true, memory_order_relaxed);
-    cn_snapshot_started(management);
-    cn_repository_started(management->repository);
-    cn_stores_started(management->stores);
-    cn_nodes_changed(management->nodes);
-    management->start_wait.done = tell_started;
-    cn_snapshot_wait(management, &management->start_wait);
-}
-
-static void
-on_registered(void *ctx, const struct cn_lifecycle_result *result)
-{
-    struct starting *starting = ctx;
-    struct cn_management *management = starting->management;
-    char model[512], reason[CN_ERROR_MESSAGE_MAX];
-
-    if (result->code) {
-        note_failure(management, starting, result);
-        cn_log(CN_LOG_ERROR, "event=model_failed model=%s reason=%s",
-               cn_log_quote(starting->what, strlen(starting->what), model, sizeof model),
-               cn_log_quote(result->text, strlen(result->text), reason, sizeof reason));
-    }
-    cn_free(starting->what);
-    cn_free(starting);
-    start_done(management);
-}
-
-/* The settings of a model of which only the place is given. */
-static const struct cn_model_settings nothing_said = {.min_workers = -1,
-                                                      .max_workers = -1,
-                                                      .batch_size = -1,
-                                                      .max_batch_delay_ms = -1,
-                                                      .response_timeout_s = -1,
-                                                      .startup_timeout_s = -1};
-
-static void
-start_model(struct cn_management *management, const char *name, const char *file,
-            const char *digest, const struct cn_model_settings *settings)
-{
-    struct starting *starting = cn_alloc(sizeof *starting);
-    struct cn_register_call call = {
-        .request = {.url = file,
-                    .model_name = name,
-                    .batch_size = settings->batch_size,
-                    .max_batch_delay_ms = settings->max_batch_delay_ms,
-                    .initial_workers = settings->min_workers,
-                    .response_timeout_s = settings->response_timeout_s,
-                    .startup_timeout_s = settings->startup_timeout_s,
-                    .max_workers = settings->max_workers},
-        .digest = digest,
-        .synchronous = true,
-        .at_startup = true,
-    };
-    struct cn_buf what;
-
-    cn_buf_init(&what, 0);
-    cn_buf_printf(&what, "%s%s%s", name ? name : "", name ? "=" : "", file);
-    starting->management = management;
-    starting->what = cn_buf_take(&what, NULL);
-    management->starting++;
-    management->unreserved++;
-    cn_cluster_register(management, &call, on_registered, starting);
-}
-
 void
 cn_management_take_note(struct cn_management *management, const char *model, const char *reason)
 {
     cn_repository_take_note(management->repository, model, NULL, reason);
-}
-
-/* The model store cannot be listed. */
-static void
-fail_all(struct cn_management *management, const struct cn_error *err)
-{
-    char reason[CN_ERROR_MESSAGE_MAX];
-
-    management->failed++;
-    snprintf(management->first_failure, sizeof management->first_failure, "%s", err->message);
-    cn_log(CN_LOG_ERROR, "event=model_failed model=all reason=%s",
-           cn_log_quote(err->message, strlen(err->message), reason, sizeof reason));
-}
-
-/* The list of the archives of an http(s) model store, while it is fetched. */
-struct indexing {
-    struct cn_management *management;
-    struct cn_file_task task;
-    struct cn_model_index index;
-    struct cn_error err;
-    int rc;
-};
-
-static void
-work_index(struct cn_file_task *task)
-{
-    struct indexing *indexing = cn_container_of(task, struct indexing, task);
-
-    indexing->rc =
-        cn_model_cache_index(indexing->management->cache, &indexing->index, &indexing->err);
-}
-
-static void
-done_index(struct cn_file_task *task)
-{
-    struct indexing *indexing = cn_container_of(task, struct indexing, task);
-    struct cn_management *management = indexing->management;
-
-    if (indexing->rc)
-        fail_all(management, &indexing->err);
-    for (uint32_t i = 0; i < indexing->index.n; i++) {
-        const struct cn_model_index_entry *entry = &indexing->index.entries[i];
-
-        start_model(management, NULL, entry->file, entry->digest[0] ? entry->digest : NULL,
-                    &nothing_said);
-    }
-    cn_model_index_fini(&indexing->index);
-    cn_free(indexing);
-    cn_management_start_release(management);
-    cn_management_op_end(management);
-}
-
-static void
-start_index(struct cn_management *management)
-{
-    struct indexing *indexing = cn_alloc(sizeof *indexing);
-
-    cn_management_op_begin(management);
-    cn_management_start_hold(management);
-    indexing->management = management;
-    indexing->task.work = work_index;
-    indexing->task.done = done_index;
-    cn_file_thread_run(management->downloaders, &indexing->task);
-}
-
-static void
-start_all(struct cn_management *management)
-{
-    struct cn_error err;
-    char **names;
-    uint32_t count, i;
-
-    if (is_remote(management->config->model_store)) {
-        start_index(management);
-        return;
-    }
-    if (cn_model_store_list(management->config->model_store, &names, &count, &err)) {
-        fail_all(management, &err);
-        return;
-    }
-    for (i = 0; i < count; i++) {
-        start_model(management, NULL, names[i], NULL, &nothing_said);
-        cn_free(names[i]);
-    }
-    cn_free(names);
-}
-
-/* Starts the models of a snapshot. The first version of a name becomes its default, so those that
- * were defaults come first; apart from that, registrations keep their order. */
-static void
-start_restored(struct cn_management *management, bool defaults)
-{
-    const struct cn_server_config *config = management->config;
-    uint32_t i;
-
-    for (i = 0; i < config->n_restored; i++) {
-        const struct cn_model_settings *model = &config->restored[i];
-
-        if (model->is_default == defaults)
-            start_model(management, model->name, model->mar_name, NULL, model);
-    }
-}
-
-static void
-on_nothing_to_start(void *ctx)
-{
-    cn_management_start_release(ctx);
-}
-
-static void
-start_named(struct cn_management *management)
-{
-    const struct cn_server_config *config = management->config;
-    uint32_t i;
-
-    if ((config->n_models == 1 && !config->models[0].name &&
-         cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) ||
-        (config->n_models == 0 && config->model_control_mode == CN_CONTROL_POLL)) {
-        start_all(management);
-    } else {
-        for (i = 0; i < config->n_models; i++)
-            start_model(management, config->models[i].name, config->models[i].file, NULL,
-                        &nothing_said);
-    }
-    start_restored(management, true);
-    start_restored(management, false);
-}
-
-void
-cn_management_start_release(struct cn_management *management)
-{
-    cn_management_reserved(management);
-    start_done(management);
-}
-
-void
-cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
-                    void *ctx)
-{
-    cn_assert_on_loop(management->home);
-    management->on_started = on_done;
-    management->started_ctx = ctx;
-    management->starting = 1; /* one for this function, ended in a later turn */
-    management->unreserved = 1;
-    if (management->cluster)
-        cn_cluster_start(management->cluster, start_named);
-    else
-        start_named(management);
-    cn_call_on(management->home, on_nothing_to_start, management);
 }
 
 void
@@ -560,6 +271,16 @@ cn_management_advertise(struct cn_management *management, const char *inference,
 }
 
 /* --- on a request's path */
+
+/* A client must not learn from a server that was just restarted that its model is gone. */
+static void
+fail_not_known_yet(struct cn_str name, struct cn_error *err)
+{
+    cn_fail(err, CN_E_MODEL_LOADING,
+            "Model \"%.*s\" is not known yet: the server is starting and still loads its models; "
+            "try again",
+            CN_STR_ARG(name));
+}
 
 struct cn_model_queue *
 cn_management_find(struct cn_management *management, struct cn_str name, struct cn_str version,
@@ -574,13 +295,8 @@ cn_management_find(struct cn_management *management, struct cn_str name, struct 
     }
     started = atomic_load_explicit(&management->started, memory_order_relaxed);
     queue = cn_registry_lookup(management->registry, name, version, err);
-    /* A client must not learn from a server that was just restarted that its model is gone. */
     if (!queue && !started)
-        cn_fail(
-            err, CN_E_MODEL_LOADING,
-            "Model \"%.*s\" is not known yet: the server is starting and still loads its models; "
-            "try again",
-            CN_STR_ARG(name));
+        fail_not_known_yet(name, err);
     return queue;
 }
 
@@ -608,7 +324,13 @@ int
 cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
                        struct cn_error *err)
 {
-    return cn_registry_is_ready(management->registry, name, out, err);
+    bool started = atomic_load_explicit(&management->started, memory_order_relaxed);
+
+    if (cn_registry_is_ready(management->registry, name, out, err) == 0)
+        return 0;
+    if (!started)
+        fail_not_known_yet(name, err);
+    return err->code;
 }
 
 void

@@ -143,7 +143,7 @@ static void
 a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
 {
     struct cn_error err = {0};
-    bool done = false;
+    bool done = false, ready = false;
 
     (void)state;
     make_model("m", "1.0", "echo", NULL);
@@ -158,7 +158,13 @@ a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
     run("m", "x");
     assert_int_equal(step.error, CN_E_MODEL_LOADING);
     assert_non_null(strstr(step.text, "Model \"m\" is not known yet"));
+    assert_int_equal(cn_management_is_ready(management, CN_STR("m"), &ready, &err),
+                     CN_E_MODEL_LOADING);
     turn_until(&done, "the start");
+    assert_int_equal(cn_management_is_ready(management, CN_STR("m"), &ready, &err), 0);
+    assert_true(ready);
+    assert_int_equal(cn_management_is_ready(management, CN_STR("other"), &ready, &err),
+                     CN_E_MODEL_NOT_FOUND);
     assert_string_equal(run("m", "x"), "x");
     run("other", "x");
     assert_int_equal(step.error, CN_E_MODEL_NOT_FOUND);

@@ -6,6 +6,7 @@
  *    PUT    /models/{m}[/{v}]             scale
  *    PUT    /models/{m}/{v}/set-default
  *    DELETE /models/{m}[/{v}]             unregister
+ *    DELETE /models/{m}/{v}/workers/{i}   kill a worker's process; another one is started
  *    GET    /models/{m}[/{v}]/sequences        list; here "sequences" is never a version
  *    GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true: export
  *    PUT    /models/{m}[/{v}]/sequences/{id}   import
@@ -16,7 +17,10 @@
  *    GET    /stores                       stores in the state folder, and reasons to be unhealthy
  *    GET    /cluster                      the models of all nodes, with --cluster-models
  *    GET    /environments                 packages that were installed for Python models
+ *    GET    /slowlog                      steps that took long; DELETE forgets them
  *    GET    /nodes                        nodes that share this server's store
+ *    GET    /shared-states/{m}/{v}        how much the shared store has of a model version
+ *    DELETE /shared-states/{m}/{v}        remove a part of it
  *    DELETE /stores/{m}/{v}               delete a store that no registered model uses
  *    POST   /stores/{m}/{v}/accept        accept that the store has lost records
  *    /workflows[/{w}]                     there are none; answers as in TorchServe's last version
@@ -34,13 +38,17 @@
 #include "core/memory/mem.h"
 #include "management/api/api_call.h"
 #include "management/api/describe.h"
-#include "management/api/environment_json.h"
 #include "management/api/exported_sequence.h"
-#include "management/api/json_text.h"
+#include "management/api/json/environment_json.h"
+#include "management/api/json/json_text.h"
+#include "management/api/json/slow_steps_json.h"
+#include "management/api/kill_worker.h"
 #include "management/api/sequences.h"
+#include "management/api/shared_states.h"
 #include "management/cluster/cluster.h"
 #include "management/models/lifecycle.h"
 #include "management/nodes/nodes.h"
+#include "tracing/slow_steps.h"
 
 #define LIST_LIMIT 100
 #define WORKERS_MAX 1024
@@ -243,6 +251,21 @@ route_stores(struct cn_api_call *call)
 }
 
 static void
+route_shared_states(struct cn_api_call *call)
+{
+    struct cn_str method = call->request->method;
+
+    if (call->n_parts != 3)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (cn_str_eq(method, CN_STR("GET")))
+        cn_api_shared_states(call, false);
+    else if (cn_str_eq(method, CN_STR("DELETE")) && call->management->config->model_api)
+        cn_api_shared_states(call, true);
+    else
+        not_allowed(call);
+}
+
+static void
 route_environments(struct cn_api_call *call)
 {
     if (call->n_parts > 1)
@@ -251,6 +274,42 @@ route_environments(struct cn_api_call *call)
         not_allowed(call);
     else
         cn_api_answer(call, 200, cn_environments_json(call->management));
+}
+
+static void
+list_slow_steps(struct cn_api_call *call)
+{
+    const char *sort = cn_api_param(call, "sort");
+    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
+    const struct cn_slow_steps_wish wish = {.model = cn_api_param(call, "model"),
+                                            .limit = limit < 0 ? UINT32_MAX : (uint32_t)limit,
+                                            .by_time = sort && strcmp(sort, "time") == 0};
+
+    if (sort && !wish.by_time && strcmp(sort, "duration") != 0 && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST, "sort is \"%.40s\"; it must be duration or time",
+                sort);
+    if (cn_api_params_fine(call))
+        cn_api_answer(call, 200, cn_slow_steps_json(call->management->config, &wish));
+}
+
+static void
+route_slow_steps(struct cn_api_call *call)
+{
+    struct cn_str method = call->request->method;
+    json_t *value;
+
+    if (call->n_parts > 1) {
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    } else if (cn_str_eq(method, CN_STR("GET"))) {
+        list_slow_steps(call);
+    } else if (cn_str_eq(method, CN_STR("DELETE"))) {
+        cn_slow_steps_clear();
+        value = json_object();
+        json_object_set_new(value, "status", json_string("the list of slow steps is empty"));
+        cn_api_answer(call, 200, value);
+    } else {
+        not_allowed(call);
+    }
 }
 
 static void
@@ -371,7 +430,8 @@ route_sequence(struct cn_api_call *call)
         if (cn_api_param_bool(call, "export", false))
             cn_sequence_export(management, name, version, id, on_exported, call);
         else
-            cn_sequence_show(management, name, version, id, on_described, call);
+            cn_sequence_show(management, name, version, id,
+                             cn_api_param_bool(call, "show_state", false), on_described, call);
     } else if (cn_str_eq(method, CN_STR("PUT"))) {
         import_sequence(call, version);
     } else if (cn_str_eq(method, CN_STR("POST"))) {
@@ -463,10 +523,14 @@ route(struct cn_api_call *call)
         route_workflows(call);
     else if (strcmp(call->parts[0], "stores") == 0)
         route_stores(call);
+    else if (strcmp(call->parts[0], "shared-states") == 0)
+        route_shared_states(call);
     else if (strcmp(call->parts[0], "environments") == 0)
         route_environments(call);
     else if (strcmp(call->parts[0], "nodes") == 0)
         route_nodes(call);
+    else if (strcmp(call->parts[0], "slowlog") == 0)
+        route_slow_steps(call);
     else if (strcmp(call->parts[0], "cluster") == 0)
         route_cluster(call);
     else if (call->sequence_id)
@@ -483,7 +547,10 @@ route(struct cn_api_call *call)
         set_default(call, name, version);
     else if (call->n_parts == 4 && strcmp(call->parts[3], "set-default") == 0)
         not_allowed(call);
-    else if (call->n_parts == 4)
+    else if (call->n_parts == 5 && strcmp(call->parts[3], "workers") == 0 &&
+             cn_str_eq(method, CN_STR("DELETE")))
+        cn_api_kill_worker(call);
+    else if (call->n_parts > 3)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)
         cn_describe(call->management, name, version, cn_api_param_bool(call, "customized", false),
@@ -517,7 +584,8 @@ is_known(const char *first)
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
            strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
            strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0 ||
-           strcmp(first, "nodes") == 0 || strcmp(first, "cluster") == 0;
+           strcmp(first, "nodes") == 0 || strcmp(first, "slowlog") == 0 ||
+           strcmp(first, "cluster") == 0 || strcmp(first, "shared-states") == 0;
 }
 
 /* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */
@@ -546,7 +614,8 @@ split_path(struct cn_api_call *call)
             break;
         }
     }
-    return call->n_parts > 0 && is_known(call->parts[0]);
+    return call->n_parts > 0 && is_known(call->parts[0]) &&
+           (call->n_parts < CN_API_PARTS_MAX || strcmp(call->parts[0], "models") == 0);
 }
 
 void

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "core/memory/mem.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 
 /* --- answers */
 

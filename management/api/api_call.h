@@ -8,7 +8,7 @@
 
 #include "management/management_priv.h"
 
-#define CN_API_PARTS_MAX 4
+#define CN_API_PARTS_MAX 5
 
 struct cn_api_call {
     struct cn_management *management;

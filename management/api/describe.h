@@ -18,6 +18,10 @@ typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_e
 void cn_describe(struct cn_management *management, const char *name, const char *version,
                  bool self_described, cn_describe_done_fn done, void *ctx);
 
+/* The object of one version, made from what its pool has answered. */
+json_t *cn_describe_version(const struct cn_version *version,
+                            const struct cn_worker_pool_facts *facts);
+
 /* For KServe v1, GET /v1/models/NAME: {"name", "ready"}; ready: it has a ready worker. NULL:
  * unknown. */
 json_t *cn_describe_ready(struct cn_management *management, const char *name, struct cn_error *err);

@@ -7,7 +7,7 @@
 #include "management/api/self_description.h"
 
 #include "core/memory/mem.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 #include "scheduler/queue/submit.h"
 
 #define METADATA_MAX_BYTES                                                                         \

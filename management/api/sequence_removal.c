@@ -8,7 +8,7 @@
 #include "core/log/log.h"
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 
 struct deleting {
     struct cn_management *management;

@@ -20,8 +20,8 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "management/api/exported_sequence.h"
-#include "management/api/json_text.h"
-#include "management/api/sequence_json.h"
+#include "management/api/json/json_text.h"
+#include "management/api/json/sequence_json.h"
 
 /* The bytes of an exported sequence besides its record, with the longest names. */
 #define ENVELOPE_SLACK_BYTES 4096
@@ -217,6 +217,23 @@ set_name(struct asking *op)
     json_object_set_new(op->value, "modelVersion", cn_json_text(op->version));
 }
 
+static void named(struct asking *op);
+
+/* Adds the state, which the worker has written as JSON. */
+static void
+stated(struct asking *op)
+{
+    json_t *state = op->bytes.len ? json_loadb(op->bytes.data, op->bytes.len,
+                                               JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
+                                  : NULL;
+
+    if (op->value)
+        json_object_set_new(op->value, "stateValue", state ? state : json_null());
+    else
+        json_decref(state);
+    named(op);
+}
+
 static void
 named(struct asking *op)
 {
@@ -266,14 +283,15 @@ cn_sequence_list(struct cn_management *management, const char *name, const char 
 
 void
 cn_sequence_show(struct cn_management *management, const char *name, const char *version,
-                 const char *id, cn_sequence_done_fn done, void *ctx)
+                 const char *id, bool with_state, cn_sequence_done_fn done, void *ctx)
 {
     struct asking *op = ask_begin(management, name, version, id, done, NULL, ctx);
 
     if (!op)
         return;
     op->order.query.op = CN_QUERY_READ;
-    op->next = named;
+    op->order.query.flags = with_state ? CN_QUERY_STATE : 0;
+    op->next = with_state ? stated : named;
     ask(op);
 }
 

@@ -39,7 +39,7 @@ void cn_sequence_list(struct cn_management *management, const char *name, const 
 
 /* Shows all that is known of one sequence; for a closed one also why it was closed. */
 void cn_sequence_show(struct cn_management *management, const char *name, const char *version,
-                      const char *id, cn_sequence_done_fn done, void *ctx);
+                      const char *id, bool with_state, cn_sequence_done_fn done, void *ctx);
 
 /* `bytes` (borrowed until return): the exported file (exported_sequence.h), or NULL and an
  * error. */

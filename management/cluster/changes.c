@@ -97,6 +97,8 @@ change_new(struct cn_cluster *cluster, enum cn_wanted_kind kind, const char *nam
     change->what.kind = kind;
     change->what.model.name = copy(name);
     change->what.model.version = copy(version);
+    snprintf(change->what.change_id, sizeof change->what.change_id, "%016llx",
+             (unsigned long long)cn_random_u64());
     change->done = done;
     change->ctx = ctx;
     return change;
@@ -115,6 +117,7 @@ attempt(struct change *change, bool *over)
     int rc = cn_cluster_read(cluster, "", NULL, (struct cn_str){"", 0}, &change->wanted, &is_new,
                              seen, &change->err);
 
+    change->what.generation = cn_wanted_generation(seen) + 1;
     if (!rc)
         rc = cn_wanted_apply(&change->wanted, &change->what, &changed, change->id, &change->err);
     *over = rc || !changed;
@@ -127,8 +130,8 @@ attempt(struct change *change, bool *over)
         rc = cn_fail(&change->err, CN_E_UNAVAILABLE,
                      "the set of models would have more than %u bytes", CN_WANTED_TEXT_MAX);
     else
-        rc = cn_shared_wanted_write(cluster->on_thread.link, seen, 0, cn_buf_str(&text), over,
-                                    change->token, &change->err);
+        rc = cn_shared_wanted_write(cluster->on_thread.link, seen, change->what.generation,
+                                    cn_buf_str(&text), over, change->token, &change->err);
     if (!rc && *over)
         cn_cluster_keep(cluster, cn_buf_str(&text), change->token);
     cn_buf_fini(&text);

@@ -3,8 +3,8 @@
  *
  * A look is one round trip: it writes this node's report, if that is due, and reads the set if
  * another node has changed it. The thread keeps the text of the set. If the store comes back
- * without it (its generation is lower than the one that this node has seen), the thread writes the
- * text back, so a store that lost its data, or a failover, does not unload any model. The
+ * without a change that this text has, because it lost its data or the last writes before a
+ * failover, the thread writes a set that has the changes of both (cn_wanted_merge()). The
  * conditional write makes sure that one node does that.
  */
 #include "management/cluster/cluster_priv.h"
@@ -32,29 +32,74 @@ cn_cluster_keep(struct cn_cluster *cluster, struct cn_str text, const char *toke
     snprintf(cluster->on_thread.token, sizeof cluster->on_thread.token, "%s", token);
 }
 
-/* The store has an older set than this node, or none. */
+static void
+log_lost(void *ctx, const struct cn_wanted_change *change, const struct cn_error *err)
+{
+    char reason[CN_ERROR_MESSAGE_MAX];
+
+    (void)ctx;
+    cn_log(
+        CN_LOG_ERROR,
+        "event=cluster_change_lost kind=%s model=%s version=%s reason=%s note=\"the shared store "
+        "had lost this change, and it contradicts one that was made since\"",
+        cn_wanted_kind_word(change->kind), change->model.name, change->model.version,
+        cn_log_quote(err->message, strlen(err->message), reason, sizeof reason));
+}
+
+/* Writes the set that has the changes of the store's set and of this node's. */
 static int
-restore(struct cn_cluster *cluster, const char *seen, struct cn_wanted_look *look,
-        struct cn_error *err)
+restore(struct cn_cluster *cluster, const struct cn_wanted *merged, uint64_t generation,
+        struct cn_wanted_look *look, struct cn_error *err)
 {
     char token[CN_WANTED_TOKEN_MAX];
-    bool written;
-    int rc = cn_shared_wanted_write(cluster->on_thread.link, seen,
-                                    cn_wanted_generation(cluster->on_thread.token) + 1,
-                                    cn_buf_str(&cluster->on_thread.text), &written, token, err);
+    struct cn_buf text;
+    bool written = false;
+    int rc;
+
+    cn_buf_init(&text, 0);
+    cn_wanted_print(merged, &text);
+    if (text.failed || text.len > CN_WANTED_TEXT_MAX)
+        rc = cn_fail(err, CN_E_UNAVAILABLE, "the set of models would have more than %u bytes",
+                     CN_WANTED_TEXT_MAX);
+    else
+        rc = cn_shared_wanted_write(cluster->on_thread.link, look->token, generation,
+                                    cn_buf_str(&text), &written, token, err);
+    if (!rc && !written)
+        rc = cn_fail(err, CN_E_STORE_UNREACHABLE,
+                     "another node has just written the set of models; try again");
+    if (!rc) {
+        cn_log(CN_LOG_WARN,
+               "event=cluster_models_restored generation=%llu note=\"the shared store had lost "
+               "changes of the set of models, and has them again\"",
+               (unsigned long long)cn_wanted_generation(token));
+        snprintf(look->token, sizeof look->token, "%s", token);
+        cn_cluster_keep(cluster, cn_buf_str(&text), token);
+    }
+    cn_buf_fini(&text);
+    return rc;
+}
+
+/* Takes the set that the store has. If it lacks changes, it is mended first. */
+static int
+take_stored(struct cn_cluster *cluster, struct cn_wanted_look *look, struct cn_wanted *wanted,
+            struct cn_error *err)
+{
+    const uint64_t mine_at = cn_wanted_generation(cluster->on_thread.token);
+    const uint64_t stored_at = cn_wanted_generation(look->token);
+    const uint64_t next = (stored_at > mine_at ? stored_at : mine_at) + 1;
+    struct cn_wanted mine;
+    int rc = cn_wanted_parse(cn_buf_str(&look->text), wanted, err);
 
     if (rc)
         return rc;
-    if (!written)
-        return cn_fail(err, CN_E_STORE_UNREACHABLE,
-                       "another node has just written the set of models; try again");
-    cn_log(CN_LOG_WARN,
-           "event=cluster_models_restored generation=%llu note=\"the shared store had lost the set "
-           "of models, and has it again\"",
-           (unsigned long long)cn_wanted_generation(token));
-    snprintf(look->token, sizeof look->token, "%s", token);
-    snprintf(cluster->on_thread.token, sizeof cluster->on_thread.token, "%s", token);
-    return 0;
+    if ((rc = cn_wanted_parse(cn_buf_str(&cluster->on_thread.text), &mine, err)) != 0)
+        return rc;
+    if (cn_wanted_merge(wanted, &mine, stored_at < mine_at, next, log_lost, NULL))
+        rc = restore(cluster, wanted, next, look, err);
+    else
+        cn_cluster_keep(cluster, cn_buf_str(&look->text), look->token);
+    cn_wanted_fini(&mine);
+    return rc;
 }
 
 int
@@ -63,22 +108,15 @@ cn_cluster_read(struct cn_cluster *cluster, const char *known, const char *node,
                 char token[CN_WANTED_TOKEN_MAX], struct cn_error *err)
 {
     struct cn_wanted_look look = {.known = known, .node = node, .report = report};
-    struct cn_str text;
     int rc;
 
     *wanted = (struct cn_wanted){0};
     cn_buf_init(&look.text, 2 * CN_WANTED_TEXT_MAX);
     rc = cn_shared_wanted_look(cluster->on_thread.link, &look, err);
-    text = cn_buf_str(&look.text);
-    if (!rc && look.is_new &&
-        cn_wanted_generation(look.token) < cn_wanted_generation(cluster->on_thread.token)) {
-        rc = restore(cluster, look.token, &look, err);
-        text = cn_buf_str(&cluster->on_thread.text);
-    }
     if (!rc && look.is_new)
-        rc = cn_wanted_parse(text, wanted, err);
-    if (!rc && look.is_new && text.ptr != cluster->on_thread.text.data)
-        cn_cluster_keep(cluster, text, look.token);
+        rc = take_stored(cluster, &look, wanted, err);
+    if (rc)
+        cn_wanted_fini(wanted);
     *is_new = !rc && look.is_new;
     snprintf(token, CN_WANTED_TOKEN_MAX, "%s", look.token);
     cn_buf_fini(&look.text);

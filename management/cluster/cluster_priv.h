@@ -33,8 +33,9 @@ struct cn_cluster {
 };
 
 /* The thread: writes the node's report unless `node` is NULL, and reads the set. If the store has
- * lost the set, the one that this node knows is written back. `known` is the token of the set that
- * the caller has, or ""; that set is not read again. *wanted is the caller's. */
+ * lost changes that this node knows, the set with these changes is written back. `known` is the
+ * token of the set that the caller has, or ""; that set is not read again. *wanted is the
+ * caller's. */
 int cn_cluster_read(struct cn_cluster *cluster, const char *known, const char *node,
                     struct cn_str report, struct cn_wanted *wanted, bool *is_new,
                     char token[CN_WANTED_TOKEN_MAX], struct cn_error *err);

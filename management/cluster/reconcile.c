@@ -297,9 +297,9 @@ want(struct cn_cluster *cluster, const struct cn_wanted_model *model)
         return WANT_TIME;
     version = cn_registry_find(cluster->management->registry, model->name, model->version, &err);
     if (!version && err.code == CN_E_MODEL_LOADING)
-        return WANT_TIME; /* it is just being registered on this node, too */
+        return WANT_TIME; /* a registration of this version runs on this node */
     if (version && !version->wanted_id[0])
-        return WANT_TIME; /* it was, and the store has not decided about it yet */
+        return WANT_TIME; /* this node has registered it, and the store has not accepted that yet */
     if (version && strcmp(version->wanted_id, model->id) != 0) {
         drop(cluster, version);
         return WANT_TIME;

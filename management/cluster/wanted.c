@@ -4,7 +4,7 @@
  * The text comes from other nodes, perhaps of another version of Continuo, by way of a store that
  * other programs may write to. So everything in it is checked before it is used.
  */
-#include "management/cluster/wanted.h"
+#include "management/cluster/wanted_priv.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -77,6 +77,8 @@ cn_wanted_fini(struct cn_wanted *wanted)
     for (uint32_t i = 0; i < wanted->n; i++)
         cn_wanted_model_fini(&wanted->models[i]);
     cn_free(wanted->models);
+    for (uint32_t i = 0; i < wanted->n_log; i++)
+        cn_wanted_model_fini(&wanted->log[i].model);
     *wanted = (struct cn_wanted){0};
 }
 
@@ -96,56 +98,56 @@ cn_wanted_find(const struct cn_wanted *wanted, const char *name, const char *ver
 /* --- reading and writing */
 
 static int
-take_text(const json_t *from, size_t i, uint32_t number, struct cn_wanted_model *model,
-          struct cn_error *err)
+take_text(const json_t *from, size_t i, const struct cn_wanted_entry *entry,
+          struct cn_wanted_model *model, struct cn_error *err)
 {
     const json_t *value = json_object_get(from, texts[i].key);
     const char *text = json_string_value(value);
 
-    if (!value && !texts[i].needed)
+    if (!value && !(entry->is_whole && texts[i].needed))
         return 0;
     if (!text || !*text || strlen(text) > TEXT_BYTES_MAX)
         return cn_fail(err, CN_E_PROTOCOL,
-                       "the set of models in the shared store is damaged: \"%s\" of entry %u must "
+                       "the set of models in the shared store is damaged: \"%s\" of %s %u must "
                        "be a text of 1 to %d bytes",
-                       texts[i].key, number, TEXT_BYTES_MAX);
+                       texts[i].key, entry->what, entry->number, TEXT_BYTES_MAX);
     *text_at(model, i) = cn_strdup(text);
     return 0;
 }
 
 static int
-take_number(const json_t *from, size_t i, uint32_t number, struct cn_wanted_model *model,
-            struct cn_error *err)
+take_number(const json_t *from, size_t i, const struct cn_wanted_entry *entry,
+            struct cn_wanted_model *model, struct cn_error *err)
 {
     const json_t *value = json_object_get(from, numbers[i].key);
     const json_int_t found = value ? json_integer_value(value) : numbers[i].otherwise;
 
     if ((value && !json_is_integer(value)) || found < numbers[i].min || found > numbers[i].max)
         return cn_fail(err, CN_E_PROTOCOL,
-                       "the set of models in the shared store is damaged: \"%s\" of entry %u must "
+                       "the set of models in the shared store is damaged: \"%s\" of %s %u must "
                        "be a number from %lld to %lld",
-                       numbers[i].key, number, (long long)numbers[i].min,
+                       numbers[i].key, entry->what, entry->number, (long long)numbers[i].min,
                        (long long)numbers[i].max);
     *number_at(model, i) = found;
     return 0;
 }
 
-static int
-take_model(const json_t *from, uint32_t number, struct cn_wanted *out, struct cn_error *err)
+int
+cn_wanted_take_model(const json_t *from, const struct cn_wanted_entry *entry,
+                     struct cn_wanted_model *model, struct cn_error *err)
 {
-    struct cn_wanted_model *model = &out->models[out->n++];
     int rc = 0;
 
     for (size_t i = 0; i < N_TEXTS && !rc; i++)
-        rc = take_text(from, i, number, model, err);
+        rc = take_text(from, i, entry, model, err);
     for (size_t i = 0; i < N_NUMBERS && !rc; i++)
-        rc = take_number(from, i, number, model, err);
+        rc = take_number(from, i, entry, model, err);
     model->is_default = json_is_true(json_object_get(from, "default"));
-    if (!rc && strlen(model->id) >= CN_WANTED_ID_MAX)
+    if (!rc && model->id && strlen(model->id) >= CN_WANTED_ID_MAX)
         rc = cn_fail(err, CN_E_PROTOCOL,
-                     "the set of models in the shared store is damaged: the \"id\" of entry %u is "
-                     "too long",
-                     number);
+                     "the set of models in the shared store is damaged: the \"id\" of %s %u is too "
+                     "long",
+                     entry->what, entry->number);
     return rc;
 }
 
@@ -190,8 +192,13 @@ take_root(const json_t *root, struct cn_wanted *out, struct cn_error *err)
                        "array of at most %d entries",
                        CN_WANTED_MODELS_MAX);
     out->models = cn_alloc((n + 1) * sizeof *out->models);
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rc = take_model(json_array_get(models, i), i + 1, out, err);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        const struct cn_wanted_entry entry = {"entry", i + 1, true};
+
+        rc = cn_wanted_take_model(json_array_get(models, i), &entry, &out->models[out->n++], err);
+    }
+    if (!rc)
+        rc = cn_wanted_take_log(root, out, err);
     return rc ? rc : check_set(out, err);
 }
 
@@ -202,7 +209,7 @@ cn_wanted_parse(struct cn_str text, struct cn_wanted *out, struct cn_error *err)
     json_t *root;
     int rc;
 
-    *out = (struct cn_wanted){0};
+    *out = (struct cn_wanted){.has_log = text.len == 0};
     if (text.len == 0)
         return 0;
     root = json_loadb(text.ptr, text.len, JSON_REJECT_DUPLICATES, &wrong);
@@ -217,8 +224,8 @@ cn_wanted_parse(struct cn_str text, struct cn_wanted *out, struct cn_error *err)
     return rc;
 }
 
-static json_t *
-show_model(const struct cn_wanted_model *model)
+json_t *
+cn_wanted_show_model(const struct cn_wanted_model *model)
 {
     json_t *out = json_object();
 
@@ -238,9 +245,10 @@ cn_wanted_print(const struct cn_wanted *wanted, struct cn_buf *out)
     char *text;
 
     for (uint32_t i = 0; i < wanted->n; i++)
-        json_array_append_new(models, show_model(&wanted->models[i]));
+        json_array_append_new(models, cn_wanted_show_model(&wanted->models[i]));
     json_object_set_new(root, "layout", json_integer(LAYOUT));
     json_object_set_new(root, "models", models);
+    cn_wanted_show_log(wanted, root);
     text = json_dumps(root, JSON_COMPACT);
     if (text)
         cn_buf_puts(out, text);
@@ -259,8 +267,8 @@ set_text(char **to, const char *text)
     *to = fresh;
 }
 
-static void
-copy_model(struct cn_wanted_model *to, const struct cn_wanted_model *from)
+void
+cn_wanted_copy_model(struct cn_wanted_model *to, const struct cn_wanted_model *from)
 {
     *to = *from;
     for (size_t i = 0; i < N_TEXTS; i++)
@@ -309,7 +317,7 @@ apply_register(struct cn_wanted *wanted, const struct cn_wanted_model *model, bo
         memcpy(more, wanted->models, wanted->n * sizeof *more);
     cn_free(wanted->models);
     wanted->models = more;
-    copy_model(&more[wanted->n], model);
+    cn_wanted_copy_model(&more[wanted->n], model);
     more[wanted->n].is_default = !cn_wanted_find(wanted, model->name, NULL);
     more[wanted->n].retire_wall_ms = 0;
     wanted->n++;
@@ -383,30 +391,54 @@ fail_unknown(const struct cn_wanted *wanted, const struct cn_wanted_change *chan
                    version, name);
 }
 
+/* Applies the change to a version that the set has. */
+static int
+apply_to(struct cn_wanted *wanted, struct cn_wanted_model *found,
+         const struct cn_wanted_change *change, bool *changed, struct cn_error *err)
+{
+    const struct cn_wanted_model *model = &change->model;
+    const bool is_meant = !model->id || strcmp(found->id, model->id) == 0;
+
+    switch (change->kind) {
+    case CN_WANTED_SCALE:
+        apply_scale(found, model, changed);
+        return 0;
+    case CN_WANTED_SET_DEFAULT:
+        apply_default(wanted, found, change, changed);
+        return 0;
+    case CN_WANTED_RETIRED:
+        return is_meant && !found->is_default ? apply_unregister(wanted, found, changed, err) : 0;
+    default:
+        return is_meant ? apply_unregister(wanted, found, changed, err) : 0;
+    }
+}
+
 int
 cn_wanted_apply(struct cn_wanted *wanted, const struct cn_wanted_change *change, bool *changed,
                 char *id, struct cn_error *err)
 {
     const struct cn_wanted_model *model = &change->model;
-    struct cn_wanted_model *found;
+    struct cn_wanted_change noted = *change;
+    struct cn_wanted_model *found = cn_wanted_find(wanted, model->name, model->version);
+    char its_id[CN_WANTED_ID_MAX], *version = NULL;
+    int rc;
 
     *changed = false;
-    if (change->kind == CN_WANTED_REGISTER)
-        return apply_register(wanted, model, changed, id, err);
-    found = cn_wanted_find(wanted, model->name, model->version);
-    if (change->kind == CN_WANTED_RETIRED)
-        return found && strcmp(found->id, model->id) == 0 && !found->is_default
-                   ? apply_unregister(wanted, found, changed, err)
-                   : 0;
-    if (!found)
-        return fail_unknown(wanted, change, err);
-    if (id)
-        snprintf(id, CN_WANTED_ID_MAX, "%s", found->id);
-    if (change->kind == CN_WANTED_SCALE)
-        apply_scale(found, model, changed);
-    else if (change->kind == CN_WANTED_SET_DEFAULT)
-        apply_default(wanted, found, change, changed);
-    else
-        return apply_unregister(wanted, found, changed, err);
-    return 0;
+    if (change->kind == CN_WANTED_REGISTER) {
+        rc = apply_register(wanted, model, changed, id, err);
+    } else if (!found) {
+        return change->kind == CN_WANTED_RETIRED ? 0 : fail_unknown(wanted, change, err);
+    } else {
+        snprintf(its_id, sizeof its_id, "%s", found->id);
+        version = cn_strdup(found->version);
+        noted.model.id = its_id;
+        noted.model.version = version;
+        if (id)
+            snprintf(id, CN_WANTED_ID_MAX, "%s", its_id);
+        rc = apply_to(wanted, found, change, changed, err);
+    }
+    if (*changed)
+        cn_wanted_note(wanted, &noted);
+    cn_free(version);
+    return rc;
 }

@@ -10,6 +10,10 @@
 #define ENTRY(version, id, is_default)                                                             \
     "{\"name\":\"m\",\"version\":\"" version "\",\"url\":\"m.mar\",\"digest\":\"d" version         \
     "\",\"id\":\"" id "\",\"default\":" is_default "}"
+#define LOG(changes) "{\"layout\":1,\"models\":[],\"changesSince\":0,\"changes\":" changes "}"
+#define CHANGE(generation, id)                                                                     \
+    "{\"kind\":\"scale\",\"name\":\"m\",\"version\":\"1\",\"generation\":" generation              \
+    ",\"change\":\"" id "\"}"
 #define SET(entries) "{\"layout\":1,\"models\":[" entries "]}"
 
 static struct cn_wanted wanted;
@@ -36,7 +40,9 @@ apply(enum cn_wanted_kind kind, const char *version, const char *digest, const c
                                                       .id = (char *)its_id,
                                                       .min_workers = 3,
                                                       .max_workers = 4},
-                                            .retire_wall_ms = 77};
+                                            .retire_wall_ms = 77,
+                                            .change_id = "c",
+                                            .generation = wanted.n_log + 1};
 
     return cn_wanted_apply(&wanted, &change, &changed, id, &err);
 }
@@ -60,6 +66,8 @@ a_set_is_read_as_it_was_written(void **state)
     assert_null(again.models[0].handler);
     assert_string_equal(again.models[1].id, "id2");
     assert_int_equal(again.models[1].max_workers, 4);
+    assert_true(again.has_log && again.n_log == 2 && again.log[1].generation == 2);
+    assert_string_equal(again.log[1].model.digest, "bb");
     cn_buf_fini(&text);
     cn_wanted_fini(&again);
 }
@@ -84,6 +92,12 @@ a_damaged_set_is_refused_with_the_entry(void **state)
         {SET(ENTRY("1", "a", "true") "," ENTRY("1", "b", "false")), "version 1 twice"},
         {SET(ENTRY("1", "a", "false")), "must have one default version"},
         {SET(ENTRY("1", "a", "true") "," ENTRY("2", "b", "true")), "must have one default version"},
+        {LOG("3"), "\"changes\" must be an array"},
+        {LOG("[{\"kind\":\"scale\"}]"), "change 1: name or version is missing"},
+        {LOG("[{\"kind\":\"register\",\"name\":\"m\"}]"), "\"version\" of change 1"},
+        {LOG("[" CHANGE("1", "0123456789abcdef0") "]"), "\"change\" is missing or too long"},
+        {LOG("[" CHANGE("0", "a") "]"), "change 1: \"generation\" is out of range"},
+        {LOG("[" CHANGE("5", "a") "," CHANGE("4", "b") "]"), "lower than the one before"},
     };
 
     (void)state;

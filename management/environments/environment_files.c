@@ -24,7 +24,8 @@
 #define ENDING ".whole"
 #define NEW_ENDING ".new"
 #define DIGEST_LEN (CN_ENVIRONMENT_DIGEST_BYTES - 1)
-#define NAME_DIGITS 16 /* of the digest, in a folder's name: paths of packages stay short */
+/* digits of the digest in a folder's name; few, so that paths of packages stay short */
+#define NAME_DIGITS 16
 
 static char *
 path_of(const char *folder, const char *name, const char *ending)

@@ -25,10 +25,10 @@
 #include "management/workers/stderr_tail.h"
 
 #define SCRIPT "environment.py"
-#define LINE_BYTES 1024 /* environment.py writes at most 700 */
+#define LINE_BYTES 1024 /* the lines of environment.py have at most 700 bytes */
 #define LABEL_BYTES 300
-#define SHOWN_LINES 4  /* last lines of pip in an error */
-#define READ_ROUNDS 8  /* pip's output gets a part of a turn, not all of it */
+#define SHOWN_LINES 4  /* this many last lines of pip are shown in an error */
+#define READ_ROUNDS 8  /* reads of pip's output in one turn of the loop */
 #define LAST_ROUNDS 32 /* twice what a pipe holds */
 
 struct cn_installer {
@@ -41,7 +41,7 @@ struct cn_installer {
     struct cn_exit exit;
     uint64_t timeout_ms;
     bool overdue, has_failed;
-    char line[LINE_BYTES]; /* of the socket, as far as it has come */
+    char line[LINE_BYTES]; /* the line from the socket that has not ended yet */
     size_t line_len;
     char step[LINE_BYTES], identity[LINE_BYTES], package[LINE_BYTES], failure[LINE_BYTES];
     char label[LABEL_BYTES];

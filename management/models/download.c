@@ -31,6 +31,7 @@
 #include "core/memory/mem.h"
 #include "core/system/write_file.h"
 #include "core/text/str.h"
+#include "management/repository/download_signature.h"
 #include "management/repository/model_store.h"
 
 #define REDIRECTS_MAX 5
@@ -404,6 +405,7 @@ int
 cn_download_run(struct cn_download *download, char **path, struct cn_error *err)
 {
     char *name, *part;
+    bool away;
     int rc;
 
     if (!cn_url_rules_allow(download->rules, download->url))
@@ -415,6 +417,11 @@ cn_download_run(struct cn_download *download, char **path, struct cn_error *err)
     *path = in_store(download, name);
     part = in_store(download, PART_PREFIX "XXXXXX");
     rc = access(*path, F_OK) == 0 ? exists(*path, err) : run(download, part, *path, err);
+    if (!rc && download->signed_archive) {
+        rc = cn_download_signature(download, *path, &away, err);
+        if (rc)
+            cn_download_remove(*path);
+    }
     if (rc) {
         cn_free(*path);
         *path = NULL;

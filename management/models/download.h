@@ -18,7 +18,8 @@
 #define CN_DOWNLOAD_ETAG_MAX 256
 #define CN_DOWNLOAD_DATE_MAX 64
 
-/* By what a web server recognises the version of a file that a client has; "": it said nothing. */
+/* The marks by which a web server recognises the version of a file that a client has. An empty one
+ * means that the server sent none. */
 struct cn_download_stamp {
     char etag[CN_DOWNLOAD_ETAG_MAX], modified[CN_DOWNLOAD_DATE_MAX];
 };
@@ -32,6 +33,7 @@ struct cn_download {
      * addresses and redirect to each other. It ends with a slash; or NULL. */
     const char *trusted;
     const struct cn_download_stamp *have; /* what the caller has already, or NULL */
+    bool signed_archive;                  /* its signature is wanted, too (download_signature.h) */
     uint64_t max_bytes, timeout_ms;
     const atomic_bool *stopping; /* true: give up */
     /* Results: what the server said of the file; whether the caller has it already (nothing was
@@ -49,7 +51,8 @@ bool cn_download_is_url(const char *url);
  * cn_free(). NULL with CN_E_DOWNLOAD_FAILED: that part is not the name of an archive. */
 char *cn_download_file_name(const char *url, struct cn_error *err);
 
-/* Downloads the archive to *path, which the caller frees with cn_free() and deletes.
+/* Downloads the archive to *path, which the caller frees with cn_free() and deletes with
+ * cn_download_remove(). CN_E_UNTRUSTED: its signature cannot be had.
  * CN_E_MODEL_NOT_FOUND: the rules forbid the URL. CN_E_IO: the store has such a file.
  * CN_E_DOWNLOAD_FAILED: all else. */
 int cn_download_run(struct cn_download *download, char **path, struct cn_error *err);

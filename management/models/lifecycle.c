@@ -23,6 +23,7 @@
 #include "management/models/lifecycle_priv.h"
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
+#include "management/repository/download_signature.h"
 
 static void
 answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const char *text)
@@ -62,7 +63,7 @@ work_remove(struct cn_file_task *task)
     if (version->about.unpacked && closing->order.code != CN_E_DRAINING)
         cn_unpacked_remove(version->about.unpacked);
     if (closing->delete_archive && version->about.archive)
-        unlink(version->about.archive);
+        cn_download_remove(version->about.archive);
     if (closing->delete_store && version->store_dir)
         cn_state_dir_remove_store(version->store_dir);
 }

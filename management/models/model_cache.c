@@ -24,11 +24,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "archiver/sign/minisign.h"
 #include "core/log/log.h"
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "core/system/write_file.h"
 #include "management/models/model_cache_priv.h"
+#include "management/repository/download_signature.h"
 #include "management/repository/model_index.h"
 
 #define SHA256_FILE_BYTES_MAX 1024 /* a digest file is one line */
@@ -335,6 +337,28 @@ cn_model_cache_prepare(const struct cn_model_cache *cache, const char *url,
             order);
 }
 
+/* Gets the signature of an archive of the cache. The one that is there serves while the web server
+ * is away. */
+static int
+get_signature(const struct fetch *fetch, const struct cn_cached *cached, struct cn_error *err)
+{
+    struct cn_error why = {0};
+    struct cn_buf path;
+    bool away = false;
+    int rc = cn_download_signature(fetch->download, cached->path, &away, &why);
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s" CN_SIGN_ENDING "%c", cached->path, '\0');
+    if (rc && away && access(path.data, F_OK) == 0) {
+        say_offline(fetch, &why);
+        rc = 0;
+    }
+    if (rc && err)
+        *err = why;
+    cn_buf_fini(&path);
+    return rc;
+}
+
 int
 cn_model_cache_get(struct cn_model_cache *cache, struct cn_download *order, const char *digest,
                    struct cn_cached **out, struct cn_error *err)
@@ -348,6 +372,10 @@ cn_model_cache_get(struct cn_model_cache *cache, struct cn_download *order, cons
         return CN_E_DOWNLOAD_FAILED;
     fetch.name = name;
     rc = run(&fetch, out, err);
+    if (!rc && order->signed_archive && (rc = get_signature(&fetch, *out, err)) != 0) {
+        cn_model_cache_release(cache, *out);
+        *out = NULL;
+    }
     cn_free(name);
     return rc;
 }
@@ -394,8 +422,8 @@ cn_model_cache_index(struct cn_model_cache *cache, struct cn_model_index *out, s
     }
     if (rc)
         rc = cn_fail(err, rc,
-                     "--models all needs the list of the archives in %.500s, a file such as "
-                     "{\"models\": [\"counter.mar\"]}, which cannot be used: %.600s",
+                     "--models all: the list of the archives in %.500s cannot be used: %.600s; it "
+                     "must be a file such as {\"models\": [\"counter.mar\"]}",
                      url, why.message);
     cn_free(url);
     return rc;

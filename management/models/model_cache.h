@@ -43,7 +43,8 @@ int cn_model_cache_create(const struct cn_model_cache_spec *spec, struct cn_mode
                           struct cn_error *err);
 void cn_model_cache_destroy(struct cn_model_cache *cache);
 
-/* The URL of a name in the store; a URL stays what it is. Any thread. Free it with cn_free(). */
+/* Returns the URL of an archive in the http(s) model store. A name gets the store's URL in front; a
+ * whole URL is returned unchanged. Any thread. Free it with cn_free(). */
 char *cn_model_cache_url(const struct cn_model_cache *cache, const char *name);
 
 /* Fills in the order for a download of the URL, which is borrowed. Any thread. */

@@ -1,17 +1,12 @@
 /* management/models/model_load.c - from an archive to what a worker needs to know. File thread.
  *
  * cn_model_load() unpacks the archive, reads its manifest, chooses name, version, handler and
- * runtime, and makes the configuration. It leaves a struct cn_model_about, which never changes
- * afterwards and which all loops may read.
- *
- * A setting may stand in four places. From the strongest to the weakest: the register call, the
- * YAML of the archive (or the YAML that the load brings in its place), the server's settings for
- * this model version, the server's defaults. make_config() applies them from the weakest to the
- * strongest.
+ * runtime, and makes the configuration (model_settings.c). It leaves a struct cn_model_about, which
+ * never changes afterwards and which all loops may read.
  *
  * An archive is foreign input: names become parts of paths, messages and URLs, and file names must
- * not lead out of the folder. Therefore check_name() and check_file() look at everything that is
- * taken from a manifest. If something is wrong, nothing is left behind on the disk.
+ * not lead out of the folder. Therefore check_name() and cn_model_check_file() look at everything
+ * that is taken from a manifest. If something is wrong, nothing is left behind on the disk.
  */
 #include "management/models/model_load.h"
 
@@ -24,15 +19,12 @@
 
 #include "archiver/archive/archive.h"
 #include "archiver/archive/python_handler.h"
-#include "config/model/batching.h"
 #include "config/model/model_io.h"
-#include "config/model/model_state.h"
-#include "config/model/overlay.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
 #include "core/tuning/tuning.h"
-#include "management/models/handler_metrics.h"
+#include "management/models/model_load_priv.h"
 #include "management/models/python_models.h"
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
@@ -41,7 +33,6 @@
 
 #define NAME_MAX_BYTES 128
 #define LUA_MEMORY_BYTES (256ull << 20)
-#define OVERRIDE_FILE "continuo-override.yaml"
 
 /* Checks a name or version, which becomes a part of paths, messages and URLs. */
 static int
@@ -65,10 +56,9 @@ check_name(const char *what, const char *name, struct cn_error *err)
     return 0;
 }
 
-/* Checks that a file that the manifest names is inside the model's folder and exists. */
-static int
-check_file(const struct cn_model_about *about, const char *what, const char *file,
-           struct cn_error *err)
+int
+cn_model_check_file(const struct cn_model_about *about, const char *what, const char *file,
+                    struct cn_error *err)
 {
     struct cn_buf path;
     struct stat st;
@@ -103,12 +93,12 @@ is_absent_handler(const struct cn_model_about *about, const struct cn_model_requ
     struct cn_error err;
 
     return server->dialect == CN_DIALECT_TORCHSERVE && request->handler && *request->handler &&
-           check_file(about, "handler", about->handler, &err) != 0;
+           cn_model_check_file(about, "handler", about->handler, &err) != 0;
 }
 
 /* Does the runtime run models without a handler? */
-static bool
-runs_models(const char *runtime)
+bool
+cn_model_runs_models(const char *runtime)
 {
     return strcmp(runtime, "torch") == 0 || strcmp(runtime, "onnx") == 0;
 }
@@ -116,7 +106,8 @@ runs_models(const char *runtime)
 static bool
 is_runtime(const char *word)
 {
-    return word && (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || runs_models(word));
+    return word &&
+           (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || cn_model_runs_models(word));
 }
 
 /* Is it a runtime of TorchServe? Archivers write "python" whatever the handler is, so these words
@@ -166,8 +157,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
     return 0;
 }
 
-static bool
-is_python(const struct cn_model_about *about)
+bool
+cn_model_is_python(const struct cn_model_about *about)
 {
     return about->runtime && strcmp(about->runtime, "python") == 0;
 }
@@ -178,271 +169,13 @@ check_handler(const struct cn_model_about *about, struct cn_error *err)
 {
     char file[PATH_MAX];
 
-    if (!is_python(about))
-        return check_file(about, "handler", about->handler, err);
+    if (!cn_model_is_python(about))
+        return cn_model_check_file(about, "handler", about->handler, err);
     if (cn_python_handler_is_built_in(about->handler))
         return 0;
     if (!cn_python_handler_file(about->handler, file, sizeof(file)))
         return cn_fail(err, CN_E_INVALID_MODEL, "the name of the handler is too long");
-    return check_file(about, "handler", file, err);
-}
-
-/* Does the model use the keys deviceType and deviceIds? Handlers get no GPU. */
-static bool
-follows_device(const struct cn_model_about *about)
-{
-    char file[PATH_MAX], path[PATH_MAX];
-
-    if (!is_python(about))
-        return runs_models(about->runtime);
-    return cn_python_handler_file(about->handler, file, sizeof(file)) &&
-           snprintf(path, sizeof(path), "%s/%s", about->dir, file) < (int)sizeof(path) &&
-           cn_python_is_triton_model(path);
-}
-
-static void
-warn_line(void *ctx, const char *line)
-{
-    const struct cn_model_about *about = ctx;
-    char quoted[1024];
-
-    if ((strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")) &&
-        follows_device(about))
-        return;
-    cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
-           cn_log_quote(line, strlen(line), quoted, sizeof quoted));
-}
-
-/* Reads the archive's YAML; *doc is NULL if there is none. */
-static int
-read_yaml(const struct cn_model_about *about, struct cn_yaml_doc **doc, struct cn_error *err)
-{
-    struct cn_buf path;
-    int rc;
-
-    *doc = NULL;
-    if (!*about->config_file)
-        return 0;
-    if ((rc = check_file(about, "configuration file", about->config_file, err)) != 0)
-        return rc;
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
-    cn_buf_append(&path, "", 1);
-    rc = cn_yaml_parse_file_as(path.data, about->config_file, doc, err);
-    cn_buf_fini(&path);
-    return rc;
-}
-
-static int
-find_python(struct cn_model_about *about, struct cn_yaml_doc *doc,
-            const struct cn_server_config *server, struct cn_error *err)
-{
-    char *wanted;
-    int rc;
-
-    if (!is_python(about))
-        return 0;
-    wanted = cn_python_wanted(doc);
-    rc = cn_python_find(wanted, about->dir, server->python, &about->python, &about->python_package,
-                        err);
-    cn_free(wanted);
-    about->metrics = cn_handler_metrics_json();
-    return rc;
-}
-
-static int
-apply_yaml(struct cn_model_about *about, const struct cn_server_config *server,
-           struct cn_error *err)
-{
-    struct cn_yaml_doc *doc;
-    int rc = read_yaml(about, &doc, err);
-
-    if (!rc)
-        rc = find_python(about, doc, server, err);
-    if (is_python(about))
-        about->config.preload = false; /* its author must know that the handler may be forked */
-    if (rc || !doc) {
-        cn_yaml_destroy(doc);
-        return rc;
-    }
-    rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
-    if (!rc)
-        rc = cn_model_io_parse(doc, &about->io, err);
-    if (!rc && about->io)
-        rc = cn_model_state_check_files(about->io, about->dir, err);
-    if (!rc)
-        rc = cn_batching_parse(doc, about->name, about->io, err);
-    if (!rc)
-        cn_batching_apply(doc, about->io, &about->config);
-    about->config.io = about->io;
-    cn_yaml_destroy(doc);
-    return rc;
-}
-
-/* Writes the archive's YAML with the call's configuration laid over it. */
-static int
-lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *out,
-         struct cn_error *err)
-{
-    struct cn_yaml_doc *below = NULL, *above = NULL;
-    int rc = cn_yaml_parse("config", cn_str_from(text), &above, err);
-
-    if (!rc)
-        rc = read_yaml(about, &below, err);
-    if (!rc)
-        rc = cn_overlay_write(below, above, about->name, &about->config, out, err);
-    cn_yaml_destroy(below);
-    cn_yaml_destroy(above);
-    return rc;
-}
-
-/* A load may bring a configuration of its own. It is written into a file beside those that were
- * unpacked, because workers read the configuration there, too. The stamp becomes 0, so that a later
- * load without it does not take this version for the archive's current state. */
-static int
-override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
-{
-    struct cn_buf path, both;
-    FILE *file;
-    int rc;
-
-    if (!about->unpacked)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "model %s is a folder, so its configuration cannot be overridden: pack it "
-                       "into an archive, or change its YAML",
-                       about->name);
-    cn_buf_init(&both, 0);
-    rc = lay_over(about, text, &both, err);
-    if (rc) {
-        cn_buf_fini(&both);
-        return rc;
-    }
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/" OVERRIDE_FILE, about->dir);
-    cn_buf_append(&path, "", 1);
-    file = fopen(path.data, "we");
-    if (!file || fwrite(both.data, 1, both.len, file) != both.len)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
-    if (file && fclose(file) != 0 && !rc)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
-    cn_buf_fini(&path);
-    cn_buf_fini(&both);
-    cn_free(about->config_file);
-    about->config_file = cn_strdup(OVERRIDE_FILE);
-    about->stamp = 0;
-    return rc;
-}
-
-static int
-take_number(const char *name, int64_t value, uint32_t min, uint32_t max, uint32_t *out,
-            struct cn_error *err)
-{
-    if (value < 0)
-        return 0;
-    if (value < min || value > max)
-        return cn_fail(err, CN_E_BAD_REQUEST, "%s is %lld; allowed are %u to %u", name,
-                       (long long)value, min, max);
-    *out = (uint32_t)value;
-    return 0;
-}
-
-static int
-apply_request(struct cn_model_config *config, const struct cn_model_request *request,
-              struct cn_error *err)
-{
-    int rc = take_number("batch_size", request->batch_size, 1, 65536, &config->batch_size, err);
-
-    if (!rc)
-        rc = take_number("max_batch_delay", request->max_batch_delay_ms, 0, 3600000,
-                         &config->max_batch_delay_ms, err);
-    if (!rc)
-        rc = take_number("initial_workers", request->initial_workers, 0, 1024, &config->min_workers,
-                         err);
-    if (!rc)
-        rc = take_number("response_timeout", request->response_timeout_s, 1, 2147483,
-                         &config->response_timeout_s, err);
-    if (!rc)
-        rc = take_number("startup_timeout", request->startup_timeout_s, 1, 2147483,
-                         &config->startup_timeout_s, err);
-    if (!rc)
-        rc = take_number("max_workers", request->max_workers, 0, 1024, &config->max_workers, err);
-    if (!rc && request->initial_workers > 0 && config->max_workers < config->min_workers)
-        config->max_workers = config->min_workers;
-    return rc;
-}
-
-static void
-apply_server(struct cn_model_config *config, const struct cn_server_config *server, bool at_startup)
-{
-    cn_model_config_init(config);
-    config->durability = server->durability;
-    cn_state_store_text_set(&config->state_store, cn_str_from(server->state_store), NULL);
-    config->store_wait_ms = at_startup ? server->state_store_wait_s * 1000 : 0;
-    config->on_expired = (enum cn_on_expired)server->sequence_on_expired;
-    config->min_workers =
-        at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
-    config->job_queue_size = server->job_queue_size;
-    config->response_timeout_s = server->response_timeout_s;
-    config->startup_timeout_s = server->startup_timeout_s;
-    config->answer_max_bytes = server->max_response_bytes;
-}
-
-static void
-take_setting(int64_t value, uint32_t *out)
-{
-    if (value >= 0)
-        *out = (uint32_t)value;
-}
-
-/* Applies the server's settings for this model version. TorchServe takes the two numbers of workers
- * only as a pair. */
-static void
-apply_settings(struct cn_model_about *about, const struct cn_server_config *server)
-{
-    struct cn_model_config *config = &about->config;
-
-    for (uint32_t i = 0; i < server->n_settings; i++) {
-        const struct cn_model_settings *settings = &server->settings[i];
-
-        if (strcmp(settings->name, about->name) != 0 ||
-            strcmp(settings->version, about->version) != 0)
-            continue;
-        if (settings->max_workers >= settings->min_workers) {
-            take_setting(settings->min_workers, &config->min_workers);
-            take_setting(settings->max_workers, &config->max_workers);
-        }
-        take_setting(settings->batch_size, &config->batch_size);
-        take_setting(settings->max_batch_delay_ms, &config->max_batch_delay_ms);
-        take_setting(settings->response_timeout_s, &config->response_timeout_s);
-        take_setting(settings->startup_timeout_s, &config->startup_timeout_s);
-    }
-}
-
-static int
-make_config(struct cn_model_about *about, const struct cn_model_request *request,
-            const struct cn_server_config *server, bool at_startup, struct cn_error *err)
-{
-    struct cn_model_config *config = &about->config;
-    uint32_t by_default;
-    int rc;
-
-    apply_server(config, server, at_startup);
-    apply_settings(about, server);
-    by_default = config->min_workers;
-    rc = request->config ? override_yaml(about, request->config, err) : 0;
-    if (!rc)
-        rc = apply_yaml(about, server, err);
-    /* A YAML that only says maxWorkers also bounds the default of minWorkers. */
-    if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
-        config->max_workers < by_default)
-        config->min_workers = config->max_workers;
-    if (!rc)
-        rc = apply_request(&about->config, request, err);
-    if (!rc && about->config.max_workers == 0)
-        about->config.max_workers = about->config.min_workers;
-    if (!rc)
-        rc = cn_model_config_check(&about->config, err);
-    return rc;
+    return cn_model_check_file(about, "handler", file, err);
 }
 
 static char *
@@ -471,8 +204,8 @@ static char *
 choose_handler(const struct cn_model_request *request, const struct cn_manifest *manifest,
                const struct cn_server_config *server)
 {
-    bool model = runs_models(cn_manifest_runtime(manifest)) ||
-                 (request->runtime && runs_models(request->runtime));
+    bool model = cn_model_runs_models(cn_manifest_runtime(manifest)) ||
+                 (request->runtime && cn_model_runs_models(request->runtime));
 
     if (model && manifest->serialized_file)
         return first_of(request->handler, manifest->serialized_file, "");
@@ -500,7 +233,7 @@ take_requirements(struct cn_model_about *about, const char *file,
 {
     char quoted[1024];
 
-    if (!file || !*file || !is_python(about))
+    if (!file || !*file || !cn_model_is_python(about))
         return 0;
     if (!server->install_packages) {
         cn_log(CN_LOG_WARN,
@@ -511,27 +244,29 @@ take_requirements(struct cn_model_about *about, const char *file,
         return 0;
     }
     about->requirements = cn_strdup(file);
-    return check_file(about, "requirements file", file, err);
+    return cn_model_check_file(about, "requirements file", file, err);
 }
 
 /* Unpacks the archive into `place`. A folder that an earlier start unpacked from the same archive
- * is used again: all of its files are as they were when they were checked. If the disk is full,
+ * is used again: all of its files are as they were when they were checked. With trusted keys none
+ * is, because a signature covers the archive and not the folder. If the disk is full,
  * folders that no model has asked for yet are removed, and it is tried once more. */
 static int
 unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
-       char **dir, struct cn_error *err)
+       char **dir, const char *trusted_keys, struct cn_error *err)
 {
-    const struct cn_archive_limits *limits = &cn_archive_default_limits;
+    struct cn_archive_limits limits = cn_archive_default_limits;
     int rc;
 
-    if (cn_unpacked_take(kept, path, place)) {
+    limits.trusted_keys = trusted_keys;
+    if (!trusted_keys && cn_unpacked_take(kept, path, place)) {
         if (cn_archive_reread(place, manifest, dir, err) == 0)
             return 0;
         cn_unpacked_remove(place);
     }
-    rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+    rc = cn_archive_unpack(path, place, &limits, manifest, dir, err);
     if (rc == CN_E_IO && cn_unpacked_remove_rest(kept))
-        rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+        rc = cn_archive_unpack(path, place, &limits, manifest, dir, err);
     if (!rc && strncmp(*dir, place, strlen(place)) == 0)
         cn_unpacked_note(kept, path, place);
     return rc;
@@ -548,7 +283,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     char *stem;
     int rc;
 
-    rc = unpack(path, place, kept, &manifest, &about.dir, err);
+    rc = unpack(path, place, kept, &manifest, &about.dir, server->trusted_keys, err);
     if (rc)
         return rc;
     if (strncmp(about.dir, place, strlen(place)) == 0)
@@ -576,7 +311,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     if (!rc && !absent)
         rc = check_handler(&about, err);
     if (!rc)
-        rc = make_config(&about, request, server, at_startup, err);
+        rc = cn_model_make_config(&about, request, server, at_startup, err);
     if (!rc)
         rc = take_requirements(&about, manifest.requirements_file, server, err);
     cn_free(stem);
@@ -618,7 +353,8 @@ cn_model_about_fini(struct cn_model_about *about)
 bool
 cn_model_preloads(const struct cn_model_about *about)
 {
-    return about->config.preload && (runs_models(about->runtime) || is_python(about));
+    return about->config.preload &&
+           (cn_model_runs_models(about->runtime) || cn_model_is_python(about));
 }
 
 /* A Lua handler always has a limit; what a Python process needs depends on its packages. */
@@ -683,6 +419,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .step_time_ms = config->step_time_ms ? config->step_time_ms
                                              : (uint64_t)config->response_timeout_s * 900,
         .traceback_bytes = config->traceback_bytes,
+        .strict_globals = config->strict_globals,
         .continuous = config->sequence_batching && config->continuous_batching,
         .stream_bytes = config->stream_bytes,
         .stream_ms = config->stream_ms,

@@ -20,6 +20,7 @@
  * workers (`synchronous` false) is answered as soon as it is published.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@
 #include "management/models/model_cache.h"
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
+#include "management/repository/download_signature.h"
 #include "management/repository/model_store.h"
 
 /* A frame carries an answer and its headers. A body over the model's own limit is refused by the
@@ -112,7 +114,7 @@ work_discard(struct cn_file_task *task)
     if (reg->about.unpacked)
         cn_unpacked_remove(reg->about.unpacked);
     if (reg->archive)
-        unlink(reg->archive);
+        cn_download_remove(reg->archive);
 }
 
 static void
@@ -464,6 +466,52 @@ is_remote(const struct registration *reg)
     return store && cn_download_is_url(store);
 }
 
+/* Returns the absolute path that the URL names, or NULL: it is a name in the model store. */
+static const char *
+local_path(const char *url)
+{
+    const char *at = url && strncmp(url, "file://", 7) == 0 ? url + 7 : url;
+
+    return at && *at == '/' ? at : NULL;
+}
+
+/* Is the path below the folder? Neither has "..", which cn_model_store_check_url() refuses. */
+static bool
+is_below(const char *path, const char *folder)
+{
+    char *real = folder ? realpath(folder, NULL) : NULL;
+    const char *const names[] = {folder, real};
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t len = names[i] ? strlen(names[i]) : 0;
+
+        while (len > 1 && names[i][len - 1] == '/')
+            len--;
+        is |= len > 0 && strncmp(path, names[i], len) == 0 && path[len] == '/';
+    }
+    free(real);
+    return is;
+}
+
+/* A client that may register models must not be able to run any file of this machine. The
+ * operator's own models, and those that the nodes have agreed on, may lie anywhere. */
+static int
+check_local(struct registration *reg)
+{
+    const struct cn_server_config *config = reg->management->config;
+    const struct cn_url_rules *rules = reg->management->url_rules;
+    const char *path = local_path(reg->url);
+
+    if (!path || config->allow_local_models || reg->call.at_startup || reg->call.keep ||
+        (path != reg->url && cn_url_rules_are_set(rules)) || is_below(path, config->model_store))
+        return 0;
+    return cn_fail(&reg->err, CN_E_LOCAL_MODEL,
+                   "%.600s is outside the model store: put it into the store and register it by "
+                   "its name, or start the server with --allow-local-models",
+                   reg->url);
+}
+
 /* Finds the archive on the disk. TorchServe looks in its store for the last part of a URL that it
  * may not download, and calls a missing file:// a failed download. */
 static int
@@ -517,7 +565,7 @@ work_unpack(struct cn_file_task *task)
 
     if (reg->archive || reg->cached)
         path = cn_strdup(reg->cached ? reg->cached->path : reg->archive);
-    else
+    else if (!(reg->rc = check_local(reg)))
         reg->rc = resolve(reg, &path);
     if (!reg->rc && reg->management->cluster)
         reg->rc = check_digest(reg, path, digest);
@@ -589,6 +637,7 @@ prepare_download(struct registration *reg)
 {
     const struct cn_server_config *config = reg->management->config;
 
+    reg->download.signed_archive = config->trusted_keys != NULL;
     if (is_cached(reg)) {
         reg->cached_url = cn_model_cache_url(reg->management->cache, reg->url);
         cn_model_cache_prepare(reg->management->cache, reg->cached_url, &reg->download);

@@ -42,6 +42,7 @@ struct cn_version {
     /* cluster-models: the id of its registration in the set of models; "": it is not there yet */
     char wanted_id[17];
     uint32_t min_workers, max_workers; /* the bounds that an operator set last */
+    uint64_t watched_jobs;             /* its count of jobs when the page's feed last ranked it */
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue;
     struct cn_worker_pool_health health;

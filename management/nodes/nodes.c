@@ -3,8 +3,7 @@
  *
  * The store is asked on a thread of its own, because every call may wait for the store's timeout.
  * The thread has two tasks, the renewal and the reading, each of which is under way at most once.
- * Their results come back to loop 0. The table of URLs is the only thing that other loops read, and
- * has a lock; they need it for a step that they redirect, not for one that they serve.
+ * Their results come back to loop 0. Other loops read only the table of URLs (node_table.h).
  *
  * The list is read when somebody asks for it, and otherwise every few seconds. With n nodes, the
  * list has n entries and is read by n nodes, so the pause grows with n: a node reads no more than
@@ -14,7 +13,6 @@
  * process that was killed, so it counts only if this node has seen it renewed. */
 #include "management/nodes/nodes.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +25,7 @@
 #include "core/time/clock.h"
 #include "management/management_priv.h"
 #include "management/nodes/node_entry.h"
-#include "store/record/checksum.h"
+#include "management/nodes/node_table.h"
 #include "store/shared_nodes.h"
 
 #define TIMEOUT_MS 2000 /* the longest wait for the store, as storeTimeoutMSec's default */
@@ -46,11 +44,6 @@ struct namesakes {
     struct cn_node_seen seen[CN_SHARED_NAMESAKES_MAX];
     char management[CN_NODE_URL_MAX]; /* of one of them */
     unsigned n;
-};
-
-struct url {
-    char name[CN_NODE_NAME_MAX + 1], url[CN_NODE_URL_MAX];
-    bool usable;
 };
 
 struct cn_nodes {
@@ -78,9 +71,7 @@ struct cn_nodes {
     uint64_t read_ms; /* 0: not yet */
     struct cn_list waiters;
 
-    pthread_mutex_t lock; /* of the table */
-    struct url *urls;
-    size_t n_urls;
+    struct cn_node_table table;
 };
 
 /* --- begin and end */
@@ -116,7 +107,7 @@ cn_nodes_create(struct cn_management *management, struct cn_nodes **out, struct 
     nodes->read = (struct cn_file_task){.work = work_read, .done = done_read};
     cn_timer_init(&nodes->timer, on_timer);
     cn_list_init(&nodes->waiters);
-    pthread_mutex_init(&nodes->lock, NULL);
+    cn_node_table_init(&nodes->table);
     rc = cn_shared_link_open(text.url, TIMEOUT_MS, &nodes->link, err);
     if (rc == 0)
         rc = cn_file_thread_create(management->home, 1, &nodes->thread, err);
@@ -142,11 +133,10 @@ cn_nodes_destroy(struct cn_nodes *nodes)
         cn_shared_nodes_leave(nodes->link, nodes->node.name, nodes->node.instance, &err);
     }
     cn_shared_link_close(nodes->link);
-    pthread_mutex_destroy(&nodes->lock);
     json_decref(nodes->coming);
     json_decref(nodes->list);
     free(nodes->text); /* jansson's */
-    cn_free(nodes->urls);
+    cn_node_table_fini(&nodes->table);
     cn_free(nodes);
 }
 
@@ -347,47 +337,6 @@ start_reading(struct cn_nodes *nodes)
     cn_file_thread_run(nodes->thread, &nodes->read);
 }
 
-static const char *
-text_of(const json_t *entry, const char *key)
-{
-    const char *text = json_string_value(json_object_get(entry, key));
-
-    return text ? text : "";
-}
-
-/* Makes the table anew. The entries come in the order of NAME#INSTANCE, which is that of the names,
- * because # comes before every character of a name. */
-static void
-fill_table(struct cn_nodes *nodes)
-{
-    struct url *urls = cn_alloc(sizeof(*urls) * (json_array_size(nodes->list) + 1));
-    struct url *before;
-    json_t *entry;
-    size_t n = 0, i;
-
-    json_array_foreach(nodes->list, i, entry)
-    {
-        const bool draining = strcmp(text_of(entry, "state"), "draining") == 0;
-
-        if (strlen(text_of(entry, "name")) > CN_NODE_NAME_MAX ||
-            strlen(text_of(entry, "inference")) >= CN_NODE_URL_MAX)
-            continue;
-        if (n > 0 && strcmp(urls[n - 1].name, text_of(entry, "name")) == 0) {
-            urls[n - 1].usable = false;
-            continue;
-        }
-        snprintf(urls[n].name, sizeof(urls[n].name), "%s", text_of(entry, "name"));
-        snprintf(urls[n].url, sizeof(urls[n].url), "%s", text_of(entry, "inference"));
-        urls[n++].usable = !draining;
-    }
-    pthread_mutex_lock(&nodes->lock);
-    before = nodes->urls;
-    nodes->urls = urls;
-    nodes->n_urls = n;
-    pthread_mutex_unlock(&nodes->lock);
-    cn_free(before);
-}
-
 static void
 put(json_t *object, const char *key, json_t *value)
 {
@@ -450,7 +399,7 @@ done_read(struct cn_file_task *task)
         nodes->list = nodes->coming;
         nodes->facts = nodes->coming_facts;
         nodes->read_ms = cn_loop_now_ms(nodes->management->home);
-        fill_table(nodes);
+        cn_node_table_fill(&nodes->table, nodes->list);
     } else {
         json_decref(nodes->coming);
     }
@@ -498,58 +447,16 @@ cn_nodes_own_name(const struct cn_nodes *nodes)
     return nodes ? nodes->node.name : NULL;
 }
 
-static int
-compare_name(const void *key, const void *element)
-{
-    return strcmp(key, ((const struct url *)element)->name);
-}
-
 bool
 cn_nodes_find_url(struct cn_nodes *nodes, struct cn_str name, char out[CN_NODE_URL_MAX])
 {
-    char wanted[CN_NODE_NAME_MAX + 1];
-    const struct url *url;
-    bool found;
-
-    if (!nodes || name.len > CN_NODE_NAME_MAX)
-        return false;
-    snprintf(wanted, sizeof(wanted), "%.*s", CN_STR_ARG(name));
-    pthread_mutex_lock(&nodes->lock);
-    url = nodes->n_urls
-              ? bsearch(wanted, nodes->urls, nodes->n_urls, sizeof(*nodes->urls), compare_name)
-              : NULL;
-    found = url && url->usable;
-    if (found)
-        memcpy(out, url->url, CN_NODE_URL_MAX);
-    pthread_mutex_unlock(&nodes->lock);
-    return found;
+    return nodes && cn_node_table_find(&nodes->table, name, out);
 }
 
 bool
 cn_nodes_home(struct cn_nodes *nodes, struct cn_str sequence, char out[CN_NODE_URL_MAX])
 {
-    const uint64_t seed = cn_checksum(sequence.ptr, sequence.len, 0);
-    const struct url *home = NULL;
-    uint64_t best = 0;
-    bool elsewhere;
-
-    if (!nodes)
-        return false;
-    pthread_mutex_lock(&nodes->lock);
-    for (size_t i = 0; i < nodes->n_urls; i++) {
-        const struct url *url = &nodes->urls[i];
-        const uint64_t score = cn_checksum(url->name, strlen(url->name), seed);
-
-        if (url->usable && (!home || score > best)) {
-            home = url;
-            best = score;
-        }
-    }
-    elsewhere = home && strcmp(home->name, nodes->node.name) != 0;
-    if (elsewhere)
-        memcpy(out, home->url, CN_NODE_URL_MAX);
-    pthread_mutex_unlock(&nodes->lock);
-    return elsewhere;
+    return nodes && cn_node_table_home(&nodes->table, nodes->node.name, sequence, out);
 }
 
 struct cn_file_thread *

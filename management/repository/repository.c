@@ -28,9 +28,9 @@
 #include "management/models/lifecycle_priv.h"
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
-#include "management/models/triton_repository.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
+#include "management/repository/triton_repository.h"
 
 /* A load or an unload. */
 struct job {

@@ -12,7 +12,9 @@
  */
 #include <string.h>
 
+#include "archiver/sign/minisign.h"
 #include "core/log/log.h"
+#include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
@@ -29,6 +31,23 @@ struct look {
 };
 
 static void set_timer(struct cn_repository *repository);
+
+/* Returns the stamp of the archive, and with trusted keys of its signature, too: an archive that
+ * was refused is tried again when its signature comes or changes. */
+static uint64_t
+stamp_of(const struct cn_repository *repository, const char *path)
+{
+    uint64_t stamp = cn_model_store_stamp(path);
+    struct cn_buf signature;
+
+    if (!repository->management->config->trusted_keys)
+        return stamp;
+    cn_buf_init(&signature, 0);
+    cn_buf_printf(&signature, "%s" CN_SIGN_ENDING "%c", path, '\0');
+    stamp += stamp ? cn_model_store_stamp(signature.data) : 0;
+    cn_buf_fini(&signature);
+    return stamp;
+}
 
 static void
 work_look(struct cn_file_task *task)
@@ -47,7 +66,7 @@ work_look(struct cn_file_task *task)
         look->seen[i].file = files[i];
         if (cn_model_store_resolve(store, files[i], &path, &err))
             continue;
-        look->seen[i].stamp = cn_model_store_stamp(path);
+        look->seen[i].stamp = stamp_of(look->repository, path);
         cn_free(path);
     }
     cn_free(files);

@@ -1,5 +1,5 @@
-/* management/repository/repository_priv.h - the repository's inside, for management's files. Loop
- * 0. */
+/* management/repository/repository_priv.h - the repository's structs, for the files of management/.
+ * Loop 0. */
 #ifndef CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
 #define CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
 
@@ -8,7 +8,8 @@
 #include "management/management_priv.h"
 #include "management/repository/repository.h"
 
-/* How many notes of names that have no version now are kept; then the oldest is forgotten. */
+/* A note says why a name has no version now. At most this many are kept: beyond it, each new note
+ * removes the oldest one. */
 #define CN_REPOSITORY_NOTES_MAX 1000
 
 struct cn_repository_note {
@@ -27,12 +28,13 @@ struct cn_repository_failure {
 struct cn_repository_seen {
     char *file;
     uint64_t stamp;   /* 0: the file is gone */
-    uint64_t ordered; /* the stamp with which its load was last ordered */
+    uint64_t ordered; /* the stamp that it had when the last load was requested */
 };
 
 struct cn_repository {
     struct cn_management *management;
-    /* loads and unloads in the order of their coming; those of one name wait for each other */
+    /* loads and unloads in the order in which they were requested; two that concern the same name
+     * never run at the same time */
     struct cn_list jobs;
     struct cn_list notes; /* struct cn_repository_note */
     uint32_t n_notes;
@@ -47,13 +49,15 @@ struct cn_repository {
 
 struct cn_repository *cn_repository_create(struct cn_management *management);
 void cn_repository_destroy(struct cn_repository *repository);
-/* The models of the command line are up. In poll mode the store is looked at from now on. */
+/* Tells that the models of the command line are loaded. In poll mode, the store is looked at
+ * regularly from now on. */
 void cn_repository_started(struct cn_repository *repository);
-/* Ends the looks at the store. */
+/* The store is not looked at any more. */
 void cn_repository_stop(struct cn_repository *repository);
 
 /* repository_index.c */
-/* Notes what became of the name. reason NULL: it is up again. version NULL: all of its versions. */
+/* Notes why a version is not loaded; NULL for `version` means all versions of the name. NULL for
+ * `reason` means that it is loaded again, and removes the note. */
 void cn_repository_take_note(struct cn_repository *repository, const char *name,
                              const char *version, const char *reason);
 void cn_repository_forget_notes(struct cn_repository *repository);
@@ -76,7 +80,8 @@ const struct cn_repository_failure *cn_repository_failure(const struct cn_reposi
                                                           const char *url);
 void cn_repository_forget_failures(struct cn_repository *repository);
 
-/* repository_poll.c: orders of the server's own, by the archive's name in the store. */
+/* repository_poll.c: the server itself asks for a load or an unload, by the archive's name in the
+ * store. */
 void cn_repository_load_file(struct cn_repository *repository, const char *file);
 void cn_repository_unload_file(struct cn_repository *repository, const char *file);
 

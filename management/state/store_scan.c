@@ -188,7 +188,7 @@ cn_store_scan_all(struct cn_store_scan *scan)
 }
 
 void
-cn_store_count(struct cn_store_entry *entry, const char *worker_program)
+cn_store_scan_count(struct cn_store_entry *entry, const char *worker_program)
 {
     char said[SAID_MAX];
     const char *at;

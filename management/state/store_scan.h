@@ -33,7 +33,7 @@ void cn_store_scan_look(struct cn_store_scan *scan);
 /* Also finds all other stores, and measures each of them. */
 void cn_store_scan_all(struct cn_store_scan *scan);
 /* Counts the sequences of an unused store. */
-void cn_store_count(struct cn_store_entry *entry, const char *worker_program);
+void cn_store_scan_count(struct cn_store_entry *entry, const char *worker_program);
 
 /* The inode of a folder; 0: it does not exist. */
 uint64_t cn_store_inode(const char *path);

@@ -20,7 +20,7 @@
 
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 #include "management/management_priv.h"
 #include "management/state/clock_watch.h"
 #include "management/state/store_scan.h"
@@ -393,7 +393,7 @@ list_work(struct cn_file_task *task)
     cn_store_scan_all(&op->scan);
     for (unsigned i = 0; i < op->scan.n; i++)
         if (op->counts && !op->scan.entries[i].in_use)
-            cn_store_count(&op->scan.entries[i], op->stores->management->worker_program);
+            cn_store_scan_count(&op->scan.entries[i], op->stores->management->worker_program);
 }
 
 /* Counts the stores that no registered version uses, and names them in the log if `logs`. */

@@ -436,6 +436,16 @@ cn_worker_kill(struct cn_worker_process *worker)
     cn_worker_kill_for(worker, "the server's time to stop had run out");
 }
 
+pid_t
+cn_worker_strike(struct cn_worker_process *worker)
+{
+    const pid_t pid = worker->exited ? 0 : worker->pid;
+
+    if (pid)
+        cn_worker_kill_for(worker, "an operator asked for it");
+    return pid;
+}
+
 enum cn_worker_state
 cn_worker_state(const struct cn_worker_process *worker)
 {

@@ -11,9 +11,10 @@
 #include "scheduler/workers/worker_link.h"
 
 #define CN_WORKER_MAGIC 0x776f726bu
-/* Between the end of its socket and the end of its process, and the other way round. */
+/* When a process has ended, its socket is read for this long at most; when its socket has ended,
+ * the process gets this long to end. */
 #define CN_WORKER_END_GRACE_MS 500
-/* What a process may take beyond its last call when it was asked to stop. */
+/* How long a process that was asked to stop may take after its last call. */
 #define CN_WORKER_STOP_GRACE_MS 5000
 
 struct cn_fork_order;

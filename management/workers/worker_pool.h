@@ -101,6 +101,17 @@ struct cn_worker_pool_facts {
 void cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts);
 void cn_worker_pool_facts_fini(struct cn_worker_pool_facts *facts);
 
+/* Kills one worker's process with kill -9, as an operator who tries out what happens. The steps
+ * that it had are sent again, and the server starts another process. */
+struct cn_worker_pool_strike {
+    struct cn_worker_pool *pool;
+    uint32_t index;
+    pid_t pid; /* the answer: the process that was killed; 0: there is no such worker, or it has no
+                  process now */
+    void (*on_done)(struct cn_worker_pool_strike *strike);
+};
+void cn_worker_pool_strike(struct cn_worker_pool *pool, struct cn_worker_pool_strike *strike);
+
 struct cn_worker_pool_close {
     struct cn_worker_pool *pool;
     struct cn_loop *home; /* the pool's own */

@@ -26,7 +26,7 @@ struct cn_worker_pool {
     uint32_t min, max;       /* bounds of `wanted`, as last ordered */
     struct cn_autoscale autoscale;
     struct cn_worker_pool_scaling scaling;
-    struct cn_timer tick; /* of scaling by load; armed while there is something to look at */
+    struct cn_timer tick; /* looks at the load; armed while there is something to look at */
     bool emptied;         /* closing: no job is left, the workers are stopping */
     struct cn_worker_pool_close *close; /* the order to close; NULL: none yet */
     char last_error[CN_LAST_WORDS_MAX];

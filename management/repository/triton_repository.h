@@ -1,11 +1,11 @@
-/* management/models/triton_repository.h - serves a Triton model repository as it is
+/* management/repository/triton_repository.h - serves a Triton model repository as it is
  * (--model-repository).
  *
  * Each model's folder is packed into archives below the state folder, which become the model store.
  * The repository itself is only read. What cannot be served is named in the log and in the index.
  */
-#ifndef CN_MANAGEMENT_MODELS_TRITON_REPOSITORY_H
-#define CN_MANAGEMENT_MODELS_TRITON_REPOSITORY_H
+#ifndef CN_MANAGEMENT_REPOSITORY_TRITON_REPOSITORY_H
+#define CN_MANAGEMENT_REPOSITORY_TRITON_REPOSITORY_H
 
 #include "config/server/server_config.h"
 #include "core/errors/error.h"

@@ -1,8 +1,7 @@
-/* management/api/sequence_json.h - sequences as the management API shows them, and the tokens of
- * its pages.
- */
-#ifndef CN_MANAGEMENT_API_SEQUENCE_JSON_H
-#define CN_MANAGEMENT_API_SEQUENCE_JSON_H
+/* management/api/json/sequence_json.h - sequences as the management API shows them, and the tokens
+ * of its pages. */
+#ifndef CN_MANAGEMENT_API_JSON_SEQUENCE_JSON_H
+#define CN_MANAGEMENT_API_JSON_SEQUENCE_JSON_H
 
 #include <jansson.h>
 

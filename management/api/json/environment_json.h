@@ -1,6 +1,6 @@
-/* management/api/environment_json.h - environments of Python packages as JSON. Loop 0. */
-#ifndef CN_MANAGEMENT_API_ENVIRONMENT_JSON_H
-#define CN_MANAGEMENT_API_ENVIRONMENT_JSON_H
+/* management/api/json/environment_json.h - environments of Python packages as JSON. Loop 0. */
+#ifndef CN_MANAGEMENT_API_JSON_ENVIRONMENT_JSON_H
+#define CN_MANAGEMENT_API_JSON_ENVIRONMENT_JSON_H
 
 #include <jansson.h>
 

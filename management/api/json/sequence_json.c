@@ -1,11 +1,11 @@
-/* management/api/sequence_json.c - sequences as JSON, and the tokens by which lists go on. Any
+/* management/api/json/sequence_json.c - sequences as JSON, and the tokens by which lists go on. Any
  * thread.
  *
  * What is shown of a sequence comes from two places: the record in the store (struct
  * cn_sequence_info) and, if the server has it open, the queue (struct cn_sequence_live). The queue
  * knows better whether a step waits or runs: while one does, the idle clock stands still.
  */
-#include "management/api/sequence_json.h"
+#include "management/api/json/sequence_json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "core/text/utf8.h"
 #include "core/time/clock.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 
 static void
 put(json_t *object, const char *key, json_t *value)

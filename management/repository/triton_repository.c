@@ -1,4 +1,4 @@
-/* management/models/triton_repository.c - a Triton model repository becomes the model store.
+/* management/repository/triton_repository.c - a Triton model repository becomes the model store.
  *
  * Each model's folder is packed into archives below the state folder (archiver/import), which is
  * what `continuo-archiver import` does by hand. From there on nothing in the server knows about the
@@ -9,7 +9,7 @@
  * nothing. Otherwise a rename puts the new one in its place. A model that cannot be packed is
  * refused with the reason, and the others are served.
  */
-#include "management/models/triton_repository.h"
+#include "management/repository/triton_repository.h"
 
 #include <dirent.h>
 #include <errno.h>

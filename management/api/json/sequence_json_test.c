@@ -1,6 +1,6 @@
-/* management/api/sequence_json_test.c - tests how sequences are shown to an operator, and tokens
- * that come from outside. */
-#include "management/api/sequence_json.h"
+/* management/api/json/sequence_json_test.c - tests how sequences are shown to an operator, and
+ * tokens that come from outside. */
+#include "management/api/json/sequence_json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 
 #define NOW UINT64_C(1700000000000)
 

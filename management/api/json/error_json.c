@@ -1,8 +1,9 @@
-/* management/api/error_json.c - TorchServe's error body, for every HTTP interface. Any thread. */
+/* management/api/json/error_json.c - TorchServe's error body, for every HTTP interface. Any
+ * thread. */
 #include <jansson.h>
 #include <string.h>
 
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 #include "management/management.h"
 
 /* All digits that a decimal number keeps in a double: with more, 0.1 is 0.10000000000000001. */

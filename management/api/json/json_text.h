@@ -1,8 +1,8 @@
-/* management/api/json_text.h - JSON in management's form: indented by two spaces, with a final
+/* management/api/json/json_text.h - JSON in management's form: indented by two spaces, with a final
  * newline.
  */
-#ifndef CN_MANAGEMENT_API_JSON_TEXT_H
-#define CN_MANAGEMENT_API_JSON_TEXT_H
+#ifndef CN_MANAGEMENT_API_JSON_JSON_TEXT_H
+#define CN_MANAGEMENT_API_JSON_JSON_TEXT_H
 
 #include <jansson.h>
 

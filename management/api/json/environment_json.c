@@ -1,14 +1,14 @@
-/* management/api/environment_json.c - environments of Python packages as JSON. Loop 0.
+/* management/api/json/environment_json.c - environments of Python packages as JSON. Loop 0.
  *
  * An environment is shown with the models that use it or wait for it. A model that waits appears in
  * the list also while its interpreter and its requirements are looked at, when there is no digest
  * yet: then its entry has the state "looking".
  */
-#include "management/api/environment_json.h"
+#include "management/api/json/environment_json.h"
 
 #include <string.h>
 
-#include "management/api/json_text.h"
+#include "management/api/json/json_text.h"
 #include "management/management_priv.h"
 
 static void
