@@ -8,14 +8,20 @@
 
 #include <string.h>
 
+#include "frontend/guard/grpc_tls_calls.h"
+#include "frontend/guard/library_calls.h"
+#include "frontend/http/accept.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 #include "metrics/page/handler_families.h"
 #include "metrics/page/infer_metrics.h"
+#include "metrics/page/openmetrics.h"
 #include "metrics/page/recent_counters.h"
 #include "metrics/page/torchserve_page.h"
+#include "tracing/trace.h"
 
 struct metrics_call {
     struct cn_metrics_order order;
@@ -42,6 +48,41 @@ read_filter(struct cn_http_request *request, struct cn_metric_filter *filter)
     return true;
 }
 
+/* Answers with the page in the format that the reader asks for. */
+static void
+answer(struct cn_http_request *request, const struct cn_buf *page,
+       const struct cn_model_counted *models, unsigned n)
+{
+    const struct cn_header *accept =
+        cn_header_find(request->headers, request->n_headers, CN_STR("Accept"));
+    struct cn_buf text;
+
+    if (!accept || !cn_http_accepts(accept->value, CN_STR("application/openmetrics-text"))) {
+        cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",
+                             cn_buf_str(page));
+        return;
+    }
+    cn_buf_init(&text, 0);
+    cn_openmetrics_print(cn_buf_str(page), models, n, &text);
+    cn_http_answer_bytes(request, 200, CN_OPENMETRICS_TYPE, cn_buf_str(&text));
+    cn_buf_fini(&text);
+}
+
+/* The gRPC library's threads open and close its connections, so no loop counts them. */
+static void
+set_grpc_connections(struct cn_metrics *metrics)
+{
+    static uint64_t refused; /* that were added before; only loop 0 prints metrics */
+    uint64_t open = 0, now_refused = cn_grpc_tls_calls_refused();
+
+    cn_metrics_add(metrics, CN_M_GRPC_REFUSED, now_refused - refused);
+    refused = now_refused;
+    for (unsigned port = 0; port < CN_GRPC_PORTS; port++)
+        open += cn_library_calls_grpc_open(port);
+    cn_metrics_set(metrics, CN_M_GRPC_CONNECTIONS, open);
+    cn_metrics_set(metrics, CN_M_GRPC_CUT, cn_library_calls_grpc_cut());
+}
+
 static void
 on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *models, unsigned n)
 {
@@ -50,6 +91,7 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     const struct cn_http_shared *shared = request->listener->shared;
     const struct cn_metrics **sets;
     struct cn_metrics_of *ours;
+    struct cn_trace_counts spans;
     struct cn_buf text;
     unsigned i;
 
@@ -59,6 +101,10 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     for (i = 0; i < CN_N_LOG_FILES; i++)
         cn_metrics_set_log(cn_loop_metrics(shared->loops[0]), CN_M_LOG_DROPPED, (enum cn_log_file)i,
                            cn_log_files_dropped((enum cn_log_file)i));
+    spans = cn_trace_counts();
+    cn_metrics_set(cn_loop_metrics(shared->loops[0]), CN_M_SPANS_EXPORTED, spans.exported);
+    cn_metrics_set(cn_loop_metrics(shared->loops[0]), CN_M_SPANS_DROPPED, spans.dropped);
+    set_grpc_connections(cn_loop_metrics(shared->loops[0]));
     cn_recent_show(shared->recent);
     cn_buf_init(&text, 0);
     ours = cn_arena_alloc(&request->arena, sizeof(*ours) * (n + 1));
@@ -68,8 +114,7 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     cn_ts_print(sets, shared->n_loops, models, n, shared->cpu_times, &call->filter, &text);
     cn_handler_metrics_print(models, n, &call->filter, &text);
     cn_infer_metrics_print(shared->management, &call->filter, &text);
-    cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",
-                         cn_buf_str(&text));
+    answer(request, &text, models, n);
     cn_buf_fini(&text);
     cn_http_request_release(request);
 }

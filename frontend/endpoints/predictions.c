@@ -15,6 +15,8 @@
 #include "core/time/clock.h"
 #include "frontend/endpoints/row_input.h"
 #include "frontend/endpoints/typed.h"
+#include "frontend/events/events.h"
+#include "frontend/guard/client_addresses.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
@@ -31,6 +33,7 @@ struct predict_call {
     struct cn_http_request *request;
     struct cn_session session;
     struct cn_typed_answer typed;
+    struct cn_events events;
 };
 
 /* Notes what the head of the answer must say about SageMaker's session: that a new one was made, or
@@ -51,7 +54,7 @@ tell_session(struct predict_call *call, const struct cn_answer_box *box)
 static void
 note_step(struct cn_http_request *request, const struct cn_answer_box *box)
 {
-    if (box->answer.step && !box->answer.error_code)
+    if (cn_answer_committed(&box->answer))
         request->step = box->answer.step;
     if (box->sequence_id.len && request->sequence.len == 0)
         request->sequence = cn_arena_str(&request->arena, box->sequence_id);
@@ -74,6 +77,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     if (cn_access_log_enabled())
         note_step(request, box);
     box = cn_typed_write(&call->typed, box);
+    if (box)
+        box = cn_events_write(&call->events, box);
     if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that cannot be sent */
         cn_model_queue_cancel(job->queue, job);
     if (box)
@@ -100,7 +105,7 @@ on_taken(struct cn_http_request *request, size_t bytes)
     cn_model_queue_consumed(&call->job, bytes);
 }
 
-/* Finds the queue of the model that the path names, or a parameter of /invocations. */
+/* Finds the queue of the model. The path names the model; for /invocations, a parameter does. */
 static int
 find_queue(const struct predict_call *call, struct cn_model_queue **out, struct cn_error *err)
 {
@@ -112,7 +117,7 @@ find_queue(const struct predict_call *call, struct cn_model_queue **out, struct 
         name = cn_input_find(&call->job.row, CN_STR("model_name"));
     *out = name.len ? cn_management_find(management, name, match->args[1], err)
                     : cn_management_find_startup(management, err);
-    if (*out && match->n_args == 0) /* messages of errors have the model's name */
+    if (*out && match->n_args == 0) /* error messages name the model */
         call->request->match.args[0] =
             cn_arena_str(&call->request->arena, cn_str_from(cn_model_queue_name(*out)));
     return *out ? 0 : err->code;
@@ -141,7 +146,8 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     /* With an envelope the handler gets the instances unchanged. */
     if (!rc && cn_model_queue_config(*queue)->io &&
         request->listener->shared->envelope == CN_ENVELOPE_NONE)
-        rc = cn_typed_read(request, *queue, &call->job.row, err);
+        rc = cn_typed_read(&request->arena, request->listener->shared->config->max_request_bytes,
+                           *queue, &call->job.row, err);
     return rc;
 }
 
@@ -163,6 +169,8 @@ fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
         .key_first = true,
         .client_deadline_ms = CN_NEVER,
         .connection = request->conn->fd,
+        .client = cn_client_address_number(request->conn->from),
+        .begun_us = request->begun_us,
     };
 
     if (call->session.is_new)
@@ -170,15 +178,6 @@ fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
     else if (call->session.used && !sequence->start)
         call->job.row.flags |= CN_ROW_MUST_EXIST;
     return cn_intake_fill(&call->job, &intake, err);
-}
-
-static bool
-wants_events(const struct cn_http_request *request)
-{
-    const struct cn_header *accept =
-        cn_header_find(request->headers, request->n_headers, CN_STR("Accept"));
-
-    return accept && cn_http_accepts(accept->value, CN_STR("text/event-stream"));
 }
 
 void
@@ -192,8 +191,18 @@ cn_predict_handle(struct cn_http_request *request)
 
     memset(call, 0, sizeof(*call));
     call->request = request;
+    if (cn_events_begin(request, &call->events, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    if (call->events.last.is_end) { /* browsers connect again until they get this answer */
+        cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
+        return;
+    }
     cn_input_headers(request, &call->job.row);
-    if (prepare(call, &sequence, &queue, &err) || fill_job(call, &sequence, queue, &err)) {
+    if (prepare(call, &sequence, &queue, &err) || fill_job(call, &sequence, queue, &err) ||
+        cn_events_check(&call->events, cn_model_queue_config(queue)->sequence_batching,
+                        &call->job.row, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
@@ -208,7 +217,7 @@ cn_predict_handle(struct cn_http_request *request)
     request->echo_short = sequence.id.len == 0;
     call->typed = (struct cn_typed_answer){.declared = config->io != NULL,
                                            .decoupled = config->io && config->io->decoupled,
-                                           .events = wants_events(request)};
+                                           .is_whole = call->events.wanted};
     if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
         if (cn_service_envelope_submit(request, queue, &call->job, &err))
             cn_http_answer_error(request, err.code, err.message, 0);

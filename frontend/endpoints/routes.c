@@ -8,16 +8,19 @@
 
 #include <stddef.h>
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_repository.h"
-#include "frontend/endpoints/kserve_settings.h"
-#include "frontend/endpoints/kserve_shared_memory.h"
-#include "frontend/endpoints/kserve_stats.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_repository.h"
+#include "frontend/endpoints/kserve/kserve_settings.h"
+#include "frontend/endpoints/kserve/kserve_shared_memory.h"
+#include "frontend/endpoints/kserve/kserve_stats.h"
 #include "frontend/endpoints/management_http.h"
 #include "frontend/endpoints/metrics_http.h"
 #include "frontend/endpoints/openapi.h"
 #include "frontend/endpoints/ping.h"
 #include "frontend/endpoints/predictions.h"
+#include "frontend/page/feed.h"
+#include "frontend/page/page_files.h"
+#include "frontend/websocket/ws_endpoint.h"
 
 #define GET CN_HTTP_GET
 #define HEAD CN_HTTP_HEAD
@@ -25,8 +28,9 @@
 #define PUT CN_HTTP_PUT
 #define DELETE CN_HTTP_DELETE
 #define OPTIONS CN_HTTP_OPTIONS
-/* TorchServe runs a prediction for every method except OPTIONS, which returns the description. */
-#define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
+/* TorchServe runs a prediction for every method except OPTIONS, which returns the description.
+ * Methods that no RFC knows are refused. */
+#define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)(CN_HTTP_OPTIONS | CN_HTTP_OTHER_METHOD))
 
 #define PREDICTS CN_ROUTE_PREDICTS
 #define QUERY CN_ROUTE_QUERY
@@ -79,12 +83,25 @@ const struct cn_route cn_inference_routes[] = {
      "runs a prediction (KServe's v1 path)", NULL},
     {ANY, "/v1/models/{model_name}:explain", PREDICT, PREDICTS | EXPLAIN, POST, "kserveExplain",
      "explains a prediction (KServe's v1 path)", NULL},
+    {GET | HEAD, "/try/{model_name}", cn_page_handle_try, PLAIN, GET, "try",
+     "shows a page that sends steps to the model", "text/html"},
+    {.methods = GET | HEAD, .pattern = "/page/{file}", .handle = cn_page_handle},
     {GET | HEAD, "/v1/models/{model_name}", cn_health_model, 0, GET, "kserveReady",
      "says whether the model has a ready worker", NULL},
+    {GET, "/v1/streams/{model_name}/{sequence_id}", cn_streams_handle, 0, GET, "openStream",
+     "opens a WebSocket that carries the steps of one sequence", NULL},
+    {GET, "/v1/streams/{model_name}/{model_version}/{sequence_id}", cn_streams_handle, 0, GET,
+     "openVersionStream",
+     "opens a WebSocket that carries the steps of one sequence of one version of a model", NULL},
+    {POST, "/v1/streams/tickets", cn_streams_handle_tickets, 0, POST, "newStreamTicket",
+     "returns a ticket that opens one stream in place of a key", NULL},
     {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow",
      "returns 404: workflows are not supported", NULL},
     /* The routes of the v2 protocol are not part of the API description: the protocol defines
-     * them. */
+     * them. The rows of `infer` come first, because the table is searched for each request. */
+    {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
+    {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer",
+     .handle = cn_v2_http_infer},
     {.methods = GET | HEAD, .pattern = "/v2", .handle = cn_v2_http_server},
     {.methods = GET | HEAD, .pattern = "/v2/health/live", .handle = cn_v2_http_live},
     {.methods = GET | HEAD, .pattern = "/v2/health/ready", .handle = cn_v2_http_ready},
@@ -97,7 +114,6 @@ const struct cn_route cn_inference_routes[] = {
      .handle = cn_v2_http_model_ready},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/config",
      .handle = cn_v2_http_config},
-    {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
     {.methods = POST, .pattern = "/v2/models/{model_name}/generate", .handle = cn_v2_http_generate},
     {.methods = POST, .pattern = "/v2/models/{model_name}/generate_stream",
      .handle = cn_v2_http_generate_stream},
@@ -107,8 +123,6 @@ const struct cn_route cn_inference_routes[] = {
      .handle = cn_v2_http_model_ready},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/versions/{model_version}/config",
      .handle = cn_v2_http_config},
-    {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer",
-     .handle = cn_v2_http_infer},
     {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/generate",
      .handle = cn_v2_http_generate},
     {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/generate_stream",
@@ -171,7 +185,14 @@ const struct cn_route cn_inference_routes[] = {
 
 const struct cn_route cn_management_routes[] = {
     DESCRIPTION,
+    {GET | HEAD, "/", cn_page_handle_root, PLAIN, GET, "page",
+     "shows the server as a web page", "text/html"},
     {.methods = ANY, .pattern = "/", .handle = cn_openapi_refuse},
+    {.methods = GET | HEAD, .pattern = "/page", .handle = cn_page_handle},
+    {.methods = GET | HEAD, .pattern = "/page/{file}", .handle = cn_page_handle},
+    {GET, "/events", cn_feed_handle, 0, GET, "events",
+     "sends what the web page shows, as server-sent events, for as long as the client stays",
+     "text/event-stream"},
     {GET, "/models", API, 0, GET, "listModels", "lists the registered models, page by page", NULL},
     {POST, "/models", API, SLOW, POST, "registerModel", "registers a model and loads it", NULL},
     {GET, "/models/{model_name}", API, 0, GET, "describeModel",
@@ -184,6 +205,8 @@ const struct cn_route cn_management_routes[] = {
      "sets the number of workers of one version", NULL},
     {PUT, "/models/{model_name}/{model_version}/set-default", API, 0, PUT, "setDefault",
      "makes this version the default, which serves requests that name no version", NULL},
+    {DELETE, "/models/{model_name}/{model_version}/workers/{worker_index}", API, 0, DELETE,
+     "killWorker", "kills a worker's process with kill -9; the server starts another one", NULL},
     {DELETE, "/models/{model_name}", API, 0, DELETE, "unregisterModel",
      "unregisters a model's default version", NULL},
     {DELETE, "/models/{model_name}/{model_version}", API, 0, DELETE, "unregisterModelVersion",
@@ -208,6 +231,9 @@ const struct cn_route cn_management_routes[] = {
      "lists the packages that were installed for Python models, with the progress of each", NULL},
     {GET, "/nodes", API, SLOW, GET, "listNodes",
      "lists the nodes that share this server's store, and describes the store", NULL},
+    {GET, "/slowlog", API, 0, GET, "listSlowSteps",
+     "lists the last steps that took longer than --slowlog-threshold, the slowest first", NULL},
+    {DELETE, "/slowlog", API, 0, DELETE, "clearSlowSteps", "empties the list of slow steps", NULL},
     {GET, "/cluster", API, SLOW, GET, "describeCluster",
      "shows the models that all nodes of the shared store serve, and how far each node is "
      "(--cluster-models)",
@@ -218,6 +244,12 @@ const struct cn_route cn_management_routes[] = {
      "deletes a store that belongs to no registered model", NULL},
     {POST, "/stores/{model_folder}/{version_folder}/accept", API, SLOW, POST, "acceptStoreLoss",
      "accepts the loss of a damaged store: the lost sequences are forgotten", NULL},
+    {GET, "/shared-states/{model_name}/{model_version}", API, SLOW, GET, "countSharedStates",
+     "counts the sequences that the shared store has of a model version", NULL},
+    {DELETE, "/shared-states/{model_name}/{model_version}", API, SLOW, DELETE, "removeSharedStates",
+     "removes sequences of a model version that no node serves from the shared store; repeat it "
+     "until `left` is 0",
+     NULL},
     {GET, "/v1/models/{model_name}", API, 0, GET, "kserveReady",
      "says whether the model has a ready worker", NULL},
     {GET, "/token", API, 0, GET, "newToken",

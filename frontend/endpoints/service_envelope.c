@@ -12,13 +12,13 @@
  * has ended. */
 #include "frontend/endpoints/service_envelope.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "core/memory/mem.h"
 #include "frontend/endpoints/row_input.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
+#include "kserve/json/envelope_json.h"
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/queue/submit.h"
 
@@ -87,36 +87,6 @@ on_gone(struct cn_http_request *request)
     cancel_rest(request->call);
 }
 
-/* Writes an instance's answer as a JSON value. */
-static int
-put_value(const struct instance *instance, struct cn_buf *out, struct cn_error *err)
-{
-    struct cn_str text = cn_buf_str(&instance->answer);
-    const char *bytes = text.ptr ? text.ptr : "";
-    json_t *value = instance->is_json ? json_loadb(bytes, text.len, JSON_DECODE_ANY, NULL)
-                                      : json_stringn(bytes, text.len);
-    char *printed;
-
-    if (!value)
-        return cn_fail(
-            err, CN_E_HANDLER_FAILED, "Prediction failed: %s",
-            instance->is_json
-                ? "the answer has content type application/json but is not valid JSON"
-                : "a service-envelope requires the handler to answer with JSON or UTF-8 text");
-    if (instance->is_json) {
-        cn_buf_append_str(out, text);
-    } else {
-        printed = json_dumps(value, JSON_ENCODE_ANY);
-        if (!printed)
-            out->failed = 1;
-        else
-            cn_buf_puts(out, printed);
-        free(printed);
-    }
-    json_decref(value);
-    return 0;
-}
-
 static void
 answer_all(struct envelope *envelope)
 {
@@ -133,7 +103,8 @@ answer_all(struct envelope *envelope)
     cn_buf_printf(&body, "{\n  \"%s\": [", envelope->key);
     for (uint32_t i = 0; i < envelope->n && !rc; i++) {
         cn_buf_puts(&body, i ? ",\n    " : "\n    ");
-        rc = put_value(&envelope->instances[i], &body, &err);
+        rc = cn_envelope_put_answer(cn_buf_str(&envelope->instances[i].answer),
+                                    envelope->instances[i].is_json, &body, &err);
     }
     cn_buf_puts(&body, envelope->n ? "\n  ]\n}\n" : "]\n}\n");
     if (!rc && body.failed)
@@ -195,39 +166,13 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 
 /* --- in */
 
-/* Returns what the client calls its instances, an array that belongs to the caller. Returns NULL,
- * with the error, if the body is wrong. */
+/* Returns the instances of the request's body: the part named data, or else the part named body. */
 static json_t *
 open_envelope(const struct cn_row *row, uint32_t max, struct cn_error *err)
 {
     struct cn_str body = cn_input_find(row, CN_STR("data"));
-    json_t *all, *instances;
-    json_error_t why;
 
-    if (!body.len)
-        body = cn_input_find(row, CN_STR("body"));
-    all = json_loadb(body.ptr ? body.ptr : "", body.len, JSON_REJECT_DUPLICATES, &why);
-    if (!all) {
-        cn_fail(err, CN_E_BAD_REQUEST, "the body is not valid JSON: %s (line %d, column %d)",
-                why.text, why.line, why.column);
-        return NULL;
-    }
-    instances = json_incref(json_object_get(all, "instances"));
-    json_decref(all);
-    if (!json_is_array(instances)) {
-        json_decref(instances);
-        cn_fail(err, CN_E_BAD_REQUEST,
-                "the body must be a JSON object with an array \"instances\" (service-envelope)");
-        return NULL;
-    }
-    if (json_array_size(instances) > max) {
-        cn_fail(err, CN_E_BAD_REQUEST,
-                "the request has %zu instances; the limit is %u (max-request-parts)",
-                json_array_size(instances), max);
-        json_decref(instances);
-        return NULL;
-    }
-    return instances;
+    return cn_envelope_open(body.len ? body : cn_input_find(row, CN_STR("body")), max, err);
 }
 
 /* Writes the text of each instance into the request's arena. */
@@ -239,7 +184,7 @@ fill(struct envelope *envelope, const struct cn_job *model, const json_t *instan
 
     for (uint32_t i = 0; i < envelope->n; i++) {
         struct instance *instance = &envelope->instances[i];
-        char *text = json_dumps(json_array_get(instances, i), JSON_ENCODE_ANY | JSON_COMPACT);
+        char *text = cn_envelope_instance_text(instances, i);
 
         if (!text)
             return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u instances",

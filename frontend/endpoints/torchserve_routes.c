@@ -2,7 +2,7 @@
  * dialect. No state. */
 #include <stddef.h>
 
-#include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
 #include "frontend/endpoints/ping.h"
 #include "frontend/endpoints/predictions.h"
 #include "frontend/endpoints/routes.h"

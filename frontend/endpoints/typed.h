@@ -6,22 +6,26 @@
 #include <stdbool.h>
 
 #include "core/errors/error.h"
+#include "kserve/request.h"
 #include "proto/message.h"
 
 struct cn_answer_box;
-struct cn_http_request;
 struct cn_model_queue;
 
 /* Makes the inputs that the model declares of the row's one body: from JSON, {name: values}, or
- * else from the bytes of the only input. Returns CN_E_BAD_REQUEST if the body is not of this kind,
- * or is not what the model takes. */
-int cn_typed_read(struct cn_http_request *request, const struct cn_model_queue *queue,
+ * else from the bytes of the only input. `json_bytes`: the most that JSON may have. All bytes are
+ * in the row or in the arena. Returns CN_E_BAD_REQUEST if the body is not of this kind, or is not
+ * what the model takes. */
+int cn_typed_read(struct cn_arena *arena, uint64_t json_bytes, const struct cn_model_queue *queue,
                   struct cn_row *row, struct cn_error *err);
+/* Makes the row's parts of tensors that were read already. */
+int cn_typed_take(struct cn_v2_request *v2, const struct cn_model_queue *queue,
+                  struct cn_arena *arena, struct cn_row *row, struct cn_error *err);
 /* The form of an answer. `tensors` and `lines` are set when the first piece comes. */
 struct cn_typed_answer {
     bool declared;  /* the model is typed */
     bool decoupled; /* each response is a line, even if there is only one */
-    bool events;    /* server-sent events instead of lines */
+    bool is_whole;  /* each piece is a JSON object without the end of a line */
     bool tensors, lines;
 };
 

@@ -76,25 +76,25 @@ unsigned long
 cn_access_log_format(const struct cn_access *access, bool json, uint64_t wall_ms,
                      char out[CN_ACCESS_LINE_MAX])
 {
-    char when[25], path[SHOWN_BYTES], members[2560];
+    char when[25], path[SHOWN_BYTES], method[64], members[2560];
     const char *client = access->client ? access->client : "-";
     size_t len;
 
     cn_wall_format(wall_ms, when);
     cn_log_quote(access->path.ptr, access->path.len, path, sizeof(path));
+    cn_log_quote(access->method.ptr, access->method.len, method, sizeof(method));
+    method[strlen(method) - 1] = '\0'; /* without its quotes */
     members[put_members(access, members, sizeof(members))] = '\0';
     if (!json) {
         path[strlen(path) - 1] = '\0'; /* the protocol stands inside the quotes */
-        len = (size_t)snprintf(out, CN_ACCESS_LINE_MAX, "%s - %s%s \"%.*s %s %s\" %u %" PRIu64 "%s",
-                               when, access->client ? "/" : "", client, CN_STR_ARG(access->method),
-                               path + 1, access->protocol, access->status, access->us / 1000,
-                               members);
+        len = (size_t)snprintf(out, CN_ACCESS_LINE_MAX, "%s - %s%s \"%s %s %s\" %u %" PRIu64 "%s",
+                               when, access->client ? "/" : "", client, method + 1, path + 1,
+                               access->protocol, access->status, access->us / 1000, members);
     } else {
         char plain[SHOWN_BYTES + sizeof(members) + 128];
 
-        snprintf(plain, sizeof(plain),
-                 "client=\"%s\" method=\"%.*s\" path=%s protocol=%s status=%u%s", client,
-                 CN_STR_ARG(access->method), path, access->protocol, access->status, members);
+        snprintf(plain, sizeof(plain), "client=\"%s\" method=%s\" path=%s protocol=%s status=%u%s",
+                 client, method, path, access->protocol, access->status, members);
         len = (size_t)snprintf(out, CN_ACCESS_LINE_MAX, "{\"time\":\"%s\",", when);
         len += cn_log_json_members(plain, out + len, CN_ACCESS_LINE_MAX - len - 2);
         out[len++] = '}';

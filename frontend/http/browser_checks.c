@@ -56,6 +56,15 @@ cn_browser_check_origin(const struct cn_header *headers, uint32_t n, const char 
                    (origin ? origin : site)->value.ptr);
 }
 
+int
+cn_browser_check_step(const struct cn_header *headers, uint32_t n, const char *allowed_origin,
+                      struct cn_error *err)
+{
+    if (!cn_header_find(headers, n, CN_STR("sec-fetch-site")))
+        return 0;
+    return cn_browser_check_origin(headers, n, allowed_origin, err);
+}
+
 /* Returns the Host header's value without the port. An IPv6 address keeps its brackets. */
 static struct cn_str
 name_of(struct cn_str host)
@@ -122,4 +131,11 @@ cn_browser_check_host(const struct cn_header *headers, uint32_t n, const char *a
         "the Host header names %.*s, which is neither an address nor localhost; if it is "
         "a name of this server, list it with --allowed-hosts",
         (int)(name.len < HOST_MAX ? name.len : HOST_MAX), name.ptr);
+}
+
+bool
+cn_browser_sent(const struct cn_header *headers, uint32_t n)
+{
+    return cn_header_find(headers, n, CN_STR("sec-fetch-site")) ||
+           cn_header_find(headers, n, CN_STR("origin"));
 }

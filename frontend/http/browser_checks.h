@@ -19,10 +19,20 @@
 int cn_browser_check_origin(const struct cn_header *headers, uint32_t n, const char *allowed_origin,
                             struct cn_error *err);
 
+/* Checks a request that runs a model. Only Sec-Fetch-Site counts here, which browsers send to this
+ * machine's own addresses and over TLS: a proxy that rewrites Host makes the Origin of its own
+ * pages look foreign. */
+int cn_browser_check_step(const struct cn_header *headers, uint32_t n, const char *allowed_origin,
+                          struct cn_error *err);
+
 /* Returns CN_E_FOREIGN_SITE if the Host header has a name that is neither an address, nor
  * localhost, nor in the list `allowed_hosts`: "one.example,two.example", "*" for all, NULL for
  * none. A request without a Host header passes, because browsers always send one. */
 int cn_browser_check_host(const struct cn_header *headers, uint32_t n, const char *allowed_hosts,
                           struct cn_error *err);
+
+/* Did a browser send the request for a page? Browsers add Sec-Fetch-Site or, the older ones,
+ * Origin; programs do not. */
+bool cn_browser_sent(const struct cn_header *headers, uint32_t n);
 
 #endif

@@ -13,8 +13,11 @@ struct row {
     int rc;
 };
 
+typedef int check_fn(const struct cn_header *headers, uint32_t n, const char *allowed_origin,
+                     struct cn_error *err);
+
 static int
-check_origin(const struct row *row)
+check(check_fn *fn, const struct row *row)
 {
     struct cn_header headers[3];
     uint32_t n = 0;
@@ -26,7 +29,7 @@ check_origin(const struct row *row)
         headers[n++] = (struct cn_header){CN_STR("Origin"), cn_str_from(row->origin)};
     if (row->host)
         headers[n++] = (struct cn_header){CN_STR("Host"), cn_str_from(row->host)};
-    return cn_browser_check_origin(headers, n, row->allowed, &err);
+    return fn(headers, n, row->allowed, &err);
 }
 
 /* The browser says whose page has sent the request. Programs that are not browsers say nothing. */
@@ -56,7 +59,27 @@ pages_of_other_sites_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(check_origin(&rows[i]), rows[i].rc);
+        assert_int_equal(check(cn_browser_check_origin, &rows[i]), rows[i].rc);
+}
+
+/* A proxy that rewrites Host makes the Origin of its own pages look foreign, so steps are refused
+ * for Sec-Fetch-Site alone. */
+static void
+steps_for_pages_of_other_sites_are_refused(void **state)
+{
+    static const struct row rows[] = {
+        {NULL, NULL, "localhost:8080", NULL, 0},
+        {NULL, "http://app.example", "upstream", NULL, 0},
+        {"none", NULL, "localhost:8080", NULL, 0},
+        {"same-origin", "http://app.example", "upstream", NULL, 0},
+        {"cross-site", NULL, "localhost:8080", NULL, CN_E_FOREIGN_SITE},
+        {"same-site", "http://localhost:3000", "localhost:8080", NULL, CN_E_FOREIGN_SITE},
+        {"cross-site", "http://ui.example", "localhost:8080", "http://ui.example", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(check(cn_browser_check_step, &rows[i]), rows[i].rc);
 }
 
 static int
@@ -106,6 +129,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_of_other_sites_are_refused),
+        cmocka_unit_test(steps_for_pages_of_other_sites_are_refused),
         cmocka_unit_test(foreign_hosts_are_refused),
     };
 

@@ -9,8 +9,8 @@
  * The CR LF before a delimiter belongs to the delimiter and not to the data (RFC 2046, 5.1.1). Two
  * cases need care because of that. The body may begin with the first delimiter, which then has no
  * CR LF before it. And a part with empty data has one CR LF for two purposes, as the end of the
- * empty header line and as the begin of the delimiter; the reader therefore steps back two bytes
- * before it looks for the delimiter.
+ * empty header line and as the beginning of the delimiter; the reader therefore steps back two
+ * bytes before it looks for the delimiter.
  *
  * Clients differ in what they escape and quote. Where the RFCs leave a choice, the parser accepts
  * what browsers and curl send. It refuses a text that two readers could understand differently, for
@@ -161,12 +161,6 @@ struct part_head {
     bool has_name, is_file;
 };
 
-static bool
-starts_with(struct cn_str text, struct cn_str prefix)
-{
-    return text.len >= prefix.len && memcmp(text.ptr, prefix.ptr, prefix.len) == 0;
-}
-
 static int
 read_boundary(struct reader *reader, struct cn_str content_type)
 {
@@ -204,12 +198,12 @@ end_delimiter(struct reader *reader, bool *last)
 {
     struct cn_str *rest = &reader->rest;
 
-    *last = starts_with(*rest, CN_STR("--"));
+    *last = cn_str_begins(*rest, CN_STR("--"));
     if (*last)
         return 0; /* the rest of the line means nothing */
     while (rest->len && (rest->ptr[0] == ' ' || rest->ptr[0] == '\t'))
         *rest = from(*rest, 1);
-    if (!starts_with(*rest, CN_STR("\r\n")))
+    if (!cn_str_begins(*rest, CN_STR("\r\n")))
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "a multipart boundary is followed by other text on its line");
     *rest = from(*rest, 2);
@@ -333,7 +327,7 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
         return rc;
     /* The first delimiter may be at the very beginning of the body. Otherwise the text before it
      * means nothing. */
-    if (starts_with(body, from(reader.delimiter, 2)))
+    if (cn_str_begins(body, from(reader.delimiter, 2)))
         reader.rest = from(body, reader.delimiter.len - 2);
     else if ((rc = skip_to_delimiter(&reader, &skipped)))
         return rc;
@@ -342,7 +336,7 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
 
         rc = read_headers(&reader, &head);
         if (!rc) {
-            /* With empty data, the CR LF that ended the headers is also the begin of the
+            /* With empty data, the CR LF that ended the headers is also the beginning of the
              * delimiter. */
             reader.rest = (struct cn_str){reader.rest.ptr - 2, reader.rest.len + 2};
             rc = skip_to_delimiter(&reader, &skipped);

@@ -37,11 +37,12 @@
 #include "core/memory/mem.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/compress.h"
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"
 #include "frontend/intake/sequence_names.h"
+#include "kserve/infer_answer.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/job.h"
@@ -77,8 +78,8 @@ add_cors(struct MHD_Response *response, const struct cn_server_config *config)
         add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
 }
 
-/* Does the connection end with this answer? In TorchServe's dialect the answer also says so when it
- * does not, and the connection ends after each error. */
+/* Does the connection end with this answer? In TorchServe's dialect it ends after each error.
+ * There, an answer after which the connection stays open says so with a header. */
 static bool
 closes(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
 {
@@ -105,6 +106,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request,
         add(response, request->echo_name.ptr, request->echo_value.ptr);
     if (request->echo_value.len && request->echo_short)
         add(response, CN_SHORT_SEQUENCE_HEADER, request->echo_value.ptr);
+    if (request->traceparent)
+        add(response, "traceparent", request->traceparent);
     if (request->restarted)
         add(response, "Continuo-Sequence-Restarted", request->restarted);
     if (request->json_length)
@@ -160,6 +163,24 @@ count(const struct cn_http_request *request, unsigned status)
         cn_metrics_add(metrics, CN_M_HTTP_4XX, 1);
 }
 
+/* Too many bytes wait for clients, and this client has been reading for the longest time. */
+static void
+drop_unread(struct cn_unread *unread)
+{
+    struct cn_http_request *request = cn_container_of(unread, struct cn_http_request, unread);
+
+    if (request->conn)
+        cn_http_conn_drop(request->conn, "max-unread-answers");
+}
+
+/* Counts bytes that the client has yet to read. */
+static void
+wait_for_reader(struct cn_http_request *request, size_t bytes)
+{
+    request->unread.drop = drop_unread;
+    cn_unread_add(request->listener->loop, &request->unread, bytes);
+}
+
 /* Hands the response to libmicrohttpd; `next` is the request's state from here on. libmicrohttpd
  * may call back before MHD_queue_response returns: if the headers do not fit into the connection's
  * memory, the request is completed by then and must not be touched. */
@@ -180,6 +201,8 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
     if (request->mhd_done)
         return; /* its headers did not fit the connection's memory: closed, and completed already */
     cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+    if (next == CN_REQUEST_ANSWERED)
+        wait_for_reader(request, request->answer_bytes);
     count(request, status);
     if (parked)
         cn_http_listener_resume(request);
@@ -204,6 +227,56 @@ static bool
 is_answerable(const struct cn_http_request *request)
 {
     return !request->mhd_done && request->state <= CN_REQUEST_PARKED;
+}
+
+static void
+end_upgrade(const struct cn_http_upgrade *upgrade)
+{
+    MHD_upgrade_action(upgrade->handle, MHD_UPGRADE_ACTION_CLOSE);
+    upgrade->listener->resumed = true; /* it is freed in the daemon's next run */
+}
+
+/* libmicrohttpd has sent the head of a 101 and leaves the socket to us. */
+static void
+on_upgrade(void *ctx, struct MHD_Connection *mhd, void *slot, const char *extra, size_t extra_len,
+           MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
+{
+    struct cn_http_request *request = cn_http_request_cast(ctx);
+    const struct cn_http_upgrade upgrade = {request->listener, handle, end_upgrade};
+
+    (void)mhd, (void)slot;
+    cn_http_conn_leave_http(request->conn);
+    cn_http_conn_enter(request->conn, CN_PHASE_UPGRADED);
+    request->on_upgraded(request, fd, (struct cn_str){extra, extra_len}, &upgrade);
+}
+
+bool
+cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers, uint32_t n,
+                       cn_http_upgraded_fn on_upgraded)
+{
+    struct MHD_Response *response;
+
+    if (!is_answerable(request))
+        return false;
+    response = MHD_create_response_for_upgrade(on_upgrade, request);
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
+    for (uint32_t i = 0; i < n; i++)
+        add(response, headers[i].name.ptr, headers[i].value.ptr);
+    add(response, "x-request-id", request->id);
+    request->on_upgraded = on_upgraded;
+    request->state = CN_REQUEST_ANSWERED;
+    request->status = MHD_HTTP_SWITCHING_PROTOCOLS;
+    if (MHD_queue_response(request->mhd, MHD_HTTP_SWITCHING_PROTOCOLS, response) != MHD_YES) {
+        cn_log(CN_LOG_ERROR, "event=response_not_queued status=101");
+        request->state = CN_REQUEST_BROKEN;
+    }
+    MHD_destroy_response(response);
+    if (request->mhd_done || request->state == CN_REQUEST_BROKEN)
+        return false;
+    cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+    cn_metrics_add(cn_loop_metrics(request->listener->loop), CN_M_HTTP_REQUESTS, 1);
+    return true;
 }
 
 void
@@ -294,6 +367,26 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
     cn_buf_fini(&body);
     add_error_headers(response, code, own_status, retry_after_s);
     queue(request, words.status, response, CN_REQUEST_ANSWERED);
+}
+
+void
+cn_http_write_error(struct cn_http_request *request, int code, unsigned status,
+                    struct cn_str message, struct cn_buf *out)
+{
+    const struct cn_error_info *info = cn_error_info(code);
+    const bool refused = status >= 400 && status <= 599;
+    struct cn_error_words words = {refused ? status : (unsigned)info->http_status, info->type,
+                                   cn_arena_str(&request->arena, message).ptr};
+
+    if (request->listener->shared->config->torchserve_errors)
+        cn_torchserve_error(code, refused, request->match.args[0], request->match.args[1],
+                            &request->arena, &words);
+    cn_buf_printf(out, "{\"code\":%u,\"type\":\"%s\",\"error\":\"%s\",\"message\":", words.status,
+                  words.type, info->word);
+    cn_v2_write_text(cn_utf8_is_valid(cn_str_from(words.message)) ? cn_str_from(words.message)
+                                                                  : cn_str_from(info->word),
+                     out);
+    cn_buf_puts(out, "}");
 }
 
 void
@@ -429,6 +522,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
             if (!request->boxes)
                 request->boxes_end = &request->boxes;
             request->piece_sent = 0;
+            cn_unread_sub(request->listener->loop, &request->unread, box->answer.body.len);
             cn_answer_box_free(box);
         }
         if (len) {
@@ -573,7 +667,32 @@ cn_http_answer_taken(struct cn_http_request *request, const char *content_type, 
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
-/* Answers a job's request with its first piece: an error, a complete answer, or the begin of a
+/* The page's own scripts and styles are files, so nothing inline is needed, and no other site may
+ * show the page in a frame. Data URLs are small images. */
+#define PAGE_POLICY                                                                                \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+void
+cn_http_answer_page(struct cn_http_request *request, const char *content_type, struct cn_str body)
+{
+    enum cn_coding coding = cn_coding_choose(request->headers, request->n_headers);
+    struct MHD_Response *response = NULL;
+
+    if (!is_answerable(request))
+        return;
+    if (coding != CN_CODING_IDENTITY)
+        response = compressed_response(request, coding, body, NULL);
+    if (!response)
+        response = response_of(request, body, MHD_RESPMEM_PERSISTENT);
+    add(response, "Content-Type", content_type);
+    add(response, "Content-Security-Policy", PAGE_POLICY);
+    add(response, "X-Content-Type-Options", "nosniff");
+    add(response, "Referrer-Policy", "no-referrer");
+    queue(request, 200, response, CN_REQUEST_ANSWERED);
+}
+
+/* Answers a job's request with its first piece: an error, a complete answer, or the beginning of a
  * stream. */
 static void
 begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
@@ -612,12 +731,14 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 void
 cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
 {
+    if (box->traceparent.len)
+        request->traceparent = cn_arena_str(&request->arena, box->traceparent).ptr;
     request->restarted = cn_answer_restarted(&box->answer);
     request->replayed = (box->answer.flags & CN_ANSWER_REPLAYED) && !box->answer.error_code;
     if (box->answer.error_code)
         request->expected_step = box->answer.step;
     else
-        request->step = box->answer.step;
+        request->step = cn_answer_committed(&box->answer);
     if (!request->echo_name.len || !box->sequence_id.len)
         return;
     request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
@@ -637,6 +758,8 @@ cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
     *request->boxes_end = box;
     request->boxes_end = (struct cn_answer_box **)&box->msg.next;
     request->last_piece_came = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    if (request->state == CN_REQUEST_STREAMING || request->state == CN_REQUEST_STARVED)
+        wait_for_reader(request, box->answer.body.len);
     if (request->state == CN_REQUEST_STREAMING)
         return; /* read_stream() will be called and find it */
     if (request->state == CN_REQUEST_STARVED) {

@@ -7,20 +7,27 @@
 #ifndef CN_FRONTEND_HTTP_HTTP_ANSWER_H
 #define CN_FRONTEND_HTTP_HTTP_ANSWER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/memory/buf.h"
 #include "core/text/str.h"
+#include "proto/message.h"
 
 struct cn_answer_box;
 struct cn_error;
 struct cn_http_request;
+struct cn_http_upgrade;
 
 /* Answers with TorchServe's error body and the HTTP status that errors.def has for `code`. On a
  * path of the v2 protocol it answers with that protocol's error body. `retry_after_s` is sent with
  * statuses 429 and 503; 0 stands for one second. */
 void cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
                           uint32_t retry_after_s);
+/* Appends the error as one line of JSON, for a stream that has begun: {"code", "type", "error",
+ * "message"}. `status` is the handler's own choice; 0 stands for the code's status. */
+void cn_http_write_error(struct cn_http_request *request, int code, unsigned status,
+                         struct cn_str message, struct cn_buf *out);
 /* Answers with a complete JSON body, which is copied. `code` is the CN_E_... error that the body
  * reports; 0: it reports a success. */
 void cn_http_answer_json(struct cn_http_request *request, unsigned status, int code,
@@ -36,10 +43,22 @@ void cn_http_answer_taken(struct cn_http_request *request, const char *content_t
 /* Remembers the headers about the sequence (its id, under the name by which the client sent it, and
  * its step) for the answer. Must be called before the answer is given. */
 void cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box);
+/* Answers with status 200 and a file of a page, with headers that let it load nothing from other
+ * sites. `body` must stay in place for ever. It is compressed if the client accepts that. */
+void cn_http_answer_page(struct cn_http_request *request, const char *content_type,
+                         struct cn_str body);
 /* Answers with status 200 and a file for download. `file_name` must be plain ASCII. `body` is
  * copied. */
 void cn_http_answer_file(struct cn_http_request *request, const char *content_type,
                          const char *file_name, struct cn_str body);
+/* Answers with 101: the connection becomes something else, and is the caller's. `on_upgraded` gets
+ * the request again when the answer has left, with the socket, the bytes that came behind the
+ * request, and what ends the connection; it is never called if the client leaves before. Until the
+ * end, libmicrohttpd keeps the request's memory. Returns false if the answer cannot be given. */
+typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, int fd, struct cn_str extra,
+                                    const struct cn_http_upgrade *upgrade);
+bool cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers,
+                            uint32_t n, cn_http_upgraded_fn on_upgraded);
 /* Gives one piece of a job's answer; takes over the box. The first piece decides the form: if it is
  * also the last one, the response has a Content-Length; otherwise a chunked response begins, with
  * one chunk for each piece. */

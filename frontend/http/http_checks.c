@@ -11,27 +11,6 @@
 
 #include <string.h>
 
-/* May the character stand in a header's name (RFC 9110, 5.6.2: a token)? */
-static bool
-is_token_char(unsigned char c)
-{
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return true;
-    return c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL;
-}
-
-static bool
-is_token(struct cn_str text)
-{
-    size_t i;
-
-    for (i = 0; i < text.len; i++) {
-        if (!is_token_char((unsigned char)text.ptr[i]))
-            return false;
-    }
-    return text.len > 0;
-}
-
 /* May the text be a header's value (RFC 9110, 5.5)? Visible characters, blanks and tabs are
  * allowed, and so are bytes from 0x80 on. */
 static bool
@@ -109,7 +88,7 @@ static int
 check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *out,
              struct counts *counts, struct cn_error *err)
 {
-    if (!is_token(name))
+    if (!cn_str_is_token(name))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the header name \"%.*s\" has a character that is not allowed",
                        name.len > 40 ? 40 : (int)name.len, name.len ? name.ptr : "");
@@ -224,5 +203,5 @@ cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_space, st
 bool
 cn_http_header_is_valid(struct cn_str name, struct cn_str value)
 {
-    return is_token(name) && is_field_value(value);
+    return cn_str_is_token(name) && is_field_value(value);
 }

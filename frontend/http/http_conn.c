@@ -8,7 +8,8 @@
  * most one tick too late. libmicrohttpd does not report that a next request has begun before all of
  * its headers are there. So at a tick an IDLE connection is asked for the time of its last byte
  * (TCP_INFO): if bytes came since the last answer, it is in HEADERS. A client that sends its
- * headers byte by byte would otherwise have the long limit of IDLE.
+ * headers byte by byte would otherwise have the long limit of IDLE. A connection that has become a
+ * WebSocket (UPGRADED) has no limit here: frontend/websocket has its own.
  *
  * Disconnects. EPOLLRDHUP says that the client has closed its side. A request that waits for its
  * worker is then reported to its owner, so that work that nobody will read can be cancelled.
@@ -24,13 +25,17 @@
 #include <gnutls/gnutls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/guard/client_addresses.h"
+#include "frontend/guard/tcp_progress.h"
 #include "frontend/http/http_discard.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
@@ -84,6 +89,8 @@ limit_ms(const struct cn_http_conn *conn)
         return config->write_timeout_ms;
     case CN_PHASE_IDLE:
         return config->keepalive_timeout_ms;
+    case CN_PHASE_UPGRADED:
+        return CN_NEVER;
     }
     cn_unreachable();
 }
@@ -91,8 +98,8 @@ limit_ms(const struct cn_http_conn *conn)
 static const char *
 phase_word(const struct cn_http_conn *conn)
 {
-    static const char *const words[] = {"header-timeout", "body-timeout", "parked", "write-timeout",
-                                        "keepalive-timeout"};
+    static const char *const words[] = {"header-timeout", "body-timeout",      "parked",
+                                        "write-timeout",  "keepalive-timeout", "upgraded"};
 
     return words[conn->phase];
 }
@@ -111,6 +118,67 @@ has_begun_request(const struct cn_http_conn *conn, uint64_t now_ms)
     return now_ms - info.tcpi_last_data_recv > conn->phase_ms + SLACK_MS;
 }
 
+void
+cn_http_conn_drop(struct cn_http_conn *conn, const char *why)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+
+    setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    cn_http_conn_cut(conn, why);
+}
+
+/* Cuts a client that did not keep a limit. */
+static void
+cut_late(struct cn_http_conn *conn, const char *why)
+{
+    cn_metrics_add(cn_loop_metrics(conn->listener->loop), CN_M_HTTP_CUT, 1);
+    if (conn->phase == CN_PHASE_WRITE)
+        cn_http_conn_drop(conn, why);
+    else
+        cn_http_conn_cut(conn, why);
+}
+
+/* Has the client sent its body, or read its answer, more slowly than --min-rate since the timer
+ * last looked? A rate is measured over a quarter of the phase's time limit at least. An answer
+ * counts only while bytes of it wait for the client, so a handler may be as slow as it likes. */
+static bool
+is_too_slow(struct cn_http_conn *conn, uint64_t now_ms)
+{
+    const struct cn_server_config *config = conn->listener->shared->config;
+    bool is_reading = conn->phase == CN_PHASE_BODY, is_slow;
+    uint64_t since_ms = conn->looked_ms, bytes;
+    struct cn_tcp_progress progress;
+
+    if (config->min_rate == 0 || (!is_reading && conn->phase != CN_PHASE_WRITE) ||
+        (since_ms != 0 && conn->rate_phase != conn->phase)) {
+        conn->looked_ms = 0;
+        return false;
+    }
+    if ((since_ms != 0 && now_ms < since_ms + limit_ms(conn) / 4) ||
+        !cn_tcp_progress_get(conn->fd, &progress))
+        return false;
+    bytes = is_reading ? progress.received : progress.taken;
+    is_slow = since_ms != 0 && conn->was_waiting && (is_reading || progress.has_unsent) &&
+              bytes - conn->counted < config->min_rate * (now_ms - since_ms) / 1000;
+    conn->looked_ms = now_ms;
+    conn->counted = bytes;
+    conn->rate_phase = conn->phase;
+    conn->was_waiting = is_reading || progress.has_unsent;
+    return is_slow;
+}
+
+/* Can the request never become whole? Its client has closed its side in the middle of the body, and
+ * all that it sent was read. libmicrohttpd may not have seen the end if it came with bytes. With
+ * TLS, GnuTLS may still hold bytes. */
+static bool
+has_lost_its_body(const struct cn_http_conn *conn)
+{
+    int unread = 0;
+
+    return conn->peer_closed && conn->phase == CN_PHASE_BODY && !conn->listener->is_tls &&
+           ioctl(conn->fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
 static void
 on_timer(struct cn_timer *timer)
 {
@@ -119,7 +187,7 @@ on_timer(struct cn_timer *timer)
     uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
 
     /* libmicrohttpd may not have seen it, see closes() in http_answer.c. */
-    if (conn->peer_closed && !conn->request) {
+    if ((conn->peer_closed && !conn->request) || has_lost_its_body(conn)) {
         cn_http_conn_cut(conn, "peer-closed");
         return;
     }
@@ -127,7 +195,11 @@ on_timer(struct cn_timer *timer)
         cn_http_conn_enter(conn, CN_PHASE_HEADERS);
     limit = limit_ms(conn);
     if (limit != CN_NEVER && now_ms >= conn->phase_ms + limit) {
-        cn_http_conn_cut(conn, phase_word(conn));
+        cut_late(conn, phase_word(conn));
+        return;
+    }
+    if (is_too_slow(conn, now_ms)) {
+        cut_late(conn, "slow");
         return;
     }
     if (limit != CN_NEVER && conn->phase_ms + limit < next_ms)
@@ -135,13 +207,29 @@ on_timer(struct cn_timer *timer)
     cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
 }
 
+/* Formats an answer that libmicrohttpd has no part in. */
+static void
+format_refusal(int code, const char *message, struct cn_buf *out)
+{
+    const struct cn_error_info *info = cn_error_info(code);
+    struct cn_buf body;
+
+    cn_buf_init(&body, 0);
+    cn_error_json(code, 0, message, &body);
+    cn_buf_printf(out,
+                  "HTTP/1.1 %d Bad Request\r\nContent-Type: application/json\r\n"
+                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                  info->http_status, info->word, body.len);
+    cn_buf_append_str(out, cn_buf_str(&body));
+    cn_buf_fini(&body);
+}
+
 /* Refuses a client that speaks HTTP to a TLS port, with an HTTP answer that says why. The alert of
  * a failed handshake would not help it. */
 static void
 refuse_plain(struct cn_http_conn *conn)
 {
-    const struct cn_error_info *info = cn_error_info(CN_E_TLS_REQUIRED);
-    struct cn_buf body, answer;
+    struct cn_buf answer;
     char dropped[4096];
     int reads = 0;
 
@@ -149,23 +237,90 @@ refuse_plain(struct cn_http_conn *conn)
      * be lost. */
     while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
         continue;
-    cn_buf_init(&body, 0);
     cn_buf_init(&answer, 0);
-    cn_error_json(CN_E_TLS_REQUIRED, 0, "this port requires TLS: begin the URL with https://",
-                  &body);
-    cn_buf_printf(&answer,
-                  "HTTP/1.1 %d Bad Request\r\nContent-Type: application/json\r\n"
-                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-                  info->http_status, info->word, body.len);
-    cn_buf_append_str(&answer, cn_buf_str(&body));
+    format_refusal(CN_E_TLS_REQUIRED, "this port requires TLS: begin the URL with https://",
+                   &answer);
     if (send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
-    cn_buf_fini(&body);
     cn_buf_fini(&answer);
     /* Bytes that the client still sends must not reset the connection before it has read the
      * answer. */
     shutdown(conn->fd, SHUT_WR);
     cn_http_discard_begin(conn->listener, conn->fd);
+}
+
+static size_t
+received(struct cn_http_reader *reader, const char *bytes, size_t len)
+{
+    struct cn_http_conn *conn = cn_container_of(reader, struct cn_http_conn, reader);
+    size_t good = cn_http_strict_feed(&conn->strict, bytes, len);
+
+    if (good < len)
+        cn_list_push_back(&conn->listener->refused, &conn->refused_link);
+    return good;
+}
+
+/* Answers a client whose bytes were refused, and stops sending. libmicrohttpd has sent all earlier
+ * answers, because it reads only when it waits for a request. */
+static void
+tell_refused(struct cn_http_conn *conn)
+{
+    char message[160];
+    struct cn_buf answer;
+    ssize_t sent;
+
+    snprintf(message, sizeof(message), "the request has %s; the connection is closed",
+             conn->strict.why);
+    cn_buf_init(&answer, 0);
+    format_refusal(CN_E_BAD_REQUEST, message, &answer);
+    sent = conn->reader.tls_session
+               ? gnutls_record_send(conn->reader.tls_session, answer.data, answer.len)
+               : send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    cn_log(CN_LOG_DEBUG, "event=request_refused fd=%d why=\"%s\" sent=%d", conn->fd,
+           conn->strict.why, sent > 0);
+    cn_buf_fini(&answer);
+    conn->discards = true;
+    shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd then wants to read, and may not */
+}
+
+static enum cn_may_read
+may_read(struct cn_http_reader *reader)
+{
+    const struct cn_http_conn *conn = cn_container_of(reader, struct cn_http_conn, reader);
+
+    return !conn->strict.why ? CN_READ_ON : conn->told ? CN_READ_NEVER : CN_READ_LATER;
+}
+
+/* Has libmicrohttpd answered all requests before the byte that was refused? */
+static bool
+is_time_to_refuse(const struct cn_http_conn *conn)
+{
+    return conn->phase == CN_PHASE_BODY ||
+           (conn->n_requests == conn->strict.n_heads &&
+            (conn->phase == CN_PHASE_HEADERS || conn->phase == CN_PHASE_IDLE));
+}
+
+void
+cn_http_conn_refuse_all(struct cn_http_listener *listener)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &listener->refused) {
+        struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, refused_link);
+
+        if (!is_time_to_refuse(conn))
+            continue;
+        cn_list_remove(&conn->refused_link);
+        conn->told = true;
+        cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_MALFORMED, 1);
+        tell_refused(conn);
+    }
+}
+
+void
+cn_http_conn_leave_http(struct cn_http_conn *conn)
+{
+    conn->strict.is_off = true;
 }
 
 /* Looks at the first byte, once. A TLS connection begins with a handshake record (22), HTTP with a
@@ -255,7 +410,8 @@ tell_of_fullness(struct cn_http_listener *listener)
 }
 
 struct cn_http_conn *
-cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
+cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session,
+                  struct cn_client_address *from)
 {
     const struct cn_server_config *config = listener->shared->config;
     struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
@@ -264,6 +420,11 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
     conn->magic = CONN_MAGIC;
     conn->fd = fd;
     conn->listener = listener;
+    conn->from = from;
+    conn->reader.received = received;
+    conn->reader.may_read = may_read;
+    cn_list_init(&conn->refused_link);
+    cn_library_calls_set_http(fd, &conn->reader);
     cn_list_push_back(&listener->conns, &conn->link);
     listener->n_conns++;
     conn->surplus = listener->n_conns > config->max_connections;
@@ -295,8 +456,11 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_assert(!conn->request);
     if (conn->discards && !conn->peer_closed)
         cn_http_discard_begin(listener, conn->fd);
+    cn_library_calls_set_http(conn->fd, NULL);
+    cn_client_address_release(conn->from, listener->api->kind);
     cn_loop_unwatch(listener->loop, &conn->watch);
     cn_timer_cancel(&conn->timer);
+    cn_list_remove(&conn->refused_link);
     cn_list_remove(&conn->link);
     listener->n_conns--;
     tell_of_fullness(listener);

@@ -39,15 +39,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/guard/client_addresses.h"
+#include "frontend/guard/library_calls.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_discard.h"
 #include "frontend/http/http_request.h"
 #include "frontend/http/tls.h"
+#include "frontend/websocket/ws_site.h"
 #include "metrics/counters/metrics.h"
 
 /* This many connections above --max-connections are accepted, to tell them that the server is full;
@@ -105,8 +109,8 @@ gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_l
     return MHD_YES;
 }
 
-/* Collects headers and query parameters in one array: headers from its begin, parameters from its
- * end, which are then put into their order. Returns true when a header is folded. */
+/* Collects headers and query parameters in one array: headers from its beginning, parameters from
+ * its end, which are then put into their order. Returns true when a header is folded. */
 static bool
 gather_values(struct cn_http_request *request, struct MHD_Connection *mhd)
 {
@@ -282,7 +286,9 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
     info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     cn_assert(info);
     tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    *slot = cn_http_conn_open(ctx, info->connect_fd, tls ? tls->tls_session : NULL);
+    *slot = cn_http_conn_open(ctx, info->connect_fd, tls ? tls->tls_session : NULL,
+                              ((struct cn_http_listener *)ctx)->accepted_from);
+    ((struct cn_http_listener *)ctx)->accepted_from = NULL;
     if (cn_access_log_enabled())
         note_client(*slot, mhd);
 }
@@ -320,6 +326,17 @@ claims_work(const struct cn_http_listener *listener)
     return listener->n_lingering > 0 || listener->n_unproven > 0;
 }
 
+/* Runs the daemon. What it reads passes through frontend/guard meanwhile. */
+static void
+run_daemon(struct cn_http_listener *listener)
+{
+    cn_library_calls_begin_http(listener->is_tls);
+    MHD_run(listener->daemon);
+    cn_library_calls_end_http();
+    if (!cn_list_empty(&listener->refused))
+        cn_http_conn_refuse_all(listener);
+}
+
 /* The loop's hook: runs the daemon if an event came, if a connection was resumed, if it said that
  * it has more to do, or if the time for lingering requests has come. */
 static void
@@ -333,9 +350,9 @@ run(struct cn_hook *hook)
         !(claims_work(listener) && now_ms >= listener->linger_run_ms))
         return;
     listener->ready = listener->resumed = listener->went_on = false;
-    MHD_run(listener->daemon);
+    run_daemon(listener);
     if (resumed)
-        MHD_run(listener->daemon);
+        run_daemon(listener);
     listener->linger_run_ms = now_ms + LINGER_TICK_MS;
     listener->again = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
                       wants_to_run(listener);
@@ -385,8 +402,17 @@ static void
 on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
 {
     struct cn_http_listener *listener = cn_container_of(accept, struct cn_http_listener, accept);
+    const struct cn_server_config *config = listener->shared->config;
 
+    if (!cn_client_address_take(from, listener->api->kind, config->max_address_connections,
+                                listener->api->capacity, &listener->accepted_from)) {
+        cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_REFUSED, 1);
+        close(fd);
+        return;
+    }
     MHD_add_connection(listener->daemon, fd, from, from_len); /* closes `fd` if it fails */
+    cn_client_address_release(listener->accepted_from, listener->api->kind); /* it has failed */
+    listener->accepted_from = NULL;
     listener->ready = true; /* the first request may be there already */
 }
 
@@ -404,7 +430,7 @@ start_daemon(struct cn_http_listener *listener)
 
     MHD_set_panic_func(on_panic, NULL);
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
             (listener->is_tls ? MHD_USE_TLS : 0),
         0, NULL, NULL, on_request, NULL, MHD_OPTION_CONNECTION_LIMIT,
         config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -430,6 +456,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->is_tls = is_tls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
+    cn_list_init(&listener->refused);
     listener->accept.is_ready = has_room;
     listener->accept.on_client = on_client;
     rc = cn_accept_begin(&listener->accept, loop, listen_fd, err);
@@ -454,6 +481,8 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
         cn_free(listener);
         return rc;
     }
+    if (api->has_streams)
+        listener->streams = cn_ws_site_create(listener);
     listener->hook.run = run;
     listener->hook.timeout_ms = run_again_ms;
     cn_loop_add_hook(loop, &listener->hook);
@@ -468,6 +497,8 @@ void
 cn_http_listener_leave(struct cn_http_listener *listener)
 {
     listener->leaving = true;
+    if (listener->streams)
+        cn_ws_site_leave(listener->streams);
 }
 
 void
@@ -478,7 +509,7 @@ cn_http_listener_drain(struct cn_http_listener *listener)
     if (listener->draining)
         return;
     listener->leaving = listener->draining = true;
-    MHD_run(listener->daemon); /* requests that arrived before are still accepted */
+    run_daemon(listener); /* requests that arrived before are still accepted */
     cn_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {
         struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);
@@ -486,6 +517,8 @@ cn_http_listener_drain(struct cn_http_listener *listener)
         if (conn->phase == CN_PHASE_IDLE || conn->phase == CN_PHASE_HEADERS)
             cn_http_conn_cut(conn, "drain");
     }
+    if (listener->streams)
+        cn_ws_site_leave(listener->streams);
     listener->again = true;
 }
 
@@ -519,6 +552,7 @@ cn_http_listener_destroy(struct cn_http_listener *listener)
         return;
     cn_accept_end(&listener->accept);
     cn_http_discard_end_all(listener);
+    cn_ws_site_destroy(listener->streams);
     cn_loop_remove_hook(listener->loop, &listener->hook);
     cn_loop_unwatch(listener->loop, &listener->watch);
     MHD_stop_daemon(listener->daemon);

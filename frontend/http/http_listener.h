@@ -16,27 +16,33 @@
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
 #include "frontend/endpoints/service_envelope.h"
+#include "frontend/guard/client_addresses.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/route.h"
 #include "management/api/tokens.h"
 
 struct MHD_Daemon;
 struct cn_cpu_times;
+struct cn_feed;
 struct cn_recent;
 struct cn_http_request;
 struct cn_management;
+struct cn_ws_hub;
+struct cn_ws_site;
 
 /* What all listeners and requests may read. It does not change while loops run. */
 struct cn_http_shared {
     struct cn_cpu_times *cpu_times; /* only loop 0 uses it */
     const struct cn_recent *recent; /* only loop 0 uses it */
+    struct cn_feed *feed;           /* of the page; only loop 0 uses it */
     const struct cn_server_config *config;
     struct cn_management *management;
     struct cn_loop *const *loops;
     unsigned n_loops;
     enum cn_service_envelope envelope;
-    char *known_hosts;  /* names by which clients may manage an open server: "one,two" */
-    size_t answer_room; /* CN_HTTP_ANSWER_ROOM, plus the bytes of the CORS headers */
+    char *known_hosts;         /* names by which clients may manage an open server: "one,two" */
+    struct cn_ws_hub *streams; /* the WebSockets of all loops, and their tickets */
+    size_t answer_room;        /* CN_HTTP_ANSWER_ROOM, plus the bytes of the CORS headers */
 };
 
 /* What one interface serves, on each of its listeners. */
@@ -45,7 +51,10 @@ struct cn_http_api {
     bool counted;  /* its connections are counted in the metrics */
     bool has_keys; /* with token-auth, requests must show a key of `token` */
     enum cn_token_kind token;
-    bool checks_hosts;    /* requests that manage the server must name a host that is known */
+    bool checks_hosts; /* requests that manage the server must name a host that is known */
+    bool has_streams;  /* it has WebSockets */
+    enum cn_address_kind kind;
+    uint64_t capacity;    /* of connections; one address gets a part of it */
     bool takes_envelopes; /* exported sequences may be sent: bodies up to max-envelope-size */
     const struct cn_http_api
         *next; /* another interface at the same address; it gets the paths that this one lacks */
@@ -61,8 +70,11 @@ struct cn_http_listener {
     struct cn_watch watch; /* watches the daemon's epoll set */
     struct cn_hook hook;
     struct cn_list conns;
-    struct cn_list discards; /* refused clients that still send */
+    struct cn_ws_site *streams; /* its WebSockets; NULL: the interface has none */
+    struct cn_list discards;    /* refused clients that still send */
+    struct cn_list refused;     /* connections with a byte that is not allowed */
     uint32_t n_conns, n_discards;
+    struct cn_client_address *accepted_from; /* of the connection that is just being accepted */
     uint32_t n_requests;    /* request records not freed yet, some without a connection */
     bool told_full;         /* the log already says that there are too many connections */
     bool leaving;           /* every answer closes its connection */
@@ -96,7 +108,6 @@ void cn_http_listener_left(const struct cn_http_listener *listener, unsigned *co
                            unsigned *requests);
 /* Frees the listener, which must be empty. NULL is allowed. */
 void cn_http_listener_destroy(struct cn_http_listener *listener);
-
 /* Lets the request's connection go on: in this turn, or in the next one when this turn's hook has
  * run already. */
 void cn_http_listener_resume(struct cn_http_request *request);

@@ -20,12 +20,14 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/browser_checks.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/intake/headers.h"
+#include "frontend/websocket/ws_endpoint.h"
+#include "frontend/websocket/ws_stream.h"
 #include "kserve/access.h"
 #include "management/management.h"
 #include "scheduler/queue/job.h"
@@ -67,6 +69,7 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     request->begun_us = cn_loop_now_us(conn->listener->loop);
     cn_assert(!conn->request);
     conn->request = request;
+    conn->n_requests++;
     conn->listener->n_requests++;
     cn_http_conn_proven(conn);
     return request;
@@ -147,6 +150,10 @@ cn_http_request_completed(struct cn_http_request *request)
 {
     if (cn_access_log_enabled())
         log_access(request);
+    if (request->stream) /* the client left before the connection was a WebSocket */
+        cn_ws_stream_destroy(request->stream);
+    request->stream = NULL;
+    cn_unread_done(request->listener->loop, &request->unread);
     request->conn->request = NULL;
     request->conn = NULL;
     request->mhd = NULL;
@@ -243,6 +250,30 @@ choose_api(struct cn_http_request *request)
     return api;
 }
 
+static bool
+is_below(struct cn_str path, struct cn_str folder)
+{
+    return path.len > folder.len && memcmp(path.ptr, folder.ptr, folder.len) == 0;
+}
+
+/* Is it a file of a page? The pages ask for the key themselves, so a browser must get them without.
+ */
+static bool
+is_page(const struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+    const struct cn_str path = request->path;
+
+    if (config->page == CN_PAGE_OFF || !(request->method & (CN_HTTP_GET | CN_HTTP_HEAD)))
+        return false;
+    if (is_below(path, CN_STR("/page/")))
+        return true;
+    if (request->api->token != CN_TOKEN_MANAGEMENT)
+        return is_below(path, CN_STR("/try/"));
+    return (cn_str_eq(path, CN_STR("/")) && config->dialect != CN_DIALECT_TORCHSERVE) ||
+           cn_str_eq(path, CN_STR("/page"));
+}
+
 /* Does the path need no key? Descriptions are public, and /token needs another key, which it checks
  * itself. */
 static bool
@@ -253,6 +284,7 @@ is_open(const struct cn_http_request *request)
     return is_preflight(request) || /* a browser sends no key with it */
            (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
            cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
+           is_page(request) ||
            (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
 }
 
@@ -286,6 +318,8 @@ check_token(struct cn_http_request *request, struct cn_error *err)
 
     if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
         return 0;
+    if (cn_streams_is_handshake(request))
+        return cn_streams_authorize(request, err);
     header = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
     return cn_management_authorize(listener->shared->management, needed_key(request),
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
@@ -419,20 +453,37 @@ is_administration(const struct cn_http_request *request)
            (request->match.route->flags & CN_ROUTE_ADMIN);
 }
 
-/* A request that manages the server must not come from a page of another site. */
+/* A page of another site must not change the state of sequences, which it could by simple requests
+ * whose answers it cannot read. */
 static int
-check_administration(const struct cn_http_request *request, struct cn_error *err)
+check_step(const struct cn_http_request *request, struct cn_error *err)
+{
+    if (request->api->token != CN_TOKEN_INFERENCE ||
+        !(is_unsafe(request) || (request->match.route->flags & CN_ROUTE_PREDICTS)))
+        return 0;
+    return cn_browser_check_step(request->headers, request->n_headers,
+                                 request->listener->shared->config->cors_allowed_origin, err);
+}
+
+/* A request that manages the server must not come from a page of another site, and neither must a
+ * step. */
+static int
+check_foreign_sites(const struct cn_http_request *request, struct cn_error *err)
 {
     const struct cn_server_config *config = request->listener->shared->config;
     int rc = 0;
 
     if (!is_administration(request))
-        return 0;
+        return check_step(request, err);
     if (request->api->checks_hosts)
         rc = cn_browser_check_host(request->headers, request->n_headers,
                                    request->listener->shared->known_hosts, err);
     if (rc || !is_unsafe(request))
         return rc;
+    if (config->page == CN_PAGE_READ_ONLY && cn_browser_sent(request->headers, request->n_headers))
+        return cn_fail(err, CN_E_READ_ONLY,
+                       "browsers may change nothing here (--page read-only); use continuo-ctl or "
+                       "curl on the server's machine");
     return cn_browser_check_origin(request->headers, request->n_headers,
                                    config->cors_allowed_origin, err);
 }
@@ -536,7 +587,7 @@ cn_http_request_end(struct cn_http_request *request)
     }
     if (is_restricted(request))
         return;
-    if (check_administration(request, &err)) {
+    if (check_foreign_sites(request, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }

@@ -20,10 +20,12 @@
 #include "frontend/http/http_listener.h"
 #include "frontend/http/route.h"
 #include "frontend/intake/intake.h"
+#include "frontend/intake/unread.h"
 #include "proto/message.h"
 
 struct MHD_Connection;
 struct cn_answer_box;
+struct cn_ws_stream;
 
 /* libmicrohttpd builds the head of an answer in the part of connection-memory that the head of the
  * request left free. This many bytes are kept for it: enough for the server's own headers with the
@@ -74,6 +76,7 @@ struct cn_http_request {
     struct cn_str echo_name;    /* name of the sequence header as the client wrote it */
     bool echo_short;            /* the server made the id: send it as Continuo-Sequence, too */
     struct cn_str echo_value;   /* the sequence id for the answer; empty: no such header */
+    const char *traceparent;    /* of the answer, if the step is traced; or NULL */
     const char *restarted; /* Continuo-Sequence-Restarted: which limit closed the sequence before */
     const char *allow;     /* Allow header of a 405 */
     const char *location;  /* Location header of a redirection, or NULL */
@@ -86,7 +89,11 @@ struct cn_http_request {
     /* Is called when the client took this many bytes of a streamed answer; NULL: nobody needs
      * it. */
     void (*on_taken)(struct cn_http_request *request, size_t bytes);
-    void *call; /* the holder's own pointer */
+    void *call;                  /* the holder's own pointer */
+    struct cn_ws_stream *stream; /* a stream that waits until the connection is its */
+    /* Is called when the answer 101 has left (cn_http_answer_upgrade). */
+    void (*on_upgraded)(struct cn_http_request *request, int fd, struct cn_str extra,
+                        const struct cn_http_upgrade *upgrade);
 
     /* For the access log; the texts lie in the arena. */
     uint64_t begun_us, answer_bytes;
@@ -103,6 +110,7 @@ struct cn_http_request {
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is linked */
     size_t piece_sent;                        /* bytes of the first piece that have been sent */
     bool last_piece_came;
+    struct cn_unread unread; /* bytes of the answer that the client has not read */
 };
 
 /* Makes the record of a request whose headers have come. The caller then fills `is_http_1_1` to

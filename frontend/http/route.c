@@ -1,7 +1,7 @@
 /* frontend/http/route.c - matches paths against a table of routes. Any thread, no state.
  *
- * The table is searched from its begin, and the first row with the path and the method wins, so
- * more special rows come first. A linear search is fast enough: most patterns differ from a path
+ * The table is searched from its start, and the first row with the path and the method wins, so
+ * more specific rows come first. A linear search is fast enough: most patterns differ from a path
  * within a few characters. A row that has the path but not the method only adds its methods to
  * `allowed`; if no later row fits, the answer is 405 with that list, and not 404.
  */

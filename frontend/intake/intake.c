@@ -55,6 +55,8 @@ cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_err
     job->deadline_ms = deadline_of(intake, config);
     job->connection = intake->connection;
     job->left = intake->left;
+    job->client = intake->client;
+    job->begun_us = intake->begun_us;
     return config->sequence_batching ? read_once(row, intake, err) : 0;
 }
 

@@ -28,6 +28,8 @@ struct cn_intake {
     uint64_t client_deadline_ms; /* cn_now_ms(); CN_NEVER: the client has not set one */
     int connection;              /* as in struct cn_job */
     const atomic_bool *left;     /* as in struct cn_job */
+    uint32_t client;             /* as in struct cn_job */
+    uint64_t begun_us;           /* as in struct cn_job */
 };
 
 /* Fills `job`. The caller has set it to zero, except for the row's headers and parts and those

@@ -1,9 +1,13 @@
 /* frontend/server/continuo_main.c - the program `continuo`: reads its options, then runs the server
  * or prints what was asked for. */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "config/model/model_page.h"
 #include "config/server/server_config.h"
+#include "core/system/program_path.h"
 #include "core/system/write_file.h"
 #include "frontend/server/server.h"
 
@@ -24,6 +28,8 @@ show(const struct cn_server_config *config)
         cn_server_config_help(config->help_section, stdout);
     else if (config->version)
         puts("continuo " CN_VERSION);
+    else if (config->completions)
+        cn_server_config_completions(config->completions, stdout);
     else if (config->print_man)
         cn_server_config_man(stdout);
     else if (config->print_yaml_man)
@@ -48,11 +54,36 @@ has_store(const struct cn_server_config *config)
           "--model-store DIR\n"
           "usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
           "       continuo --model-repository DIR [options], for a Triton model repository\n"
+          "       continuo new lua|python|c|torch|onnx NAME, to begin a model of your own\n"
+          "       continuo dev DIR, continuo test DIR, to work on it\n"
           "       continuo --help [SECTION]\n"
           "The variable CONTINUO_MODEL_STORE, or model-store in the file of --config, may also "
           "name the folder.\n",
           stderr);
     return false;
+}
+
+/* Runs `continuo new`, `dev` and `test` by the program continuo-dev, which the server does without.
+ * Returns only if that is impossible. */
+static int
+develop(char **argv)
+{
+    char path[4096];
+    struct cn_error err;
+
+    if (cn_program_path("continuo-dev", path, sizeof path, &err) == 0)
+        execv(path, argv);
+    fprintf(stderr,
+            "continuo: error: cannot run continuo-dev, which must stand beside continuo: "
+            "%s\n",
+            strerror(errno));
+    return 1;
+}
+
+static bool
+is_for_authors(const char *word)
+{
+    return strcmp(word, "new") == 0 || strcmp(word, "dev") == 0 || strcmp(word, "test") == 0;
 }
 
 int
@@ -62,6 +93,8 @@ main(int argc, char **argv)
     struct cn_error err;
     int rc = 0;
 
+    if (argc > 1 && is_for_authors(argv[1]))
+        return develop(argv);
     if (cn_server_config_load(argc, argv, environ, &config, warn, NULL, &err)) {
         fprintf(stderr, "continuo: %s\n", err.message);
         return 2;

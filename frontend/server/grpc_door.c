@@ -28,9 +28,14 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/system/program_path.h"
+#include "frontend/guard/client_addresses.h"
+#include "frontend/guard/grpc_tls_calls.h"
+#include "frontend/guard/h2_guard.h"
+#include "frontend/guard/library_calls.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/http_listener.h"
-#include "frontend/server/grpc_seats.h"
+#include "frontend/server/grpc_lobby.h"
+#include "metrics/counters/metrics.h"
 
 #define MODULE_FILE "continuo-grpc.so"
 #define TELL_MS 10000
@@ -40,7 +45,7 @@ struct port {
     struct cn_address address;
     bool is_open; /* the port is open: we listen with `accept`, or with TLS the module does */
     struct cn_accept accept;
-    struct cn_grpc_seats seats;
+    struct cn_grpc_lobby lobby;
     uint64_t told_ms; /* when the log last said that all seats are taken */
 };
 
@@ -48,6 +53,7 @@ struct cn_grpc_door {
     const struct cn_http_shared *shared;
     struct cn_loop *loop;
     struct port ports[CN_N_GRPC];
+    struct cn_h2_limits h2_limits;
     char path[4096];
     bool is_loading, draining;
     pthread_t thread; /* runs while the module is loading */
@@ -71,6 +77,7 @@ close_port(struct port *port)
     if (port->accept.fd < 0)
         return;
     cn_accept_end(&port->accept);
+    cn_grpc_lobby_fini(&port->lobby);
     cn_http_socket_forget(&port->address);
 }
 
@@ -107,6 +114,19 @@ load_main(void *ctx)
     return NULL;
 }
 
+/* The module listens on this port itself, and now knows its number. */
+static void
+guard_tls(struct cn_grpc_door *door, unsigned index)
+{
+    const struct cn_server_config *config = door->shared->config;
+    const struct cn_grpc_tls_port port = {.number = door->ports[index].address.port,
+                                          .port = index,
+                                          .max_connections = config->grpc_max_connections,
+                                          .address_connections = config->max_address_connections};
+
+    cn_grpc_tls_calls_add(&port, &door->h2_limits);
+}
+
 static int
 start_module(struct cn_grpc_door *door)
 {
@@ -125,6 +145,9 @@ start_module(struct cn_grpc_door *door)
         if (door->ports[i].address.is_https)
             tls[i] = &door->ports[i].address;
     rc = door->module->create(&host, tls, &door->rpc, &door->err);
+    for (i = 0; !rc && i < CN_N_GRPC; i++)
+        if (tls[i])
+            guard_tls(door, i);
     if (!rc)
         cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
     return rc;
@@ -203,22 +226,56 @@ tell_full(struct port *port, uint32_t max)
 }
 
 static void
+count_refused(struct port *port)
+{
+    cn_metrics_add(cn_loop_metrics(port->door->loop), CN_M_GRPC_REFUSED, 1);
+}
+
+static void
+on_lobby_closed(struct cn_grpc_lobby *lobby)
+{
+    count_refused(cn_container_of(lobby, struct port, lobby));
+}
+
+/* The client has begun to speak HTTP/2: hands its connection to the module, if there is room. */
+static void
+on_lobby_ready(struct cn_grpc_lobby *lobby, int fd, struct cn_client_address *from)
+{
+    struct port *port = cn_container_of(lobby, struct port, lobby);
+    struct cn_grpc_door *door = port->door;
+    unsigned index = (unsigned)(port - door->ports);
+    uint32_t max = door->shared->config->grpc_max_connections;
+
+    if (door->draining || cn_library_calls_grpc_open(index) >= max ||
+        !cn_library_calls_set_grpc(fd, index, &door->h2_limits, from)) {
+        if (!door->draining)
+            tell_full(port, max);
+        count_refused(port);
+        cn_client_address_release(from, lobby->kind);
+        close(fd);
+        return;
+    }
+    door->module->connect(door->rpc, (enum cn_grpc_port)index, fd);
+}
+
+static void
 on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
 {
     struct port *port = cn_container_of(accept, struct port, accept);
-    struct cn_grpc_door *door = port->door;
-    uint32_t max = door->shared->config->grpc_max_connections;
+    const struct cn_server_config *config = port->door->shared->config;
+    struct cn_client_address *address;
     int one = 1;
 
-    (void)from, (void)from_len;
-    if (!cn_grpc_seats_take(&port->seats, fd, max, cn_loop_now_ms(door->loop))) {
-        tell_full(port, max);
+    (void)from_len;
+    if (!cn_client_address_take(from, port->lobby.kind, config->max_address_connections,
+                                config->grpc_max_connections, &address)) {
+        count_refused(port);
         close(fd);
         return;
     }
     if (!port->address.is_unix)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    door->module->connect(door->rpc, (enum cn_grpc_port)(port - door->ports), fd);
+    cn_grpc_lobby_add(&port->lobby, fd, address);
 }
 
 /* --- the door */
@@ -307,11 +364,16 @@ cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **o
     door->shared = shared;
     door->loop = shared->loops[0];
     door->loaded.fn = on_loaded;
+    door->h2_limits.resets = shared->config->grpc_max_resets;
     for (i = 0; i < CN_N_GRPC; i++) {
         door->ports[i].door = door;
         door->ports[i].accept.fd = -1;
         door->ports[i].accept.is_ready = is_ready;
         door->ports[i].accept.on_client = on_client;
+        door->ports[i].lobby.on_ready = on_lobby_ready;
+        door->ports[i].lobby.on_closed = on_lobby_closed;
+        cn_grpc_lobby_init(&door->ports[i].lobby, door->loop, shared->config->header_timeout_ms,
+                           CN_ADDRESS_GRPC + i);
     }
     *out = door;
     return open_door(door, err);
@@ -374,7 +436,7 @@ cn_grpc_door_destroy(struct cn_grpc_door *door)
         return;
     for (i = 0; i < CN_N_GRPC; i++) {
         close_port(&door->ports[i]);
-        cn_grpc_seats_fini(&door->ports[i].seats);
+        cn_grpc_lobby_fini(&door->ports[i].lobby);
     }
     if (door->rpc)
         door->module->destroy(door->rpc);

@@ -34,6 +34,7 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "core/tuning/tuning.h"
+#include "frontend/guard/library_calls.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_checks.h"
 #include "frontend/http/http_listener.h"
@@ -41,13 +42,19 @@
 #include "frontend/http/http_socket.h"
 #include "frontend/http/tls.h"
 #include "frontend/intake/sequence_names.h"
+#include "frontend/intake/unread.h"
+#include "frontend/page/feed.h"
 #include "frontend/server/grpc_door.h"
 #include "frontend/server/server_priv.h"
+#include "frontend/websocket/ws_site.h"
 #include "kserve/access.h"
 #include "kserve/settings.h"
 #include "kserve/shared_memory.h"
 #include "management/management.h"
 #include "torchserve/metrics/metric_lines.h"
+#include "tracing/export/exporter.h"
+#include "tracing/slow_steps.h"
+#include "tracing/trace_context.h"
 
 #define CORS_VALUE_MAX 256
 #define SPARE_FDS 1024 /* descriptors for workers, their pipes and archives, besides connections */
@@ -98,6 +105,14 @@ start_tuning(struct cn_server *server, struct cn_error *err)
     return rc;
 }
 
+/* Prepares what bounds clients, before there are any. */
+static int
+start_guard(struct cn_server *server, struct cn_error *err)
+{
+    cn_unread_set_limit(server->config.max_unread_bytes);
+    return cn_library_calls_start(err);
+}
+
 /* Blocks the signals before the first thread starts, since threads inherit the mask. */
 static int
 start_signals(struct cn_server *server, struct cn_error *err)
@@ -110,6 +125,39 @@ start_signals(struct cn_server *server, struct cn_error *err)
     sigaddset(&server->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &server->signals, NULL);
     return 0;
+}
+
+/* Starts the list of slow steps, and the thread that sends traces, which has the blocked signals of
+ * this one. */
+static int
+start_traces(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    char own[HOST_NAME_MAX + 1] = "";
+
+    cn_slow_steps_start(config->slow_steps_kept, 1000 * (uint64_t)config->slow_step_ms);
+    if (!config->otlp_endpoint)
+        return 0;
+    if (!config->node_name && gethostname(own, sizeof(own) - 1) != 0)
+        own[0] = '\0';
+    return cn_exporter_start(
+        &(struct cn_exporter_options){.endpoint = config->otlp_endpoint,
+                                      .headers = config->otlp_headers,
+                                      .service = config->trace_service,
+                                      .instance = config->node_name ? config->node_name : own,
+                                      .timeout_ms = config->otlp_timeout_ms,
+                                      .interval_ms = config->otlp_interval_ms,
+                                      .rate = config->trace_sample_rate,
+                                      .queue = config->trace_queue,
+                                      .n_loops = server->n_loops},
+        &server->exporter, err);
+}
+
+static void
+stop_traces(struct cn_server *server)
+{
+    cn_exporter_stop(server->exporter);
+    cn_slow_steps_stop();
 }
 
 static int
@@ -266,7 +314,10 @@ start_answers(struct cn_server *server, struct cn_error *err)
                    {"--cors-allowed-headers", config->cors_allowed_headers}};
 
     server->shared.known_hosts = known_hosts(config);
+    server->shared.streams = cn_ws_hub_create(server->n_loops);
     server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
+    if (config->otlp_endpoint)
+        server->shared.answer_room += sizeof("traceparent: \r\n") + CN_TRACEPARENT_LEN;
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
         struct cn_str value = cn_str_from(headers[i].value);
 
@@ -281,10 +332,25 @@ start_answers(struct cn_server *server, struct cn_error *err)
     return cn_service_envelope_parse(config->service_envelope, &server->shared.envelope, err);
 }
 
+static int
+start_feed(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    server->shared.feed = cn_feed_create(&server->shared);
+    return 0;
+}
+
+static void
+stop_feed(struct cn_server *server)
+{
+    cn_feed_destroy(server->shared.feed);
+}
+
 static void
 stop_answers(struct cn_server *server)
 {
     cn_free(server->shared.known_hosts);
+    cn_ws_hub_destroy(server->shared.streams);
 }
 
 static void
@@ -499,13 +565,16 @@ static const struct {
     {start_metrics, stop_metrics},
     {start_names, NULL},
     {start_limits, NULL},
+    {start_guard, NULL},
     {start_signals, NULL},
+    {start_traces, stop_traces}, /* ends when no loop runs any more */
     {start_loops, stop_loops},
     {cn_server_start_sockets, cn_server_stop_sockets},
     {start_tls, stop_tls},
     {start_repository, stop_repository},
     {start_management, stop_management},
     {start_answers, stop_answers},
+    {start_feed, stop_feed},
     {cn_server_start_listeners, cn_server_stop_listeners},
     {start_grpc, stop_grpc},
     {start_signal_watch, stop_signal_watch},

@@ -14,7 +14,7 @@
 #include "config/server/server_config.h"
 #include "core/loop/loop.h"
 #include "frontend/http/http_listener.h"
-#include "management/models/triton_repository.h"
+#include "management/repository/triton_repository.h"
 #include "metrics/page/recent_counters.h"
 #include "metrics/page/torchserve_page.h"
 #include "torchserve/settings/metrics_file.h"
@@ -23,6 +23,7 @@
 
 enum cn_server_api { CN_INFERENCE, CN_MANAGEMENT, CN_METRICS, CN_N_APIS };
 
+struct cn_exporter;
 struct cn_grpc_door;
 struct cn_server;
 
@@ -58,6 +59,7 @@ struct cn_server {
     struct cn_watch signal_watch;
     struct cn_system_log system_log;
     struct cn_recent recent;
+    struct cn_exporter *exporter; /* NULL: no traces */
     struct cn_metrics_file metrics_file;
     struct cn_msg start;
     uint64_t began_us;

@@ -12,6 +12,8 @@
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/http_socket.h"
 #include "frontend/server/server_priv.h"
+#include "kserve/access.h"
+#include "management/repository/repository.h"
 
 static const struct {
     const char *flag;
@@ -26,7 +28,9 @@ static const struct {
                       {.routes = cn_inference_routes,
                        .counted = true,
                        .has_keys = true,
-                       .token = CN_TOKEN_INFERENCE}},
+                       .has_streams = true,
+                       .token = CN_TOKEN_INFERENCE,
+                       .kind = CN_ADDRESS_INFERENCE}},
     [CN_MANAGEMENT] = {"--management-address",
                        8081,
                        8444,
@@ -34,8 +38,13 @@ static const struct {
                        {.routes = cn_management_routes,
                         .has_keys = true,
                         .token = CN_TOKEN_MANAGEMENT,
-                        .takes_envelopes = true}},
-    [CN_METRICS] = {"--metrics-address", 8082, 8445, false, {.routes = cn_metrics_routes}},
+                        .takes_envelopes = true,
+                        .kind = CN_ADDRESS_MANAGEMENT}},
+    [CN_METRICS] = {"--metrics-address",
+                    8082,
+                    8445,
+                    false,
+                    {.routes = cn_metrics_routes, .kind = CN_ADDRESS_METRICS}},
 };
 
 static int
@@ -93,15 +102,91 @@ checks_hosts(const struct cn_server *server, enum cn_server_api api)
            (config->dialect != CN_DIALECT_TORCHSERVE || cn_address_is_loopback(address));
 }
 
+/* Management runs any code that a client sends, so an address that other machines reach needs keys
+ * or a certificate of each client. */
+static int
+check_management(const struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct cn_address *address = &server->addresses[CN_MANAGEMENT];
+    struct cn_address grpc = {0};
+    const char *flag = "--management-address", *text = config->management_address;
+    bool is_open = !cn_address_is_loopback(address);
+
+    if (config->token_auth || config->insecure_management)
+        return 0;
+    if (!is_open && strcmp(config->grpc_management_address, "none") != 0 &&
+        cn_address_parse(config->grpc_management_address, 7071, &grpc, NULL) == 0) {
+        is_open = !cn_address_is_loopback(&grpc) && !(grpc.is_https && config->grpc_client_ca);
+        flag = "--grpc-management-address";
+        text = config->grpc_management_address;
+    }
+    if (!is_open)
+        return 0;
+    return cn_fail(err, CN_E_CONFIG,
+                   "%s %s is an address that other machines reach, and whoever reaches management "
+                   "can run code on this machine: require keys (--token-auth%s), or let management "
+                   "listen on 127.0.0.1 or a unix socket; --insecure-management starts the server "
+                   "all the same",
+                   flag, text,
+                   config->dialect == CN_DIALECT_TORCHSERVE
+                       ? ", that is, remove disable_token_authorization=true"
+                       : "");
+}
+
+/* With --model-control-mode explicit, clients of the inference interfaces load and unload models,
+ * which is management. An address that other machines reach then needs keys, or a header that
+ * only the operator knows. */
+static int
+check_model_control(const struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    struct cn_address grpc = {0};
+    const char *flag = "--inference-address", *text = config->inference_address;
+    const char *restrict_flag = "--http-restricted-api";
+    bool is_open;
+
+    if (config->model_control_mode != CN_CONTROL_EXPLICIT || !config->model_api ||
+        config->token_auth || config->insecure_management)
+        return 0;
+    is_open = !cn_address_is_loopback(&server->addresses[CN_INFERENCE]) &&
+              !cn_v2_access_is_restricted(CN_V2_HTTP, CN_V2_MODEL_REPOSITORY);
+    if (!is_open && strcmp(config->grpc_inference_address, "none") != 0 &&
+        !cn_v2_access_is_restricted(CN_V2_GRPC, CN_V2_MODEL_REPOSITORY) &&
+        cn_address_parse(config->grpc_inference_address, 7070, &grpc, NULL) == 0) {
+        is_open = !cn_address_is_loopback(&grpc) && !(grpc.is_https && config->grpc_client_ca);
+        flag = "--grpc-inference-address";
+        restrict_flag = "--grpc-restricted-protocol";
+        text = config->grpc_inference_address;
+    }
+    if (!is_open)
+        return 0;
+    return cn_fail(err, CN_E_CONFIG,
+                   "%s %s is an address that other machines reach, and with --model-control-mode "
+                   "explicit everybody who reaches it could load and unload models: require a "
+                   "header that only you know (%s model-repository:NAME=SECRET) or keys "
+                   "(--token-auth); --insecure-management starts the server all the same",
+                   flag, text, restrict_flag);
+}
+
+/* On how many loops is the interface served? One that shares its address with management is served
+ * only on loop 0, because management lives there. */
+static unsigned
+loops_of(const struct cn_server *server, enum cn_server_api api)
+{
+    bool on_all_loops =
+        apis[api].on_all_loops && !server->apis[api].next && !server->addresses[api].is_unix;
+
+    return on_all_loops ? server->n_loops : 1;
+}
+
 /* Opens the sockets of an interface. The first loop's socket finds the port (port 0), and the
- * others join it. An interface that shares its address with management is served only on loop 0,
- * because management lives there. */
+ * others join it. */
 static int
 open_sockets(struct cn_server *server, enum cn_server_api api, struct cn_error *err)
 {
     struct cn_address *address = &server->addresses[api];
-    bool on_all_loops = apis[api].on_all_loops && !server->apis[api].next && !address->is_unix;
-    unsigned i, n = on_all_loops ? server->n_loops : 1;
+    unsigned i, n = loops_of(server, api);
     int rc;
 
     if (server->shares_address[api])
@@ -128,10 +213,17 @@ cn_server_start_sockets(struct cn_server *server, struct cn_error *err)
         rc = parse_address(server, CN_MANAGEMENT, server->config.management_address, err);
     if (!rc)
         rc = parse_address(server, CN_METRICS, server->config.metrics_address, err);
+    if (!rc)
+        rc = check_management(server, err);
+    if (!rc)
+        rc = check_model_control(server, err);
     for (api = 0; !rc && api < CN_N_APIS; api++)
         server->apis[api].checks_hosts = checks_hosts(server, api);
     if (!rc)
         join_addresses(server);
+    for (api = 0; !rc && api < CN_N_APIS; api++)
+        server->apis[api].capacity =
+            (uint64_t)server->config.max_connections * loops_of(server, api);
     for (api = 0; !rc && api < CN_N_APIS; api++)
         rc = open_sockets(server, api, err);
     return rc;

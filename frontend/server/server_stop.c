@@ -20,6 +20,7 @@
 #include <signal.h>
 
 #include "core/log/log.h"
+#include "frontend/page/feed.h"
 #include "frontend/server/grpc_door.h"
 #include "frontend/server/server_priv.h"
 #include "management/management.h"
@@ -126,8 +127,10 @@ drain_site(struct cn_msg *msg)
 
     if (site->listeners[CN_INFERENCE])
         cn_http_listener_drain(site->listeners[CN_INFERENCE]);
-    if (cn_loop_index(site->loop) == 0)
+    if (cn_loop_index(site->loop) == 0) {
+        cn_feed_end(site->server->shared.feed);
         cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
+    }
 }
 
 /* Management has nothing left to do: the connections may end. */

@@ -1,9 +1,10 @@
-/* frontend/endpoints/kserve_shared_memory.c - shared memory requests of the v2 protocol over HTTP.
- * They run on the request's loop, since opening a shared memory object never waits for a disk. */
-#include "frontend/endpoints/kserve_shared_memory.h"
+/* frontend/endpoints/kserve/kserve_shared_memory.c - shared memory requests of the v2 protocol
+ * over HTTP. They run on the request's loop, since opening a shared memory object never waits for
+ * a disk. */
+#include "frontend/endpoints/kserve/kserve_shared_memory.h"
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/shared_memory.h"

@@ -1,9 +1,9 @@
-/* frontend/endpoints/kserve_settings.c - the v2 protocol's log and trace settings over HTTP. On the
- * request's loop. */
-#include "frontend/endpoints/kserve_settings.h"
+/* frontend/endpoints/kserve/kserve_settings.c - the v2 protocol's log and trace settings over
+ * HTTP. On the request's loop. */
+#include "frontend/endpoints/kserve/kserve_settings.h"
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/models/kserve_models.h"

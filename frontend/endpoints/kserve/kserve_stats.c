@@ -1,9 +1,9 @@
-/* frontend/endpoints/kserve_stats.c - GET of the v2 protocol's statistics over HTTP. On the
+/* frontend/endpoints/kserve/kserve_stats.c - GET of the v2 protocol's statistics over HTTP. On the
  * request's loop. */
-#include "frontend/endpoints/kserve_stats.h"
+#include "frontend/endpoints/kserve/kserve_stats.h"
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "metrics/page/model_statistics.h"

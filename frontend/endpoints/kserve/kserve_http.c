@@ -1,12 +1,12 @@
-/* frontend/endpoints/kserve_http.c - health, metadata and configuration of the v2 protocol over
- * HTTP. On the request's loop.
+/* frontend/endpoints/kserve/kserve_http.c - health, metadata and configuration of the v2 protocol
+ * over HTTP. On the request's loop.
  *
- * The protocol's JSON is written in kserve_models.c, which gRPC uses, too. This file adds what HTTP
- * needs: statuses, error bodies, and the answer to unknown paths.
+ * The protocol's JSON is written in kserve_models.c, which gRPC uses, too. This file adds what
+ * HTTP needs: statuses, error bodies, and the answer to unknown paths.
  */
-#include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
 
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/infer_answer.h"

@@ -1,15 +1,15 @@
-/* frontend/endpoints/kserve_stream.c - any number of v2 responses over HTTP, as events or as lines
- * of JSON. On the request's loop.
+/* frontend/endpoints/kserve/kserve_stream.c - any number of v2 responses over HTTP, as events or
+ * as lines of JSON. On the request's loop.
  *
  * The handler's pieces are rewritten one by one: on_answer() gets a piece with raw tensors, writes
  * it as the protocol's JSON, and passes it on in the same box with other bytes. So http_answer.c
  * streams it like any other answer, and its credit works as usual: a slow client holds up its
  * handler.
  *
- * The first response decides the status. An error before it has a status of its own; an error after
- * it can only be an event in the stream.
+ * The first response decides the status. An error before it has a status of its own; an error
+ * after it can only be an event in the stream.
  */
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/generate.h"

@@ -1,10 +1,10 @@
-/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: makes requests of bodies, and bodies
- * of responses. Owned by the loop thread.
+/* frontend/endpoints/kserve/kserve_infer.c - v2 inference over HTTP: makes requests of bodies, and
+ * bodies of responses. Owned by the loop thread.
  *
- * A body is JSON, or JSON followed by the tensors' bytes; the header
- * Inference-Header-Content-Length says where the JSON ends. With length 0 the body is the bytes of
- * a single input. A body may be compressed. The result is a cn_v2_request, from which kserve_job.c
- * (frontend/intake) makes the job, as it does for gRPC.
+ * A body is JSON, or JSON followed by the tensors' bytes; the header Inference-Header-Content-
+ * Length says where the JSON ends. With length 0 the body is the bytes of a single input. A body
+ * may be compressed. The result is a cn_v2_request, from which kserve_job.c (frontend/intake)
+ * makes the job, as it does for gRPC.
  *
  * The Accept header decides about the form of the answer: one response, server-sent events, or
  * lines of JSON. Decoupled models answer in the last two forms only, which kserve_stream.c writes.
@@ -15,10 +15,11 @@
  */
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/endpoints/predictions.h"
 #include "frontend/endpoints/row_input.h"
+#include "frontend/guard/client_addresses.h"
 #include "frontend/http/compress.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
@@ -101,6 +102,8 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
         .request_id = {request->id, sizeof(request->id) - 1},
         .client_deadline_ms = CN_NEVER,
         .connection = request->conn->fd,
+        .client = cn_client_address_number(request->conn->from),
+        .begun_us = request->begun_us,
     };
     struct cn_error err;
 

@@ -1,14 +1,15 @@
-/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol over HTTP.
+/* frontend/endpoints/kserve/kserve_repository.c - load, unload and index of the v2 protocol over
+ * HTTP.
  *
  * A request is read on its own loop, but models live on loop 0. So it becomes an order
  * (management/repository/repository.h) that goes to loop 0 and comes back to the request's loop
  * when the work is done, for a load perhaps after minutes. The request is held meanwhile: if its
  * client leaves, the work goes on.
  */
-#include "frontend/endpoints/kserve_repository.h"
+#include "frontend/endpoints/kserve/kserve_repository.h"
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/models/kserve_index.h"

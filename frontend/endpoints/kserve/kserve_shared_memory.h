@@ -1,7 +1,7 @@
-/* frontend/endpoints/kserve_shared_memory.h - the v2 protocol's regions of shared memory over HTTP
- * (kserve/shared_memory.h). */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
+/* frontend/endpoints/kserve/kserve_shared_memory.h - the v2 protocol's regions of shared memory
+ * over HTTP (kserve/shared_memory.h). */
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_SHARED_MEMORY_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_SHARED_MEMORY_H
 
 struct cn_http_request;
 

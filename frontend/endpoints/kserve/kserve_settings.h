@@ -1,7 +1,7 @@
-/* frontend/endpoints/kserve_settings.h - log and trace settings of the v2 protocol over HTTP
+/* frontend/endpoints/kserve/kserve_settings.h - log and trace settings of the v2 protocol over HTTP
  * (kserve/settings.h). */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_SETTINGS_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_SETTINGS_H
 
 struct cn_http_request;
 

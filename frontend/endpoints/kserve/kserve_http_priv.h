@@ -1,7 +1,7 @@
-/* frontend/endpoints/kserve_http_priv.h - what the files of the v2 protocol over HTTP share. A call
- * belongs to the loop of its request. */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_PRIV_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_PRIV_H
+/* frontend/endpoints/kserve/kserve_http_priv.h - what the files of the v2 protocol over HTTP
+ * share. A call belongs to the loop of its request. */
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_HTTP_PRIV_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_HTTP_PRIV_H
 
 #include "core/memory/buf.h"
 #include "frontend/intake/kserve_job.h"

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_generate.c - the generate extension of the v2 protocol over HTTP. On
- * the request's loop.
+/* frontend/endpoints/kserve/kserve_generate.c - the generate extension of the v2 protocol over
+ * HTTP. On the request's loop.
  *
  * POST .../generate answers with exactly one response. A decoupled model may give none or several,
  * which is known only when its last piece has come, so the first response is kept in `call->first`
@@ -7,8 +7,8 @@
  */
 #include "kserve/generate.h"
 
-#include "frontend/endpoints/kserve_http.h"
-#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve/kserve_http.h"
+#include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"

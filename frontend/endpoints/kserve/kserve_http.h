@@ -1,7 +1,7 @@
-/* frontend/endpoints/kserve_http.h - the KServe v2 protocol over HTTP: health, metadata, inference.
- * These are functions of routes (routes.c); each runs on the request's loop. */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
+/* frontend/endpoints/kserve/kserve_http.h - the KServe v2 protocol over HTTP: health, metadata,
+ * inference. These are functions of routes (routes.c); each runs on the request's loop. */
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_HTTP_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_HTTP_H
 
 struct cn_http_request;
 

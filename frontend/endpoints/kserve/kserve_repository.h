@@ -1,7 +1,7 @@
-/* frontend/endpoints/kserve_repository.h - the v2 protocol's model repository over HTTP: index,
- * load, unload. */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
+/* frontend/endpoints/kserve/kserve_repository.h - the v2 protocol's model repository over HTTP:
+ * index, load, unload. */
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_REPOSITORY_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_KSERVE_REPOSITORY_H
 
 struct cn_http_request;
 
