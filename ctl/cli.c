@@ -14,7 +14,7 @@
 
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "ctl/doctor.h"
+#include "ctl/doctor_show.h"
 #include "ctl/environment_commands.h"
 #include "ctl/nodes/node_commands.h"
 #include "ctl/read_models.h"
@@ -22,6 +22,8 @@
 #include "ctl/show.h"
 #include "ctl/store_commands.h"
 #include "ctl/top.h"
+#include "ctl/verbs/shells.h"
+#include "ctl/verbs/verbs.h"
 
 static void
 put_out(struct cn_buf *text)
@@ -154,6 +156,26 @@ run_store(const struct cn_ctl_options *options, const struct cn_ctl_server *serv
 }
 
 static int
+run_verb(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    struct cn_error err = {0};
+    struct cn_buf text, hint;
+    int status = CN_CTL_FINE;
+
+    cn_buf_init(&text, 0);
+    cn_buf_init(&hint, 0);
+    if (cn_ctl_verb(server->http, options, &text, &hint, &err))
+        status = err.code == CN_E_CONFIG ? CN_CTL_USAGE : CN_CTL_WRONG;
+    if (status != CN_CTL_FINE)
+        fail(options, &err);
+    put_out(&text);
+    if (hint.len)
+        fwrite(hint.data, 1, hint.len, stderr);
+    cn_buf_fini(&hint);
+    return status;
+}
+
+static int
 run_environments(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
 {
     struct cn_error err;
@@ -195,7 +217,9 @@ run_server_command(const struct cn_ctl_options *options)
     struct cn_error err;
     int status = CN_CTL_FINE;
 
-    if (options->command == CN_CTL_SEQ)
+    if (cn_ctl_is_verb(options->command))
+        status = run_verb(options, &server);
+    else if (options->command == CN_CTL_SEQ)
         status = run_seq(options, &server);
     else if (options->command == CN_CTL_STORE)
         status = run_store(options, &server);
@@ -231,11 +255,17 @@ cn_ctl_run(int argc, char **argv)
     case CN_CTL_STORE_HELP:
         cn_ctl_store_help(stdout);
         return CN_CTL_FINE;
+    case CN_CTL_VERB_HELP:
+        cn_ctl_verb_help(options.about, stdout);
+        return CN_CTL_FINE;
     case CN_CTL_VERSION:
         printf("continuo-ctl %s\n", CN_VERSION);
         return CN_CTL_FINE;
     case CN_CTL_MAN:
         cn_ctl_man(stdout);
+        return CN_CTL_FINE;
+    case CN_CTL_COMPLETIONS:
+        cn_ctl_completions(options.shell, stdout);
         return CN_CTL_FINE;
     default:
         if (options.all || (options.nodes && options.command != CN_CTL_SEQ))

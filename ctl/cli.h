@@ -10,6 +10,7 @@
 
 #define CN_CTL_DEFAULT_MANAGEMENT "http://127.0.0.1:8081"
 #define CN_CTL_DEFAULT_METRICS "http://127.0.0.1:8082"
+#define CN_CTL_DEFAULT_INFERENCE "http://127.0.0.1:8080"
 
 /* The exit statuses of the program. */
 #define CN_CTL_FINE 0
@@ -25,11 +26,20 @@ enum cn_ctl_command {
     CN_CTL_SEQ,
     CN_CTL_STORE,
     CN_CTL_ENVIRONMENTS,
+    CN_CTL_REGISTER,
+    CN_CTL_SCALE,
+    CN_CTL_SET_DEFAULT,
+    CN_CTL_SWAP,
+    CN_CTL_UNREGISTER,
+    CN_CTL_PREDICT,
+    CN_CTL_SLOWLOG,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,
+    CN_CTL_VERB_HELP,
     CN_CTL_VERSION,
-    CN_CTL_MAN
+    CN_CTL_MAN,
+    CN_CTL_COMPLETIONS
 };
 
 #define CN_CTL_WORDS_MAX 4
@@ -37,7 +47,14 @@ enum cn_ctl_command {
 struct cn_ctl_seq_options {
     const char *prefix, *state; /* NULL if not given */
     uint32_t idle_s, limit;     /* 0 if not given */
-    bool replace, any_model;
+    bool replace, any_model, show_state;
+};
+
+/* The flags of verbs/verb_flags.def; NULL or false if not given. */
+struct cn_ctl_verb_options {
+    const char *name, *workers, *batch_size, *policy, *deadline, *inference, *sequence, *key, *type;
+    const char *model, *sort;
+    bool yes, no_wait, start, end;
 };
 
 struct cn_ctl_options {
@@ -46,9 +63,13 @@ struct cn_ctl_options {
     bool json, once;
     bool all;                            /* all nodes of the shared store */
     const char *nodes;                   /* a list of management addresses; NULL: none was given */
-    const char *words[CN_CTL_WORDS_MAX]; /* the words that follow seq or store */
+    const char *words[CN_CTL_WORDS_MAX]; /* the words that follow the command */
     unsigned n_words;
     struct cn_ctl_seq_options seq;
+    struct cn_ctl_verb_options verb;
+    unsigned verb_flags;       /* which of them were given, a bit for each row */
+    enum cn_ctl_command about; /* which command help is wanted for */
+    const char *shell;         /* for whom completions are printed */
 };
 
 /* Reads the command line, CONTINUO_MANAGEMENT and CONTINUO_METRICS. Returns 0, or CN_E_CONFIG with
@@ -58,6 +79,8 @@ int cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, stru
 int cn_ctl_run(int argc, char **argv);
 
 void cn_ctl_help(FILE *out);
+/* Calls `put` for each command with its words, and for each flag with its argument. */
+void cn_ctl_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
 /* Prints the manual page continuo-ctl(1) as troff. */
 void cn_ctl_man(FILE *out);
 

@@ -10,6 +10,8 @@
 #include "ctl/http_client.h"
 #include "ctl/seq.h"
 #include "ctl/store_commands.h"
+#include "ctl/verbs/shells.h"
+#include "ctl/verbs/verbs.h"
 
 static const struct {
     const char *name;
@@ -22,6 +24,14 @@ static const struct {
      "list the worker processes: pid, state, sequences, memory, restarts"},
     {"top", CN_CTL_TOP, "show models and workers, updated every second; q or Ctrl-C quits"},
     {"doctor", CN_CTL_DOCTOR, "show what is wrong, why, and what to do about it"},
+    {"slowlog", CN_CTL_SLOWLOG,
+     "show the steps that took long, and where their time went (--limit N)"},
+    {"register", CN_CTL_REGISTER, "register the archive URL (or a name in the store) and load it"},
+    {"scale", CN_CTL_SCALE, "set the number of workers of a model"},
+    {"set-default", CN_CTL_SET_DEFAULT, "make a version the one that serves by default"},
+    {"swap", CN_CTL_SWAP, "do the same, and move the live sequences to that version"},
+    {"unregister", CN_CTL_UNREGISTER, "unregister a version of a model"},
+    {"predict", CN_CTL_PREDICT, "run a prediction, or a step of a sequence"},
     {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
     {"environments", CN_CTL_ENVIRONMENTS,
      "list the packages installed for Python models, with their progress and models"},
@@ -35,18 +45,31 @@ static const struct {
     {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]"},
     {"--all", "with status, top, doctor: all nodes that share the server's state store"},
     {"--nodes LIST",
-     "with these and seq: the nodes at these addresses, as in host1:8081,host2:8081"},
+     "with status, top, doctor, seq: the nodes at these addresses (host1:8081,host2:8081)"},
     {"--json", "print JSON for programs; top prints one object per line"},
     {"--once", "with top: print one frame after one second and exit"},
-    {"--help", "show this text and exit; --version and --print-man also print and exit"},
+    {"--help", "show this text and exit; so do --version, --print-man, --print-completions SHELL"},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 #define N_FLAGS (sizeof flags / sizeof flags[0])
 
+/* The command with the words that follow it: "scale MODEL[/VERSION] MIN [MAX]". */
+static const char *
+command_name(size_t i, char out[80])
+{
+    const char *words = cn_ctl_verb_words(commands[i].command);
+
+    snprintf(out, 80, "%s%s%s", commands[i].name, *words ? " " : "", words);
+    return out;
+}
+
 void
 cn_ctl_help(FILE *out)
 {
-    fputs("usage: continuo-ctl [options] COMMAND\nInspects a running Continuo server.\n\n", out);
+    fputs("usage: continuo-ctl [options] COMMAND\n"
+          "Inspects and manages a running Continuo server. COMMAND --help says more of a "
+          "command.\n\n",
+          out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\n", out);
@@ -61,6 +84,18 @@ cn_ctl_help(FILE *out)
         "if all is\n"
         "well, 1 if something is wrong or a server does not answer, 2 for a wrong command line.\n",
         out);
+}
+
+void
+cn_ctl_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out)
+{
+    char name[80];
+
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        put(out, command_name(i, name), commands[i].help);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        put(out, flags[i].flag, flags[i].help);
+    cn_ctl_verb_flags(put, out);
 }
 
 /* Appends text for troff, which would take a bare '-' for a hyphen. */
@@ -92,13 +127,16 @@ cn_ctl_man(FILE *out)
           ".SH SYNOPSIS\n.B continuo\\-ctl\n[\\fIoptions\\fR] \\fICOMMAND\\fR\n"
           ".SH COMMANDS\n",
           out);
+    char name[80];
+
     for (size_t i = 0; i < N_COMMANDS; i++)
-        put_man_entry(out, commands[i].name, commands[i].help);
+        put_man_entry(out, command_name(i, name), commands[i].help);
     cn_ctl_seq_entries(put_man_entry, out);
     cn_ctl_store_entries(put_man_entry, out);
     fputs(".SH OPTIONS\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         put_man_entry(out, flags[i].flag, flags[i].help);
+    cn_ctl_verb_flags(put_man_entry, out);
     fputs(
         ".SH EXIT STATUS\n0 if all is well, 1 if something is wrong or the server does not answer, "
         "2 for a wrong command line.\n"
@@ -179,9 +217,10 @@ find_command(const char *word, enum cn_ctl_command *out)
 }
 
 static bool
-has_seq_flag(const struct cn_ctl_seq_options *seq)
+has_seq_flag(const struct cn_ctl_seq_options *seq, bool limit_is_fine)
 {
-    return seq->prefix || seq->state || seq->idle_s || seq->limit || seq->replace || seq->any_model;
+    return seq->prefix || seq->state || seq->idle_s || (seq->limit && !limit_is_fine) ||
+           seq->replace || seq->any_model;
 }
 
 static int
@@ -209,15 +248,26 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
     *out = (struct cn_ctl_options){
         .management = from_environment("CONTINUO_MANAGEMENT", CN_CTL_DEFAULT_MANAGEMENT),
         .metrics = from_environment("CONTINUO_METRICS", CN_CTL_DEFAULT_METRICS),
+        .verb.inference = from_environment("CONTINUO_INFERENCE", CN_CTL_DEFAULT_INFERENCE),
     };
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
 
+        if (has_command && out->command == CN_CTL_SEQ && out->n_words > 0 &&
+            strcmp(out->words[0], "show") == 0 && strcmp(word, "--state") == 0) {
+            out->seq.show_state = true; /* with ls it has a value */
+            continue;
+        }
         if (takes_value(argc, argv, &i, "--server", &out->management) ||
             takes_value(argc, argv, &i, "--nodes", &out->nodes) ||
             takes_value(argc, argv, &i, "--metrics", &out->metrics) ||
-            takes_seq_value(argc, argv, &i, &out->seq, err))
+            takes_seq_value(argc, argv, &i, &out->seq, err) ||
+            cn_ctl_verb_flag(argc, argv, &i, out))
             continue;
+        if (takes_value(argc, argv, &i, "--print-completions", &out->shell)) {
+            out->command = CN_CTL_COMPLETIONS;
+            return cn_ctl_check_shell(out->shell, err);
+        }
         if (strcmp(word, "--json") == 0) {
             out->json = true;
         } else if (strcmp(word, "--once") == 0) {
@@ -225,9 +275,12 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         } else if (strcmp(word, "--all") == 0) {
             out->all = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            out->command = has_command && out->command == CN_CTL_SEQ     ? CN_CTL_SEQ_HELP
-                           : has_command && out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
-                                                                         : CN_CTL_HELP;
+            out->about = out->command;
+            out->command = !has_command                   ? CN_CTL_HELP
+                           : out->command == CN_CTL_SEQ   ? CN_CTL_SEQ_HELP
+                           : out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
+                           : cn_ctl_is_verb(out->command) ? CN_CTL_VERB_HELP
+                                                          : CN_CTL_HELP;
             return 0;
         } else if (strcmp(word, "--replace") == 0) {
             out->seq.replace = true;
@@ -242,7 +295,9 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         } else if (word[0] == '-' && word[1]) {
             return cn_fail(err, CN_E_CONFIG, "unknown option %.100s; --help lists the options",
                            word);
-        } else if (has_command && (out->command == CN_CTL_SEQ || out->command == CN_CTL_STORE) &&
+        } else if (has_command &&
+                   (out->command == CN_CTL_SEQ || out->command == CN_CTL_STORE ||
+                    cn_ctl_is_verb(out->command)) &&
                    out->n_words < CN_CTL_WORDS_MAX) {
             out->words[out->n_words++] = word;
         } else if (has_command) {
@@ -259,17 +314,20 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         return err->code;
     if (!has_command)
         return cn_fail(err, CN_E_CONFIG,
-                       "no command given; use status, models, workers, environments, top, doctor, "
-                       "seq or store (see --help)");
+                       "no command given; use status, models, workers, top, doctor, seq or another "
+                       "one (--help lists them)");
     if (out->once && out->command != CN_CTL_TOP)
         return cn_fail(err, CN_E_CONFIG,
                        "--once works only with top; the other commands print once anyway");
     if (check_nodes(out, err))
         return err->code;
-    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
+    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq, out->command == CN_CTL_SLOWLOG))
         return cn_fail(err, CN_E_CONFIG,
                        "--prefix, --idle, --state, --limit, --replace and "
-                       "--any-model work only with seq (see seq --help)");
+                       "--any-model work only with seq (see seq --help), and --limit also with "
+                       "slowlog");
+    if (cn_ctl_verb_check(out, err))
+        return err->code;
     rc = out->command == CN_CTL_SEQ     ? cn_ctl_seq_check(out, err)
          : out->command == CN_CTL_STORE ? cn_ctl_store_check(out, err)
                                         : 0;

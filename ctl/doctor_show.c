@@ -4,11 +4,11 @@
  * A finding is a problem or a note. Problems come first, each with what was seen, why it is so and
  * what to do; notes never make the exit status 1. The texts contain words of the server, such as
  * names of models and errors of handlers, so they are printed without control characters. */
+#include "ctl/doctor_show.h"
+
 #include <inttypes.h>
-#include <jansson.h>
 
 #include "ctl/columns.h"
-#include "ctl/doctor.h"
 #include "ctl/json_out.h"
 
 #define BRIEF_MAX 3 /* two lines each; the tables need the rest of a small screen */
@@ -77,37 +77,6 @@ cn_ctl_diagnosis_brief(const struct cn_ctl_diagnosis *diagnosis, struct cn_buf *
         cn_buf_printf(out, "and %u more; ", diagnosis->n_problems - shown);
     if (shown)
         cn_buf_puts(out, "continuo-ctl doctor says what to do\n\n");
-}
-
-static void
-put_text(json_t *object, const char *key, const char *text)
-{
-    json_t *value = text ? json_string(text) : NULL;
-
-    json_object_set_new(object, key, value ? value : json_null());
-}
-
-json_t *
-cn_ctl_diagnosis_value(const struct cn_ctl_diagnosis *diagnosis, const char *server)
-{
-    json_t *value = json_object(), *findings = json_array(), *entry;
-    const struct cn_ctl_finding *finding;
-    unsigned i;
-
-    for (i = 0; i < diagnosis->n_findings; i++) {
-        finding = &diagnosis->findings[i];
-        entry = json_object();
-        put_text(entry, "severity", finding->is_note ? "note" : "problem");
-        put_text(entry, "what", finding->what);
-        put_text(entry, "why", finding->why);
-        put_text(entry, "do", finding->advice);
-        json_array_append_new(findings, entry);
-    }
-    put_text(value, "server", server);
-    json_object_set_new(value, "ok", json_boolean(diagnosis->n_problems == 0));
-    json_object_set_new(value, "problems", json_integer(diagnosis->n_problems));
-    json_object_set_new(value, "findings", findings);
-    return value;
 }
 
 void

@@ -1,8 +1,8 @@
 /* ctl/doctor_test.c - tests that the doctor finds what is wrong from what a server shows. */
-#include "ctl/doctor.h"
+#include "ctl/doctor_show.h"
 
 #include "core/memory/mem.h"
-#include "ctl/test_support.h"
+#include "doctor/test_support.h"
 
 #define STARTED_MS 1795235792123u /* the start time of READY_WORKER */
 

@@ -21,7 +21,8 @@
 #include "core/memory/mem.h"
 
 #define CONNECT_TIMEOUT_MS 3000L
-#define ANSWER_TIMEOUT_MS 15000L          /* `describe` waits for the turn of a busy loop */
+#define ANSWER_TIMEOUT_MS 15000L /* `describe` waits for the turn of a busy loop */
+#define PATIENT_TIMEOUT_MS 3600000L
 #define STALLED_S 15L                     /* how long a large transfer may stand still */
 #define MAX_BODY_BYTES (64 * 1024 * 1024) /* a thousand models with their workers have 2 MB */
 
@@ -31,12 +32,23 @@ struct cn_ctl_http {
     char why[CURL_ERROR_SIZE];
 };
 
+void
+cn_ctl_http_begin(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+void
+cn_ctl_http_end(void)
+{
+    curl_global_cleanup();
+}
+
 struct cn_ctl_http *
 cn_ctl_http_create(void)
 {
     struct cn_ctl_http *http = cn_alloc(sizeof *http);
 
-    curl_global_init(CURL_GLOBAL_DEFAULT);
     http->curl = curl_easy_init();
     cn_assert(http->curl);
     return http;
@@ -49,7 +61,6 @@ cn_ctl_http_destroy(struct cn_ctl_http *http)
         return;
     curl_easy_cleanup(http->curl);
     cn_free(http);
-    curl_global_cleanup();
 }
 
 int
@@ -105,11 +116,20 @@ static void
 set_request(struct cn_ctl_http *http, const struct cn_ctl_call *call)
 {
     curl_easy_setopt(http->curl, CURLOPT_CUSTOMREQUEST, call->method);
+    for (unsigned i = 0; i < call->n_headers; i++)
+        http->headers = curl_slist_append(http->headers, call->headers[i]);
+    if (call->answer_headers) {
+        curl_easy_setopt(http->curl, CURLOPT_HEADERFUNCTION, on_bytes);
+        curl_easy_setopt(http->curl, CURLOPT_HEADERDATA, call->answer_headers);
+    }
+    if (http->headers)
+        curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers);
     if (!call->body.len)
         return;
     curl_easy_setopt(http->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.len);
     curl_easy_setopt(http->curl, CURLOPT_POSTFIELDS, call->body.ptr);
-    http->headers = curl_slist_append(NULL, "Content-Type: application/octet-stream");
+    if (!call->n_headers)
+        http->headers = curl_slist_append(NULL, "Content-Type: application/octet-stream");
     curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers);
 }
 
@@ -148,7 +168,10 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* never ask through a proxy */
     curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(http->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
-    if (call->max_bytes > MAX_BODY_BYTES) { /* a large one takes its time, as long as it gets on */
+    if (call->patient) {
+        curl_easy_setopt(http->curl, CURLOPT_TIMEOUT_MS, PATIENT_TIMEOUT_MS);
+    } else if (call->max_bytes >
+               MAX_BODY_BYTES) { /* a large one takes its time, as long as it gets on */
         curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
         curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_TIME, STALLED_S);
     } else {
@@ -174,7 +197,7 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     if (rc != CURLE_OK)
         return cn_fail(err, CN_E_UNAVAILABLE, "no answer from %s: %s", base,
                        http->why[0] ? http->why : curl_easy_strerror(rc));
-    return status == 200 ? 0 : fail_status(status, base, body, err);
+    return status >= 200 && status < 300 ? 0 : fail_status(status, base, body, err);
 }
 
 void

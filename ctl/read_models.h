@@ -3,7 +3,7 @@
 #define CN_CTL_READ_MODELS_H
 
 #include "ctl/http_client.h"
-#include "ctl/view.h"
+#include "doctor/view.h"
 
 struct cn_ctl_server {
     struct cn_ctl_http *http;

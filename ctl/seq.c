@@ -23,6 +23,7 @@
 #include "ctl/json_out.h"
 
 #define LIMIT_DEFAULT 1000
+#define SORTED_MAX 1000000          /* sequences that are read to be sorted */
 #define FILE_MAX_BYTES (1ull << 30) /* the largest value that --max-envelope-size can have */
 #define KEEP_BYTES (64u << 20)      /* the limit for all other answers */
 
@@ -123,11 +124,56 @@ put_done(struct seq *seq, const char *sentence)
 
 /* --- ls, show */
 
+/* By which member sequences are sorted; NULL: in the order of the server, which is that of ids in
+ * the store and arbitrary otherwise. */
+static const char *sort_key;
+
+static int
+compare(const void *a, const void *b)
+{
+    const json_t *of_a = json_object_get(*(json_t *const *)a, sort_key);
+    const json_t *of_b = json_object_get(*(json_t *const *)b, sort_key);
+    const json_int_t number_a = json_integer_value(of_a), number_b = json_integer_value(of_b);
+    const char *text_a = json_string_value(of_a), *text_b = json_string_value(of_b);
+
+    if (text_a || text_b)
+        return strcmp(text_a ? text_a : "", text_b ? text_b : "");
+    return number_a < number_b ? 1 : number_a > number_b ? -1 : 0;
+}
+
+/* Puts the sequences into the order that --sort asks for. */
+static json_t *
+sorted(json_t *all, const char *word)
+{
+    static const char *const keys[][2] = {{"id", "sequence"},
+                                          {"idle", "idleMSec"},
+                                          {"step", "step"},
+                                          {"size", "stateBytes"},
+                                          {"backlog", "backlog"}};
+    const size_t n = json_array_size(all);
+    json_t **items = cn_alloc(sizeof(*items) * (n + 1)), *out = json_array();
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(word, keys[i][0]) == 0)
+            sort_key = keys[i][1];
+    for (size_t i = 0; i < n; i++)
+        items[i] = json_array_get(all, i);
+    qsort(items, n, sizeof(*items), compare);
+    for (size_t i = 0; i < n; i++)
+        json_array_append(out, items[i]);
+    cn_free(items);
+    json_decref(all);
+    return out;
+}
+
 static int
 list(struct seq *seq)
 {
     const struct cn_ctl_seq_options *wish = &seq->options->seq;
+    const char *sort = seq->options->verb.sort;
     size_t limit = wish->limit ? wish->limit : LIMIT_DEFAULT;
+    /* The largest may be on the last page, so all of them are read. */
+    const size_t fetched = sort ? SORTED_MAX : limit;
     json_t *all = json_array(), *page;
     char token[1024] = "";
     int rc;
@@ -147,7 +193,9 @@ list(struct seq *seq)
         json_array_extend(all, page);
         page = json_object_get(seq->value, "nextPageToken");
         snprintf(token, sizeof token, "%s", json_is_string(page) ? json_string_value(page) : "");
-    } while (token[0] && json_array_size(all) < limit);
+    } while (token[0] && json_array_size(all) < fetched);
+    if (rc == 0 && sort)
+        all = sorted(all, sort);
     if (rc == 0 && (token[0] || json_array_size(all) > limit))
         cn_buf_printf(seq->hint, "Only the first %zu are shown; there may be more: raise --limit\n",
                       limit);
@@ -167,8 +215,11 @@ list(struct seq *seq)
 static int
 show(struct seq *seq)
 {
-    int rc = call_json(seq, "GET", (struct cn_str){NULL, 0});
+    int rc;
 
+    if (seq->options->seq.show_state)
+        add_query(seq, "show_state", "true");
+    rc = call_json(seq, "GET", (struct cn_str){NULL, 0});
     if (rc)
         return rc;
     if (seq->options->json)

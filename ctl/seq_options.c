@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ctl/seq.h"
+#include "ctl/verbs/verbs.h"
 
 /* The options that a command of seq can have. */
 enum { FOR_LIST = 1, FOR_IMPORT = 2 };
@@ -10,10 +11,10 @@ static const struct {
     const char *name, *words, *help;
     unsigned min, max, options; /* `min` and `max`: how many words may follow the name */
 } verbs[] = {
-    {"ls", "MODEL", "list sequences; --prefix, --idle, --state and --limit select them", 1, 1,
+    {"ls", "MODEL", "list sequences; --prefix, --idle, --state, --limit select them; --sort", 1, 1,
      FOR_LIST},
-    {"show", "MODEL ID", "show a sequence's step, size, clocks and worker, and why it ended", 2, 2,
-     0},
+    {"show", "MODEL ID", "show a sequence's step, size, clocks, worker; --state: its state, too", 2,
+     2, 0},
     {"export", "MODEL ID [FILE]", "save a sequence to FILE [ID.cnseq]; - is the standard output", 2,
      3, 0},
     {"import", "MODEL ID FILE", "open ID with the sequence in FILE; see --replace, --any-model", 3,
@@ -27,6 +28,7 @@ static const struct {
     {"--prefix TEXT", "with ls: only ids that begin with TEXT"},
     {"--idle SECONDS", "with ls: only sequences without a step for at least this time"},
     {"--state WORD", "with ls: live, open (live or only on disk), closed or all [live]"},
+    {"--sort WORD", "with ls: id, idle, step, size or backlog; all but id begin with the largest"},
     {"--limit N", "with ls: maximum number of sequences [1000]"},
     {"--replace", "with import: close the sequence that is open under ID, if there is one"},
     {"--any-model", "with import: accept a file that another model exported"},
@@ -76,21 +78,6 @@ check_state(const char *word, struct cn_error *err)
                    word);
 }
 
-/* Checks a word of the form MODEL or MODEL/VERSION. */
-static int
-check_model(const char *text, struct cn_error *err)
-{
-    const char *slash = strchr(text, '/');
-
-    if (!text[0] || text[0] == '/' || (slash && (!slash[1] || strchr(slash + 1, '/'))))
-        return cn_fail(
-            err, CN_E_CONFIG,
-            "\"%.100s\" does not name a model; write MODEL or MODEL/VERSION (continuo-ctl "
-            "models lists them)",
-            text);
-    return 0;
-}
-
 int
 cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err)
 {
@@ -107,13 +94,15 @@ cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err)
     if (n - 1 < verbs[i].min || n - 1 > verbs[i].max)
         return cn_fail(err, CN_E_CONFIG, "wrong number of arguments; usage: continuo-ctl seq %s %s",
                        verbs[i].name, verbs[i].words);
-    used |= seq->prefix || seq->state || seq->idle_s || seq->limit ? FOR_LIST : 0;
+    used |=
+        options->verb.sort || seq->prefix || seq->state || seq->idle_s || seq->limit ? FOR_LIST : 0;
     used |= seq->replace || seq->any_model ? FOR_IMPORT : 0;
     if (used & ~verbs[i].options)
         return cn_fail(err, CN_E_CONFIG, "seq %s does not take %s (see seq --help)", verbs[i].name,
-                       used & FOR_LIST & ~verbs[i].options ? "--prefix, --idle, --state and --limit"
-                                                           : "--replace and --any-model");
+                       used & FOR_LIST & ~verbs[i].options
+                           ? "--prefix, --idle, --state, --sort and --limit"
+                           : "--replace and --any-model");
     if (seq->state && check_state(seq->state, err))
         return CN_E_CONFIG;
-    return check_model(options->words[1], err);
+    return cn_ctl_check_model(options->words[1], false, err);
 }

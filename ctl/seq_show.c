@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctl/columns.h"
+#include "ctl/json_out.h"
 #include "ctl/seq.h"
 
 /* Prints a span of time as "850 ms", "12 s", "5 min", "3 h" or "2 d": two figures are enough to see
@@ -170,5 +171,9 @@ cn_ctl_seq_show(const json_t *value, struct cn_buf *out)
         if (*reason)
             cn_buf_printf(out, ": %s", reason);
         cn_buf_puts(out, "\n");
+    }
+    if (json_object_get(value, "stateValue")) {
+        cn_buf_puts(out, "state value:\n");
+        cn_ctl_json_print(json_incref(json_object_get(value, "stateValue")), false, out);
     }
 }

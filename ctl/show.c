@@ -6,6 +6,8 @@
  * the terminal's cursor. */
 #include "ctl/show.h"
 
+#include "ctl/doctor_show.h"
+
 #include <inttypes.h>
 
 #include "core/time/clock.h"

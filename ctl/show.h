@@ -3,7 +3,7 @@
 #define CN_CTL_SHOW_H
 
 #include "core/memory/buf.h"
-#include "ctl/doctor.h"
+#include "doctor/doctor.h"
 
 void cn_ctl_show_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);
 void cn_ctl_show_models(const struct cn_ctl_view *view, struct cn_buf *out);

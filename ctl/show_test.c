@@ -6,7 +6,7 @@
 #include "ctl/columns.h"
 #include "ctl/environment_commands.h"
 #include "ctl/http_client.h"
-#include "ctl/test_support.h"
+#include "doctor/test_support.h"
 
 /* Columns are aligned to the left or right, UTF-8 is counted in characters, no line ends with
  * spaces, and control characters are not shown. */

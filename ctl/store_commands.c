@@ -26,6 +26,10 @@ static const struct {
     {"rm", "MODEL/VERSION", "delete a store that belongs to no registered model", 1},
     {"accept", "MODEL[/VERSION]",
      "accept the loss of a damaged store: lost sequences are forgotten, their ids start anew", 1},
+    {"count-shared", "MODEL/VERSION", "count the sequences of a model version in the shared store",
+     1},
+    {"rm-shared", "MODEL/VERSION",
+     "delete them there; no node may serve the model version any more", 1},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -33,10 +37,12 @@ void
 cn_ctl_store_help(FILE *out)
 {
     fputs("usage: continuo-ctl store COMMAND\n\n"
-          "Manages the stores in the server's state folder; each model version has one.\n\n",
+          "Manages the stores in the server's state folder; each model version has one. The "
+          "commands\n"
+          "with \"shared\" concern the store that several nodes share.\n\n",
           out);
     for (size_t i = 0; i < N_VERBS; i++)
-        fprintf(out, "  store %-6s %-16s %s\n", verbs[i].name, verbs[i].words, verbs[i].help);
+        fprintf(out, "  store %-12s %-16s %s\n", verbs[i].name, verbs[i].words, verbs[i].help);
     fputs(
         "\nWrite MODEL and VERSION as store ls shows them. continuo-ctl --help explains --server\n"
         "and --json.\n",
@@ -72,7 +78,7 @@ cn_ctl_store_check(const struct cn_ctl_options *options, struct cn_error *err)
                        verbs[i].words);
     if (verbs[i].n_words &&
         (!name[0] || slash == name || (slash && (!slash[1] || strchr(slash + 1, '/'))) ||
-         (!slash && strcmp(verbs[i].name, "rm") == 0)))
+         (!slash && strcmp(verbs[i].name, "accept") != 0)))
         return cn_fail(
             err, CN_E_CONFIG,
             "\"%.100s\" does not name a store; write %s as continuo-ctl store ls shows it", name,
@@ -145,15 +151,15 @@ put_table(const json_t *stores, struct cn_buf *out)
     cn_ctl_table_fini(&table);
 }
 
-/* Writes "/stores/model/version", then `more` and its NUL, into `path`. */
+/* Writes "/BEGIN/model/version", then `more` and its NUL, into `path`. */
 static void
-put_path(struct cn_buf *path, const char *name, const char *more)
+put_path(struct cn_buf *path, const char *begin, const char *name, const char *more)
 {
     const char *slash = strchr(name, '/');
     char *model = cn_strndup(name, (size_t)(slash - name));
 
     cn_buf_reset(path);
-    cn_buf_puts(path, "/stores/");
+    cn_buf_printf(path, "/%s/", begin);
     cn_ctl_put_escaped(path, model);
     cn_buf_puts(path, "/");
     cn_ctl_put_escaped(path, slash + 1);
@@ -171,7 +177,7 @@ change(struct cn_ctl_http *http, const struct cn_ctl_options *options, const cha
     int rc;
 
     cn_buf_init(&path, 0);
-    put_path(&path, name, accepts ? "/accept" : "");
+    put_path(&path, "stores", name, accepts ? "/accept" : "");
     rc = call_json(http, options->management, accepts ? "POST" : "DELETE", path.data, &value, err);
     cn_buf_fini(&path);
     if (rc)
@@ -182,6 +188,58 @@ change(struct cn_ctl_http *http, const struct cn_ctl_options *options, const cha
         cn_buf_printf(out, "%s %s\n", name, text_of(value, "status"));
     json_decref(value);
     return 0;
+}
+
+static long long
+number_in(const json_t *value, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(value, key));
+}
+
+/* Counts or deletes in the shared store. The server deletes a part with each call. Progress goes to
+ * stderr; if this program is stopped, the same command goes on with what is left. */
+static int
+change_shared(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+              struct cn_error *err)
+{
+    const bool removes = strcmp(options->words[0], "rm-shared") == 0;
+    const char *name = options->words[1];
+    long long removed = 0, left, now;
+    struct cn_buf path;
+    json_t *value;
+    int rc;
+
+    cn_buf_init(&path, 0);
+    put_path(&path, "shared-states", name, "");
+    do {
+        rc = call_json(http, options->management, removes ? "DELETE" : "GET", path.data, &value,
+                       err);
+        if (rc)
+            break;
+        removed += now = number_in(value, "removed");
+        left = number_in(value, "left");
+        if (removes && left && !now)
+            rc = cn_fail(err, CN_E_CONFLICT,
+                         "%.100s still has %lld sequences, and the server deletes none of them: "
+                         "something writes to them",
+                         name, left);
+        if (removes && left)
+            fprintf(stderr, "%s: %lld deleted, %lld left\n", name, removed, left);
+        if ((!removes || !left) && options->json) {
+            if (removes)
+                json_object_set_new(value, "removed", json_integer(removed));
+            cn_ctl_json_print(json_incref(value), true, out);
+        } else if (!removes) {
+            cn_buf_printf(out, "%s has %lld sequences in the shared store%s\n", name, left,
+                          json_is_true(json_object_get(value, "inUse")) ? ", and a node serves it"
+                                                                        : "");
+        } else if (!left) {
+            cn_buf_printf(out, "%s: %lld sequences deleted from the shared store\n", name, removed);
+        }
+        json_decref(value);
+    } while (!rc && removes && left);
+    cn_buf_fini(&path);
+    return rc;
 }
 
 /* Accepts the loss of all damaged stores of a model. */
@@ -218,6 +276,8 @@ cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options, str
     json_t *value, *stores;
     int rc;
 
+    if (strstr(options->words[0], "-shared"))
+        return change_shared(http, options, out, err);
     if (options->n_words > 1 && strchr(options->words[1], '/'))
         return change(http, options, options->words[1], out, err);
     rc = call_json(http, options->management, "GET", "/stores?count=true", &value, err);

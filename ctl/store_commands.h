@@ -5,7 +5,7 @@
 #include "core/memory/buf.h"
 #include "ctl/cli.h"
 #include "ctl/http_client.h"
-#include "ctl/view.h"
+#include "doctor/view.h"
 
 /* Checks that options->words are a command of store. Otherwise CN_E_CONFIG, and the message shows
  * how the command is written. */

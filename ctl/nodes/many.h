@@ -6,8 +6,8 @@
 #include <jansson.h>
 
 #include "ctl/cli.h"
-#include "ctl/doctor.h"
 #include "ctl/read_models.h"
+#include "doctor/doctor.h"
 
 #define CN_CTL_NODES_MAX 4096
 #define CN_CTL_REPLICAS_MAX 16

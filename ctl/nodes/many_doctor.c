@@ -8,6 +8,7 @@
 
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "ctl/doctor_show.h"
 #include "ctl/json_out.h"
 #include "ctl/nodes/many.h"
 

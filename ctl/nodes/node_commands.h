@@ -4,8 +4,8 @@
 
 #include "core/memory/buf.h"
 #include "ctl/cli.h"
-#include "ctl/doctor.h"
 #include "ctl/read_models.h"
+#include "doctor/doctor.h"
 
 /* Runs status or doctor, and appends what is to be printed to `out`. `wrong` tells whether
  * something is not as it should be. top runs by itself (cn_ctl_top_run). */

@@ -260,5 +260,5 @@ def test_usage(ctl):
     wrong = ctl("http://127.0.0.1:1", "statsu")
     assert wrong.returncode == 2 and "unknown command statsu" in wrong.stderr
     shown = ctl("http://127.0.0.1:1", "--help").stdout.splitlines()
-    assert len(shown) <= 24 and max(map(len, shown)) <= 100
+    assert len(shown) <= 32 and max(map(len, shown)) <= 100
     assert ctl("http://127.0.0.1:1", "--print-man").stdout.startswith(".TH CONTINUO")

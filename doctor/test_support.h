@@ -1,6 +1,6 @@
-/* ctl/test_support.h - a server's answers as texts, for the tests of this folder. */
-#ifndef CN_CTL_TEST_SUPPORT_H
-#define CN_CTL_TEST_SUPPORT_H
+/* doctor/test_support.h - a server's answers as texts, for the tests of this folder. */
+#ifndef CN_DOCTOR_TEST_SUPPORT_H
+#define CN_DOCTOR_TEST_SUPPORT_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "core/memory/buf.h"
-#include "ctl/view.h"
+#include "doctor/view.h"
 
 #define assert_contains(text, part)                                                                \
     do {                                                                                           \

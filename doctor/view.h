@@ -1,8 +1,9 @@
-/* ctl/view.h - what a server reports about itself at one moment, read from its JSON and its
+/* doctor/view.h - what a server reports about itself at one moment, read from its JSON and its
  * metrics. */
-#ifndef CN_CTL_VIEW_H
-#define CN_CTL_VIEW_H
+#ifndef CN_DOCTOR_VIEW_H
+#define CN_DOCTOR_VIEW_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -70,6 +71,9 @@ void cn_ctl_view_fini(struct cn_ctl_view *view);
  * another form. */
 int cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
                     struct cn_error *err);
+/* The same for an answer that is a JSON value already; the value stays the caller's. */
+int cn_ctl_view_add_value(struct cn_ctl_view *view, const json_t *versions,
+                          const char *default_version, struct cn_error *err);
 /* Adds the answer to GET /metrics, each metric summed over its labels. */
 void cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text);
 

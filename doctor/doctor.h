@@ -1,11 +1,10 @@
-/* ctl/doctor.h - finds out what is wrong with a server, why, and what to do about it. */
-#ifndef CN_CTL_DOCTOR_H
-#define CN_CTL_DOCTOR_H
+/* doctor/doctor.h - finds out what is wrong with a server, why, and what to do about it. */
+#ifndef CN_DOCTOR_DOCTOR_H
+#define CN_DOCTOR_DOCTOR_H
 
 #include <jansson.h>
 
-#include "core/memory/buf.h"
-#include "ctl/view.h"
+#include "doctor/view.h"
 
 #define CN_CTL_FINDINGS_MAX 200
 
@@ -39,16 +38,7 @@ void cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct
 struct cn_ctl_finding *cn_ctl_diagnosis_add(struct cn_ctl_diagnosis *diagnosis, bool is_note,
                                             const char *what);
 
-/* Prints the diagnosis for people. The figures of the last line come from `view`, which is NULL if
- * the server does not answer. */
-void cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
-                           const char *server, struct cn_buf *out);
-/* Prints the first few problems and their reasons, for a screen that shows other things, too.
- * Prints nothing if there are no problems. */
-void cn_ctl_diagnosis_brief(const struct cn_ctl_diagnosis *diagnosis, struct cn_buf *out);
 /* Makes the diagnosis a JSON object; the caller releases it. */
 json_t *cn_ctl_diagnosis_value(const struct cn_ctl_diagnosis *diagnosis, const char *server);
-void cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
-                           struct cn_buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* ctl/doctor.c - the rules of continuo-ctl doctor: each turns facts that the server shows into a
+/* doctor/doctor.c - the rules of continuo-ctl doctor: each turns facts that the server shows into a
  * finding (what is wrong, why, and what to do).
  *
  * A rule is a function that looks at the view, and calls `find` if something is wrong. It should
@@ -13,7 +13,7 @@
  * The reasons come from the server as texts, mostly with the last line of a worker's stderr. Some
  * advice is chosen by words in that text (advice_for); if no word is known, the text alone is
  * shown. */
-#include "ctl/doctor.h"
+#include "doctor/doctor.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

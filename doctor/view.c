@@ -1,4 +1,4 @@
-/* ctl/view.c - turns the server's answers into a struct cn_ctl_view, which all commands show.
+/* doctor/view.c - turns the server's answers into a struct cn_ctl_view, which all commands show.
  *
  * The answers come over a network, and the server may be older or newer than this program. So
  * nothing but the outermost shape is required: a member that is missing or of another type counts
@@ -8,7 +8,7 @@
  * All texts are copied into the view's arena, so the JSON can be freed at once and the view is
  * freed in one go. The models are a list in the order of arrival; `end` points to where the next
  * one is hung in. */
-#include "ctl/view.h"
+#include "doctor/view.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -130,30 +130,22 @@ read_model(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_model *mo
 }
 
 int
-cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
-                struct cn_error *err)
+cn_ctl_view_add_value(struct cn_ctl_view *view, const json_t *versions, const char *default_version,
+                      struct cn_error *err)
 {
-    json_t *versions, *version;
     struct cn_ctl_model *model;
-    json_error_t why;
-    int rc = 0;
+    json_t *version;
     size_t i;
 
-    versions = json_loadb(json.ptr ? json.ptr : "", json.len, 0, &why);
-    if (!versions)
-        return cn_fail(err, CN_E_PROTOCOL, "the description of a model is not valid JSON: %s",
-                       why.text);
     if (!json_is_array(versions))
-        rc = cn_fail(err, CN_E_PROTOCOL,
-                     "the description of a model is not a JSON array; is it a Continuo server?");
-    for (i = 0; rc == 0 && i < json_array_size(versions); i++) {
-        version = json_array_get(versions, i);
+        return cn_fail(err, CN_E_PROTOCOL,
+                       "the description of a model is not a JSON array; is it a Continuo server?");
+    json_array_foreach(versions, i, version)
+    {
         if (!json_is_object(version) ||
-            json_array_size(json_object_get(version, "workers")) > MAX_WORKERS) {
-            rc =
-                cn_fail(err, CN_E_PROTOCOL, "entry %zu of a model's description is not a model", i);
-            break;
-        }
+            json_array_size(json_object_get(version, "workers")) > MAX_WORKERS)
+            return cn_fail(err, CN_E_PROTOCOL, "entry %zu of a model's description is not a model",
+                           i);
         model = cn_arena_alloc(&view->arena, sizeof *model);
         *model = (struct cn_ctl_model){0};
         read_model(view, version, model);
@@ -162,6 +154,21 @@ cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *defaul
         *view->end = model;
         view->end = &model->next;
     }
+    return 0;
+}
+
+int
+cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
+                struct cn_error *err)
+{
+    json_error_t why;
+    json_t *versions = json_loadb(json.ptr ? json.ptr : "", json.len, 0, &why);
+    int rc;
+
+    if (!versions)
+        return cn_fail(err, CN_E_PROTOCOL, "the description of a model is not valid JSON: %s",
+                       why.text);
+    rc = cn_ctl_view_add_value(view, versions, default_version, err);
     json_decref(versions);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* ctl/view_test.c - tests that the server's answers, also odd ones, become a view. */
-#include "ctl/test_support.h"
+/* doctor/view_test.c - tests that the server's answers, also odd ones, become a view. */
+#include "doctor/test_support.h"
 
 /* Every column that continuo-ctl shows comes from a description. */
 static void

@@ -1,0 +1,222 @@
+/* ctl/verbs/verb_options.c - words and flags of the commands that change a server, of predict and
+ * of slowlog. Everything that can be checked without the server is checked here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "ctl/verbs/verbs.h"
+
+#define FOR(command) (1u << CN_CTL_##command)
+
+static const struct {
+    const char *flag, *argument;
+    unsigned commands;
+    size_t offset;
+    const char *help;
+} flags[] = {
+#define CN_CTL_VERB_FLAG(field, flag, argument, commands, help)                                    \
+    {flag, argument, commands, offsetof(struct cn_ctl_verb_options, field), help},
+#include "ctl/verbs/verb_flags.def"
+#undef CN_CTL_VERB_FLAG
+};
+#define N_FLAGS (sizeof flags / sizeof flags[0])
+
+static const struct {
+    enum cn_ctl_command command;
+    const char *name, *words;
+    unsigned min, max; /* how many words may follow the command */
+    int (*run)(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+               struct cn_buf *hint, struct cn_error *err);
+} verbs[] = {
+    {CN_CTL_REGISTER, "register", "URL", 1, 1, cn_ctl_change},
+    {CN_CTL_SCALE, "scale", "MODEL[/VERSION] MIN [MAX]", 2, 3, cn_ctl_change},
+    {CN_CTL_SET_DEFAULT, "set-default", "MODEL/VERSION", 1, 1, cn_ctl_change},
+    {CN_CTL_SWAP, "swap", "MODEL/VERSION", 1, 1, cn_ctl_change},
+    {CN_CTL_UNREGISTER, "unregister", "MODEL[/VERSION]", 1, 1, cn_ctl_change},
+    {CN_CTL_PREDICT, "predict", "MODEL[/VERSION] [BODY|@FILE|-]", 1, 2, cn_ctl_predict},
+    {CN_CTL_SLOWLOG, "slowlog", "[clear]", 0, 1, cn_ctl_slowlog},
+};
+#define N_VERBS (sizeof verbs / sizeof verbs[0])
+
+bool
+cn_ctl_verb_flag(int argc, char **argv, int *i, struct cn_ctl_options *options)
+{
+    for (size_t k = 0; k < N_FLAGS; k++) {
+        void *at = (char *)&options->verb + flags[k].offset;
+        const size_t len = strlen(flags[k].flag);
+
+        if (strncmp(argv[*i], flags[k].flag, len) != 0 ||
+            (argv[*i][len] && !(flags[k].argument && argv[*i][len] == '=')))
+            continue;
+        options->verb_flags |= 1u << k;
+        if (!flags[k].argument)
+            *(bool *)at = true;
+        else if (argv[*i][len] == '=')
+            *(const char **)at = argv[*i] + len + 1;
+        else
+            *(const char **)at = *i + 1 < argc ? argv[++*i] : "";
+        return true;
+    }
+    return false;
+}
+
+static size_t
+find(enum cn_ctl_command command)
+{
+    size_t i = 0;
+
+    while (i < N_VERBS && verbs[i].command != command)
+        i++;
+    return i;
+}
+
+bool
+cn_ctl_is_verb(enum cn_ctl_command command)
+{
+    return find(command) < N_VERBS;
+}
+
+const char *
+cn_ctl_verb_words(enum cn_ctl_command command)
+{
+    return cn_ctl_is_verb(command) ? verbs[find(command)].words : "";
+}
+
+void
+cn_ctl_verb_flags(void (*put)(FILE *out, const char *name, const char *help), FILE *out)
+{
+    char name[64];
+
+    for (size_t i = 0; i < N_FLAGS; i++) {
+        snprintf(name, sizeof name, "%s%s%s", flags[i].flag, flags[i].argument ? " " : "",
+                 flags[i].argument ? flags[i].argument : "");
+        put(out, name, flags[i].help);
+    }
+}
+
+void
+cn_ctl_verb_help(enum cn_ctl_command command, FILE *out)
+{
+    const size_t i = find(command);
+
+    fprintf(out, "usage: continuo-ctl %s %s\n\n", verbs[i].name, verbs[i].words);
+    for (size_t k = 0; k < N_FLAGS; k++)
+        if (flags[k].commands & 1u << command)
+            fprintf(out, "  %s%s%s\n      %s\n", flags[k].flag, flags[k].argument ? " " : "",
+                    flags[k].argument ? flags[k].argument : "", flags[k].help);
+    fputs("\ncontinuo-ctl --help explains --server and --json.\n", out);
+}
+
+int
+cn_ctl_check_number(const char *what, const char *text, unsigned long long max,
+                    struct cn_error *err)
+{
+    unsigned long long value;
+    char *end;
+
+    if (!text)
+        return 0;
+    value = strtoull(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && !*end && strlen(text) < 12 && value <= max)
+        return 0;
+    return cn_fail(err, CN_E_CONFIG, "%s is \"%.40s\"; it must be a number from 0 to %llu", what,
+                   text, max);
+}
+
+/* Checks a word of the form MODEL or MODEL/VERSION. */
+int
+cn_ctl_check_model(const char *text, bool needs_version, struct cn_error *err)
+{
+    const char *slash = strchr(text, '/');
+
+    if (text[0] && text[0] != '/' && (slash || !needs_version) &&
+        (!slash || (slash[1] && !strchr(slash + 1, '/'))))
+        return 0;
+    return cn_fail(err, CN_E_CONFIG,
+                   "\"%.100s\" does not name a %s; write %s (continuo-ctl models "
+                   "lists them)",
+                   text, needs_version ? "version of a model" : "model",
+                   needs_version ? "MODEL/VERSION" : "MODEL or MODEL/VERSION");
+}
+
+static int
+check_word(const char *what, const char *text, const char *words, struct cn_error *err)
+{
+    const size_t len = text ? strlen(text) : 0;
+    const char *at = words;
+
+    if (!text)
+        return 0;
+    while ((at = strstr(at, text))) {
+        if (len && (at == words || at[-1] == ' ') && (!at[len] || at[len] == ' '))
+            return 0;
+        at++;
+    }
+    return cn_fail(err, CN_E_CONFIG, "%s is \"%.40s\"; it must be one of: %s", what, text, words);
+}
+
+static int
+check_values(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    const struct cn_ctl_verb_options *verb = &options->verb;
+    int rc = cn_ctl_check_number("--workers", verb->workers, 1024, err);
+
+    if (!rc)
+        rc = cn_ctl_check_number("--batch-size", verb->batch_size, 1000000, err);
+    if (!rc)
+        rc = cn_ctl_check_number("--deadline", verb->deadline, 31536000, err);
+    if (!rc)
+        rc = check_word("--policy", verb->policy, "pin migrate reset reject", err);
+    if (!rc)
+        rc = check_word("--sort", verb->sort,
+                        options->command == CN_CTL_SLOWLOG ? "duration time"
+                                                           : "id idle step size backlog",
+                        err);
+    if (!rc && verb->inference)
+        rc = cn_ctl_url_check(verb->inference, err);
+    return rc;
+}
+
+static int
+check_words(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    const size_t i = find(options->command);
+    const unsigned n = options->n_words;
+    int rc = 0;
+
+    if (n < verbs[i].min || n > verbs[i].max)
+        return cn_fail(err, CN_E_CONFIG, "wrong number of arguments; usage: continuo-ctl %s %s",
+                       verbs[i].name, verbs[i].words);
+    if (options->command == CN_CTL_SLOWLOG)
+        return n ? check_word("the word behind slowlog", options->words[0], "clear", err) : 0;
+    if (options->command == CN_CTL_REGISTER)
+        return 0;
+    rc = cn_ctl_check_model(
+        options->words[0],
+        options->command == CN_CTL_SET_DEFAULT || options->command == CN_CTL_SWAP, err);
+    if (!rc && options->command == CN_CTL_SCALE)
+        rc = cn_ctl_check_number("MIN", options->words[1], 1024, err);
+    if (!rc && options->command == CN_CTL_SCALE && n > 2)
+        rc = cn_ctl_check_number("MAX", options->words[2], 1024, err);
+    return rc;
+}
+
+int
+cn_ctl_verb_check(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    for (size_t k = 0; k < N_FLAGS; k++)
+        if ((options->verb_flags & 1u << k) && !(flags[k].commands & 1u << options->command))
+            return cn_fail(err, CN_E_CONFIG, "this command does not take %s (see --help)",
+                           flags[k].flag);
+    if (cn_ctl_is_verb(options->command) && check_words(options, err))
+        return err->code;
+    return check_values(options, err);
+}
+
+int
+cn_ctl_verb(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+            struct cn_buf *hint, struct cn_error *err)
+{
+    cn_assert(cn_ctl_is_verb(options->command));
+    return verbs[find(options->command)].run(http, options, out, hint, err);
+}
