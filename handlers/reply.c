@@ -13,19 +13,7 @@
 #include "core/text/utf8.h"
 #include "proto/wire.h"
 
-static bool
-is_token(struct cn_str name)
-{
-    static const char allowed[] = "!#$%&'*+-.^_`|~0123456789"
-                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-
-    if (name.len == 0 || name.len > 256)
-        return false;
-    for (size_t i = 0; i < name.len; i++)
-        if (!memchr(allowed, name.ptr[i], sizeof(allowed) - 1))
-            return false;
-    return true;
-}
+#define NAME_MAX_BYTES 256u
 
 /* These headers frame the message, and only the server may set them: a handler could otherwise end
  * an answer early. */
@@ -77,7 +65,7 @@ cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str va
 {
     if (reply->head_out)
         return head_is_out("headers", err);
-    if (!is_token(name))
+    if (name.len > NAME_MAX_BYTES || !cn_str_is_token(name))
         return cn_fail(err, CN_E_HANDLER_FAILED, "'%.*s' is not the name of a header",
                        name.len > 100 ? 100 : (int)name.len, name.ptr ? name.ptr : "");
     if (is_reserved(name))

@@ -148,6 +148,7 @@ struct cn_runtime {
      * each step. The worker answers the batch and ends, and the server starts another one. */
     bool worn_out;
     struct cn_tensor_state *tensor_state; /* set if tensor_state.c lies over `ops`; else NULL */
+    struct cn_stream_layer *stream_layer; /* set if worker/stream_input/ lies over all; else NULL */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
     /* A descriptor for which the worker waits besides its socket, once the runtime has set it; 0:
      * none. When it is readable, ops->poll is called. */

@@ -203,7 +203,7 @@ wait_readable(const struct cn_channel *channel, int timeout_ms)
     struct pollfd watched[] = {{.fd = channel->fd, .events = POLLIN},
                                {.fd = channel->event_fd, .events = POLLIN}};
 
-    /* Whatever it says, the recv after it says it better. */
+    /* The result does not matter, because the recv() that follows reports any error. */
     poll(watched, channel->event_fd ? 2 : 1, timeout_ms);
 }
 

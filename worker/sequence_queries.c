@@ -18,12 +18,14 @@
 
 #include "config/model/model_config.h"
 #include "core/time/clock.h"
+#include "handlers/state_text.h"
 #include "worker/worker_priv.h"
 
 /* The most records that one LIST looks at. That takes a few ms, for which the next batch waits. */
 #define LOOK_MAX 2000
 /* Room for what a RESULT has besides its sequences and its record. */
 #define RESULT_SLACK_BYTES 1024
+#define STATE_TEXT_MAX_BYTES (1u << 20)
 #define INFO_BYTES 96 /* what a listed sequence takes in the frame, without its id, rounded up */
 
 static void
@@ -69,12 +71,6 @@ struct listing {
     uint64_t now, bytes;
 };
 
-static bool
-has_prefix(struct cn_str id, struct cn_str prefix)
-{
-    return id.len >= prefix.len && (prefix.len == 0 || memcmp(id.ptr, prefix.ptr, prefix.len) == 0);
-}
-
 /* Adds the sequence if it is asked for. */
 static void
 list_look(struct listing *at, struct cn_str id, struct cn_str value)
@@ -84,7 +80,7 @@ list_look(struct listing *at, struct cn_str id, struct cn_str value)
     struct cn_record record;
     bool closed;
 
-    if (!has_prefix(id, query->prefix) || cn_record_peek(value, &record, NULL) != 0)
+    if (!cn_str_begins(id, query->prefix) || cn_record_peek(value, &record, NULL) != 0)
         return; /* damaged: its next step reports it */
     closed = record.flags & CN_RECORD_TOMBSTONE;
     if (!(query->flags & (closed ? CN_QUERY_CLOSED : CN_QUERY_OPEN)) ||
@@ -119,7 +115,7 @@ list_scan(struct listing *at, bool sorted, struct cn_error *err)
         }
         if ((rc = cn_store_next(at->states->store, after, &id, &value, err)) != 0)
             return rc;
-        if (!id.ptr || (sorted && !has_prefix(id, query->prefix)))
+        if (!id.ptr || (sorted && !cn_str_begins(id, query->prefix)))
             return 0;
         list_look(at, id, value);
         after = id;
@@ -201,6 +197,33 @@ read_whole(struct cn_states *states, const struct cn_query *query, struct cn_str
     return 0;
 }
 
+/* Makes a text of the sequence's state, in `scratch`. */
+static int
+read_state(struct cn_states *states, const struct cn_query *query, struct cn_query_result *result,
+           struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    bool fits;
+    int rc = cn_store_get(states->store, query->sequence_id, &bytes, err);
+
+    if (rc != 0 || !bytes.ptr || (rc = cn_record_decode(bytes, &record, err)) != 0 ||
+        (record.flags & CN_RECORD_TOMBSTONE) || !(record.flags & CN_RECORD_HAS_STATE))
+        return rc;
+    cn_buf_reset(&states->scratch);
+    states->scratch.max_bytes = STATE_TEXT_MAX_BYTES;
+    cn_state_text(states->load->runtime, record.state, &states->scratch);
+    fits = !states->scratch.failed;
+    states->scratch.max_bytes = 0;
+    if (!fits)
+        return cn_fail(err, CN_E_TOO_LARGE,
+                       "the state has %zu bytes, and its text more than %u: export the sequence "
+                       "instead",
+                       record.state.len, STATE_TEXT_MAX_BYTES);
+    result->record = cn_buf_str(&states->scratch);
+    return 0;
+}
+
 static int
 read_one(struct cn_states *states, const struct cn_query *query, uint64_t now,
          struct cn_query_result *result, struct cn_error *err)
@@ -224,7 +247,7 @@ read_one(struct cn_states *states, const struct cn_query *query, uint64_t now,
     info_fill(states, query->sequence_id, &record, cn_record_state_bytes(bytes), now,
               result->sequences);
     result->n_sequences = 1;
-    return 0;
+    return query->flags & CN_QUERY_STATE ? read_state(states, query, result, err) : 0;
 }
 
 /* --- WRITE */
@@ -321,9 +344,7 @@ write_adapt(const struct cn_states *states, uint32_t flags, uint64_t now, struct
     if (!(flags & CN_QUERY_MOVE) &&
         !(record->flags & CN_RECORD_ASKED)) { /* nobody can ask for it */
         record->flags &= ~(uint32_t)(CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE);
-        record->n_headers = record->n_chunks = 0;
-        record->content_type = record->headers = record->chunks = record->body =
-            (struct cn_str){NULL, 0};
+        cn_record_drop_answer(record);
     }
     record->expires_wall_ms =
         cn_states_expires_at(states, record->opened_wall_ms, record->last_wall_ms);
@@ -441,7 +462,9 @@ cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *query)
         result = (struct cn_query_result){
             .query_id = query->query_id, .error_code = rc, .message = cn_str_from(err.message)};
     cn_frame_put_result(&worker->channel.out, &result);
-    if (reading)
+    if (reading) {
         cn_store_abort(worker->states.store);
+        cn_buf_fini(&worker->states.scratch);
+    }
     cn_arena_fini(&arena);
 }

@@ -14,6 +14,7 @@
 
 #include "core/memory/buf.h"
 #include "core/memory/slab.h"
+#include "core/time/clock.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
 #include "store/memory/state_lru.h"
@@ -29,6 +30,10 @@ struct cn_sequence_state {
     uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
     unsigned char *keys; /* hashes of idempotency keys, the newest first, as in a record; or NULL */
     uint32_t n_keys;
+    /* The answers of the last steps, that of the last one first (kept_answers.h); NULL: the last
+     * step was not of a client that needs them. */
+    char *kept;
+    size_t kept_len;
     void *state;               /* the runtime's; NULL before the first step */
     struct cn_store_hint hint; /* where the record lies in the store */
     char id[];
@@ -69,6 +74,9 @@ size_t cn_states_keys_room(const struct cn_states *states);
 /* Copies the first load->key_window of these hashes into `seq`. */
 void cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq,
                           struct cn_str keys);
+/* Keeps the answers of the record's step and of those before it; the record is that of the
+ * sequence's last step. NULL, or too little memory: nothing is kept any more. */
+void cn_sequence_keep(struct cn_sequence_state *seq, const struct cn_record *record);
 /* Prefetches the memory that looking up these ids in the cache and in the store will need; `n` is
  * at most CN_PREFETCH_MAX. */
 void cn_states_prefetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
@@ -90,6 +98,13 @@ int cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms,
 /* Returns the wall time at which a sequence with these times expires; 0: never. */
 uint64_t cn_states_expires_at(const struct cn_states *states, uint64_t opened_wall_ms,
                               uint64_t last_wall_ms);
+/* Returns when a limit of `limit_ms` that counts from `from` is reached; CN_NEVER without limit. */
+static inline uint64_t
+cn_states_runs_out(uint64_t from, uint64_t limit_ms)
+{
+    return limit_ms && from <= UINT64_MAX - limit_ms ? from + limit_ms : CN_NEVER;
+}
+
 /* Has the tombstone been kept for load->tombstone_ms? Then it counts as absent. */
 bool cn_states_forgotten(const struct cn_states *states, const struct cn_record *tombstone,
                          uint64_t now_wall_ms);

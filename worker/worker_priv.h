@@ -31,7 +31,13 @@ struct cn_pending {
 };
 
 /* What an entry writes with the batch's commit. */
-enum cn_entry_write { CN_WRITE_NOTHING, CN_WRITE_STEP, CN_WRITE_TOMBSTONE, CN_WRITE_IMPORT };
+enum cn_entry_write {
+    CN_WRITE_NOTHING,
+    CN_WRITE_STEP,
+    CN_WRITE_TOMBSTONE,
+    CN_WRITE_IMPORT,
+    CN_WRITE_CLAIM,
+};
 
 /* One row of the batch, from being chosen to being answered. Entries and their reply buffers are
  * kept from batch to batch. */
@@ -57,6 +63,7 @@ struct cn_batch_entry {
     bool had_record, had_tombstone;
     bool had_damaged;  /* a damaged record, which the commit overwrites */
     bool had_leftover; /* a pending import that is ignored (CN_ROW_PASS_PENDING) */
+    bool had_claim;    /* a claim where nothing was before; had_record is false */
     uint64_t had_generation, had_step, had_last_job;
 
     /* These are for a shared store. */
@@ -311,6 +318,9 @@ void cn_batch_entry_put_pieces(struct cn_worker *worker, struct cn_batch_entry *
  * ANSWERED. */
 void cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
                            const struct cn_record *record);
+/* Answers a CN_RECALL_LAST: `step` is the last committed one. Then the row is ANSWERED. */
+void cn_batch_entry_tell_last(struct cn_worker *worker, struct cn_batch_entry *entry,
+                              uint64_t step);
 /* Answers a job with an error without running it. */
 void cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char *message);
 /* Returns a sequence id for messages: unchanged or quoted, and cut if it is long. An integer id is

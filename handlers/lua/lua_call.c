@@ -179,7 +179,7 @@ run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
         fail_slots(rt, rc);
     else
         settle_slots(rt);
-    /* The requests are over: nothing keeps them but the handler. */
+    /* The requests are over. From here on only the handler itself may still hold one of them. */
     lua_settop(rt->L, 0);
     cn_lua_protect(rt, begin_batch_protected, NULL);
     lua_settop(rt->L, 0);
@@ -227,10 +227,10 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 
 /* --- the handler about itself --- */
 
-/* The modules of a handler are tried by nobody: what it gives them, and which rows together, is its
- * own business. So metadata says under the name of a TorchScript model's probe that there was none,
- * unless the handler has said something under that name. The JSON object in `body` gets one more
- * key. */
+/* Nobody probes the modules that a handler loads: the handler alone decides what it gives to them,
+ * and which rows together. So the description says, under the name that a TorchScript model's probe
+ * has, that there was no probe, unless the handler itself has put something there. The JSON object
+ * in `body` gets one more key. */
 static void
 say_no_probe(const struct lua_rt *rt, struct cn_buf *body)
 {

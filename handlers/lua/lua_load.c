@@ -129,6 +129,7 @@ cn_lua_load_handler(lua_State *L)
     }
     rt->stop_words = luaL_ref(L, LUA_REGISTRYINDEX);
 
+    cn_lua_note_globals(L);
     cn_lua_load_file(L, rt->file);
     lua_call(L, 0, 1);
     module = lua_gettop(L);
@@ -137,6 +138,7 @@ cn_lua_load_handler(lua_State *L)
                           "%s must return a table of functions, got %s (end the file with "
                           "'return M')",
                           rt->file, luaL_typename(L, module));
+    cn_lua_check_names(L, module);
     api = take_number(L, module, "api", 1);
     if (api != 1)
         return luaL_error(L, "%s: the handler has api = %I; this server supports api = 1", rt->file,
@@ -152,12 +154,9 @@ cn_lua_load_handler(lua_State *L)
                           "functions, or the list of state tensors",
                           rt->file);
     rt->fn_close = take_function(L, module, "close");
-    if (rt->fn_close == LUA_NOREF && take_function(L, module, "on_close") != LUA_NOREF)
-        return luaL_error(L,
-                          "%s: on_close is never called: the function that is called when a "
-                          "sequence ends must be named close(seq, state, reason)",
-                          rt->file);
     rt->fn_describe = take_function(L, module, "describe");
     call_load(rt, module, *config_json);
+    if (rt->strict)
+        cn_lua_lock_globals(L);
     return 0;
 }

@@ -1,15 +1,17 @@
 /* handlers/lua/lua_metrics.c - continuo.metrics: numbers that a handler measures, for /metrics.
  * Worker's thread.
  *
- * counter(name, value [, dimensions [, unit]]), gauge and histogram likewise. Returns true, or nil
- * and why when the call has given too many; what is wrong in itself raises.
+ * The functions are counter(name, value [, dimensions [, unit]]), gauge(...) and histogram(...)
+ * with the same arguments. They return true, or nil and the reason if this call of the handler has
+ * measured too many values. A wrong name or value raises an error.
  */
 #include <string.h>
 
 #include "handlers/lua/lua_priv.h"
 
-/* The dimensions at `index`, a table of strings, numbers and booleans by name; none where it is
- * nil. Text that had to be made stays on the stack while the sample is copied. */
+/* Takes the dimensions from the table at `index`, whose values are strings, numbers and booleans;
+ * nil means that there are none. Texts that had to be made stay on the stack until the sample is
+ * copied. */
 static uint32_t
 take_dims(lua_State *L, int index, struct cn_header dims[CN_SAMPLE_DIMS_MAX])
 {
@@ -33,7 +35,8 @@ take_dims(lua_State *L, int index, struct cn_header dims[CN_SAMPLE_DIMS_MAX])
         dims[n].name.ptr = lua_tolstring(L, -2, &dims[n].name.len);
         dims[n].value.ptr = luaL_tolstring(L, -1, &dims[n].value.len);
         n++;
-        lua_replace(L, -2); /* the value by its text, which stays below the key */
+        /* replaces the value by its text, which stays on the stack below the key */
+        lua_replace(L, -2);
         lua_insert(L, -2);
     }
     return n;

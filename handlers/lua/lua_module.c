@@ -27,8 +27,8 @@ is_module_name(const char *name)
                name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
 }
 
-/* Where the source begins: behind a byte order mark, and behind a first line that is meant for a
- * shell. The program `lua` skips them as well. */
+/* Returns where the source begins: after a byte order mark, and after a first line that is meant
+ * for a shell (#!). The program `lua` skips both as well. */
 static const char *
 source_of(const char *bytes, size_t *len)
 {
@@ -58,7 +58,7 @@ load_path(lua_State *L, const char *path, const char *name)
         return false;
     if ((uint64_t)info.st_size > SOURCE_MAX_BYTES)
         luaL_error(L, "%s is larger than %d MiB", name, (int)(SOURCE_MAX_BYTES >> 20));
-    /* The VM's own memory, taken while no file is open: it is freed whatever is raised. */
+    /* The bytes are memory of the VM, so that Lua frees them if an error is raised. */
     bytes = lua_newuserdatauv(L, (size_t)info.st_size + 1, 0);
     file = fopen(path, "rbe");
     if (!file)
@@ -144,7 +144,8 @@ require(lua_State *L)
     lua_pushvalue(L, 1);
     if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
         lua_pushvalue(L, 1);
-        lua_pushnil(L); /* not loading any more: the next try tells the same error */
+        /* it is not being loaded any more, so the next attempt gives the same error */
+        lua_pushnil(L);
         lua_rawset(L, lua_upvalueindex(1));
         return lua_error(L);
     }

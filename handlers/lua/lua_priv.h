@@ -42,6 +42,7 @@ struct lua_rt {
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
     bool batched;      /* tensors of the model have a batch dimension */
+    bool strict;       /* assigning a global after loading is an error */
     enum lua_mode mode;
     uint32_t schema;
     size_t state_max_bytes;
@@ -64,8 +65,9 @@ struct lua_rt {
     struct lua_entry *entries; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_entries, cap_entries;
 
-    /* A coroutine that runs steps as long as none yields; then it is the stream's, and the next
-     * step gets another one. NULL: none yet. */
+    /* A coroutine that runs one step after another as long as none of them yields. A step that
+     * yields keeps the coroutine as its stream's own, and the next step gets a new one. NULL: there
+     * is none. */
     lua_State *idle;
     int idle_ref;
     struct lua_open *opened; /* the request that the running step has left open; or NULL */
@@ -189,6 +191,18 @@ void cn_lua_drop_step(struct lua_rt *rt, void *resume);
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);
 
+/* lua_strict.c: remembers the globals that the sandbox has. Raises. */
+void cn_lua_note_globals(lua_State *L);
+/* From now on, assigning a global is an error. Globals that the handler made while it was loaded
+ * can be read. Raises. */
+void cn_lua_lock_globals(lua_State *L);
+/* lua_names.c: tells about functions of the module at `module` that the server never calls. Raises
+ * where that cannot be meant. */
+void cn_lua_check_names(lua_State *L, int module);
+/* lua_names.c: appends to the message at index 1, in its first line, what a beginner should know of
+ * it. Raises. */
+void cn_lua_add_hint(lua_State *L);
+
 /* lua_module.c: pushes the function `require`. Raises. */
 void cn_lua_open_require(lua_State *L);
 /* Reads and compiles the model's file `name` as text and leaves the chunk on the stack. Raises. */
@@ -207,8 +221,8 @@ void cn_lua_get_request_state(lua_State *L, int request);
 bool cn_lua_request_answered(lua_State *L, int request);
 /* True if the handler has called req:defer(): the request is to stay open. */
 bool cn_lua_request_deferred(lua_State *L, int request);
-/* The request stays open and from now on has the item of `open`, which must outlive that; NULL: the
- * request is over. Never raises. */
+/* Leaves the request open. From now on its item is that of `open`, which must outlive the request.
+ * NULL for `open` ends the request. Never raises. */
 void cn_lua_open_request_as(lua_State *L, int request, struct cn_open_item *open);
 /* Pushes what req:defer() was given: a function, or nil. */
 void cn_lua_get_request_stop(lua_State *L, int request);
@@ -224,8 +238,8 @@ void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
 void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
 /* Appends a piece that a step yields, which may be any value that a reply may be. Raises. */
 void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
-/* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it
- * failed, else it is 400..599. Raises on others. */
+/* Makes the reply a refusal. The status is the value at index `status`, 400 to 599; without one, or
+ * with nil or 0, the handler has failed. Raises on any other value. */
 void cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *reply);
 /* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */
 void cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply);

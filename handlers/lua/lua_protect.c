@@ -88,6 +88,7 @@ cn_lua_log_error(lua_State *L, lua_State *of)
         luaL_tolstring(L, 1, NULL);
         lua_replace(L, 1);
     }
+    cn_lua_add_hint(L);
     luaL_traceback(L, of, NULL, L == of); /* 1: without the message handler itself */
     log_error_lines(rt, lua_tostring(L, 1), lua_tostring(L, -1));
     lua_settop(L, 1);

@@ -113,7 +113,7 @@ read_flag(lua_State *L, const char *key, int index)
     return lua_toboolean(L, index);
 }
 
-/* One of json, text, body, outputs. */
+/* Sets the content of the reply; `key` is json, text, body or outputs. */
 static void
 set_content(lua_State *L, const char *key, int index, struct cn_reply *reply)
 {
@@ -137,7 +137,8 @@ set_content(lua_State *L, const char *key, int index, struct cn_reply *reply)
         cn_buf_puts(&reply->content_type, type);
 }
 
-/* One of the four, as a constant: the key's own text may go while the handler's metamethods run. */
+/* Returns the key as a constant. The key's own text may be freed while the handler's metamethods
+ * run. */
 static const char *
 content_key(const char *key)
 {
@@ -194,7 +195,7 @@ cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply)
 {
     index = lua_absindex(L, index);
     luaL_checkstack(L, LUA_MINSTACK, "reply");
-    cn_reply_begin(reply); /* perhaps after an attempt whose error the handler caught */
+    cn_reply_begin(reply); /* there may have been an attempt whose error the handler caught */
     if (lua_type(L, index) == LUA_TTABLE)
         set_table(L, index, reply);
     else if (!append_scalar(L, index, &reply->body))
@@ -214,7 +215,8 @@ cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply)
     if (lua_type(L, index) != LUA_TSTRING && lua_type(L, index) != LUA_TNUMBER)
         luaL_error(L, "a piece of an answer must be a string or number, got %s",
                    luaL_typename(L, index));
-    bytes.ptr = lua_tolstring(L, index, &bytes.len); /* the argument's own slot: no harm */
+    /* converts a number in place, which changes nothing but this argument */
+    bytes.ptr = lua_tolstring(L, index, &bytes.len);
     check(L, cn_reply_add_chunk(reply, bytes, &err), &err);
 }
 
@@ -245,7 +247,8 @@ cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *
     cn_reply_refuse(reply, number, message);
 }
 
-/* Argument: {message = ..., status = ...}; light userdata: the reply. Raises on other tables. */
+/* Refuses the request with the table {message = ..., status = ...}, the first argument. The second
+ * one is the reply, as a light userdata. Raises on other tables. */
 static int
 refuse_by_table(lua_State *L)
 {

@@ -24,9 +24,10 @@
 #define REQUEST_NAME "continuo.request"
 #define REQUEST_MAGIC 0x4c525251u
 
-/* What a request keeps. Most have a state alone, which then is their one uservalue; with more of it
- * that is a table of all. One is made for each step, and garbage then: its bytes are what the
- * collector has to do. */
+/* The values that a request keeps. Most requests keep nothing but the state, which is then their
+ * one user value. A request that keeps more has a table with all values as its user value. The
+ * table is avoided because each step makes a request, and each byte of it is work for the
+ * collector. */
 enum kept { KEPT_STATE = 1, KEPT_JSON, KEPT_TABLES, KEPT_STOP, KEPT_COUNT = KEPT_STOP };
 
 struct request {
@@ -35,7 +36,8 @@ struct request {
     bool fresh : 1;    /* the sequence had no state before */
     bool deferred : 1; /* the handler will answer it after it has returned */
     bool keeps_more : 1;
-    struct cn_open_item *open; /* it has, and does so; then `serial` counts for nothing */
+    /* set once the handler has returned without an answer; `serial` is not checked then */
+    struct cn_open_item *open;
     uint64_t serial;
     struct cn_item *item;
 };
@@ -60,7 +62,7 @@ enum field {
     FIELD_REQ
 };
 
-/* At an index where nothing else can be. */
+/* Returns the request at an index at which there can be nothing else. */
 static struct request *
 request_at(lua_State *L, int index)
 {
@@ -110,7 +112,7 @@ set_kept(lua_State *L, int index, enum kept what)
     lua_pop(L, 1);
 }
 
-/* luaL_checkudata, which looks the name up, is for the error. */
+/* luaL_checkudata looks the name up, which takes time, so it is called only to raise the error. */
 static struct request *
 check_request(lua_State *L, int index)
 {
@@ -157,7 +159,8 @@ push_json(lua_State *L, const struct cn_row *row)
     return 1;
 }
 
-/* The table cached under `name`, or a new one there: then true. */
+/* Pushes the table that is kept under `name`. Returns true if it was not there: then a new one is
+ * pushed, and the caller fills it. */
 static bool
 open_cached(lua_State *L, const char *name)
 {
@@ -235,7 +238,7 @@ push_parameters(lua_State *L, const struct cn_row *row)
     return 1;
 }
 
-/* headers[name] for a name spelled otherwise than it came. */
+/* Finds headers[name] if the name is spelled otherwise than the client spelled it. */
 static int
 headers_index(lua_State *L)
 {
@@ -246,7 +249,7 @@ headers_index(lua_State *L)
     wanted.ptr = lua_tolstring(L, 2, &wanted.len);
     lua_pushnil(L);
     while (lua_next(L, 1)) {
-        if (lua_type(L, -2) == LUA_TSTRING) { /* else it is the handler's own */
+        if (lua_type(L, -2) == LUA_TSTRING) { /* other keys were set by the handler */
             name.ptr = lua_tolstring(L, -2, &name.len);
             if (cn_str_eq_header(name, wanted))
                 return 1;
@@ -261,7 +264,8 @@ push_headers(lua_State *L, const struct cn_row *row)
 {
     if (!open_cached(L, "headers"))
         return 1;
-    for (uint32_t i = row->n_headers; i-- > 0;) { /* backwards: the first of a name stays */
+    /* backwards, so that of several headers with one name the first one counts */
+    for (uint32_t i = row->n_headers; i-- > 0;) {
         push_str(L, row->headers[i].name);
         push_str(L, row->headers[i].value);
         lua_rawset(L, -3);
@@ -381,7 +385,8 @@ check_unanswered(lua_State *L)
     return req;
 }
 
-/* The handler has put something into the reply of an open request, which may be the last. */
+/* Tells the worker that the handler has put something into the reply of an open request. `over`: it
+ * was the last piece. */
 static void
 wake(struct cn_open_item *open, bool over)
 {
@@ -544,7 +549,8 @@ cn_lua_open_request_as(lua_State *L, int request, struct cn_open_item *open)
 
     req->open = open;
     req->item = open ? &open->item : NULL;
-    req->serial = 0; /* once it is not open it is over: calls count from 1 */
+    /* calls are counted from 1, so no call has this request once it is not open any more */
+    req->serial = 0;
 }
 
 void

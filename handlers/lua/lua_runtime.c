@@ -22,7 +22,8 @@
 #include "core/time/clock.h"
 #include "handlers/lua/lua_priv.h"
 
-/* What migrate and close may take where no limit is configured: nobody waits for them. */
+/* How long migrate and close may take if no limit is configured. No request has a deadline for
+ * them. */
 #define BACKGROUND_CALL_MS 5000
 
 /* The pages of the slab may take this many times the limit of the blocks in use, since there is
@@ -85,7 +86,7 @@ protect_err(struct lua_rt *rt, lua_CFunction fn, void *arg, int code, struct cn_
         lua_pushnil(rt->L);
     if (rc == LUA_ERRRUN && !rt->expired && lua_type(rt->L, -1) == LUA_TSTRING) {
         cn_fail(err, code, "%s", lua_tostring(rt->L, -1));
-        if (err) /* one line: more stands in the log */
+        if (err) /* only the first line; the log has all of it */
             err->message[strcspn(err->message, "\n")] = '\0';
     } else {
         cn_reply_init(&reply, 0);
@@ -144,6 +145,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->stateful = load->stateful && !load->state;
     rt->tensor_state = load->state != NULL;
     rt->batched = load->max_batch_size > 0;
+    rt->strict = load->strict_globals;
     rt->memory_max = load->memory_max_bytes;
     cn_slab_init(&rt->blocks, cn_slab_usual(), rt->memory_max * PAGES_TIMES);
     rt->step_time_ms = load->step_time_ms;

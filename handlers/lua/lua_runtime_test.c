@@ -220,8 +220,7 @@ load_errors_name_the_fix(void **state)
         strstr(load_error("return { step = print, load = function() return false end }"),
                "load(ctx) failed: it returned false"));
     assert_non_null(strstr(load_error("return { step = print, on_close = print }"),
-                           "on_close is never called: the function that is called when a sequence "
-                           "ends must be named close(seq, state, reason)"));
+                           "on_close is never called: the server calls close(seq, state, reason)"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
     /* A byte order mark and a first line with #! are allowed, and count as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),

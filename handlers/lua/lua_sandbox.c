@@ -37,8 +37,9 @@ sandbox_co_wrap(lua_State *L)
     return 1;
 }
 
-/* Message handler for xpcall; upvalue: the handler's own. An error of the hook is raised while
- * hooks are off, and so would be whatever the handler does with it. */
+/* The message handler for xpcall; its upvalue is the handler's own message handler. When the time
+ * is up, that one must not run: Lua switches hooks off while an error of the hook is handled, so
+ * nothing could stop it. */
 static int
 quick_message_handler(lua_State *L)
 {

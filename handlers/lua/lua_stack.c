@@ -13,14 +13,15 @@
 
 #define ITEMS_MAX 65536 /* batchSize has no more */
 
-/* The items of the table at 1, as an array in a userdata that is pushed. Raises on others. */
+/* Pushes the items of the table at index 1 as an array in a userdata, and returns the array. Raises
+ * if the table has other values. */
 static struct cn_item **
 check_items(lua_State *L, lua_Integer *n)
 {
     struct cn_item **items;
 
     luaL_checktype(L, 1, LUA_TTABLE);
-    *n = luaL_len(L, 1); /* what a metamethod says need not be so */
+    *n = luaL_len(L, 1); /* a metamethod may return any number here */
     if (*n < 0 || *n > ITEMS_MAX)
         luaL_error(L, "%I items: a batch may have 0 to %d", *n, ITEMS_MAX);
     items = lua_newuserdatauv(L, sizeof(struct cn_item *) * (size_t)(*n > 0 ? *n : 1), 0);
@@ -85,7 +86,8 @@ rows_of(const struct lua_rt *rt, const struct cn_item *item)
                : 1;
 }
 
-/* The item's rows of each tensor. No Lua from here: an error would lose the arena. */
+/* Puts the item's rows of each tensor into its reply. It calls no function of Lua: an error would
+ * jump over the code that frees the arena. */
 static int
 put_rows(const struct lua_rt *rt, struct cn_item *item, struct cn_tensor *rest, uint32_t n,
          struct cn_error *err)
@@ -127,8 +129,9 @@ split(struct lua_rt *rt, struct cn_item **items, lua_Integer n, struct cn_error 
     return rc;
 }
 
-/* continuo.reply_stack(items, outputs): outputs as in a reply, row behind row. Raises where they
- * are not as many rows as the items have; then no item is answered. */
+/* continuo.reply_stack(items, outputs): `outputs` is what a reply has, with the rows of all items
+ * behind each other. Raises if the number of rows is not that of the items; then no item is
+ * answered. */
 int
 cn_lua_reply_stack(lua_State *L)
 {

@@ -35,8 +35,9 @@ struct lua_step {
 
 /* --- in the coroutine --- */
 
-/* step(state, req) -> reply, or nil, message [, status]; results at request + 1, 2, 3. A step that
- * has streamed, or will answer later, may end without a word. */
+/* Takes what step(state, req) returned: a reply, or nil, message [, status]. The results are at
+ * request + 1, + 2 and + 3. A step that has streamed, or that will answer later, may return
+ * nothing. */
 static void
 take_results(lua_State *L, int request, struct cn_item *item)
 {
@@ -117,7 +118,8 @@ make_coroutine(lua_State *L)
     return 0;
 }
 
-/* Its request may go; the key stays, so that this allocates nothing. */
+/* Lets go of the coroutine's request. The key stays in the registry, so that this allocates
+ * nothing. */
 static void
 forget_request(lua_State *co)
 {
@@ -126,7 +128,7 @@ forget_request(lua_State *co)
     lua_rawsetp(co, LUA_REGISTRYINDEX, co);
 }
 
-/* It failed, or is given up: nobody runs it again. */
+/* Ends a coroutine whose step failed or was given up. */
 static void
 end_coroutine(struct lua_rt *rt, lua_State *co, int ref)
 {
@@ -137,7 +139,7 @@ end_coroutine(struct lua_rt *rt, lua_State *co, int ref)
     luaL_unref(rt->L, LUA_REGISTRYINDEX, ref);
 }
 
-/* It came to its end: the next step may have it. */
+/* Keeps a coroutine whose step has returned, for the next step. */
 static void
 keep_coroutine(struct lua_rt *rt, lua_State *co, int ref)
 {
@@ -199,13 +201,14 @@ yielded_protected(lua_State *L)
                        lua_rt_of(L)->file, (int)REST_MAX_S, luaL_tolstring(L, 2, NULL));
         item->reply.rest_ms = (uint64_t)ceil(seconds * 1000);
     }
-    /* The worker may commit the step now, or give it up: the state must be in its hands. */
+    /* The worker may commit the step now or give it up, so it must have the state. */
     lua_rawgetp(L, LUA_REGISTRYINDEX, outcome->co);
     cn_lua_keep_state(L, -1, item);
     return 0;
 }
 
-/* The error value is on the coroutine's top, its stack as it was. */
+/* Fails the step with the error value on the top of the coroutine's stack, which was not
+ * unwound. */
 static int
 failed_protected(lua_State *L)
 {
@@ -245,7 +248,7 @@ settle(struct lua_rt *rt, struct outcome *outcome)
 
 /* --- a call --- */
 
-/* Arguments on the coroutine's stack; how many. */
+/* Pushes the arguments onto the coroutine's stack, and returns their number. */
 static int
 push_start(lua_State *co, struct cn_item *item)
 {
@@ -317,7 +320,7 @@ cn_lua_run_step(struct lua_rt *rt, struct cn_item *item)
     if (!step && cn_lua_fail_when_late(item, now_ms))
         return;
     rt->current = item;
-    /* A stream's deadline is told to it, it is not cut off by it. */
+    /* A stream is told that its deadline has passed; its call is not interrupted for that. */
     cn_lua_arm(rt, now_ms, step ? CN_NEVER : item->deadline_ms);
     if (step)
         call(rt, item, step->co, step->ref, push_go_on(rt, step->co, item));

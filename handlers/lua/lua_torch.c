@@ -25,9 +25,10 @@
 #include "handlers/torchlib/torch_message.h"
 
 #define MODULE_NAME "torch.module"
-/* Arguments or results of a call: what fits a C stack, and more than any method has had. */
+/* The most arguments or results of a call. They lie on the C stack, and no real method has as
+ * many. */
 #define VALUES_MAX 64
-/* The VM doesn't know how large a module is, so its collector has no haste. */
+/* The collector sees only a few bytes of a module, so it is in no hurry to free one. */
 #define MODULES_MAX 64
 #define THREADS_MAX 256
 
@@ -62,7 +63,7 @@ user_text(lua_State *L, int module, int uv)
     return lua_tostring(L, -1); /* the module keeps it */
 }
 
-/* TorchScript's last line becomes the error, all of it goes to the log. */
+/* Raises an error with the last line of TorchScript's message; the log gets the whole message. */
 static int
 raise_failed(lua_State *L, int module, const char *what)
 {
@@ -132,7 +133,7 @@ push_result(lua_State *L, const struct ctt_tensor *result)
 
 /* --- modules --- */
 
-/* Pushes a module that is still closed; file and method as at those indices. */
+/* Pushes a module that is not opened yet. Its file and its method are at these indices. */
 static struct module *
 push_module(lua_State *L, int file, int method)
 {
@@ -168,8 +169,9 @@ check_module(lua_State *L)
     return module;
 }
 
-/* The module at 1 is replaced by its method of the name at 2, which is removed. The method keeps
- * its module, which nobody else may have: as it is collected it closes its methods. */
+/* Replaces the module at index 1 by its method with the name at index 2, and removes the name. The
+ * method keeps the module alive. When a module without other users is collected, it closes its
+ * methods. */
 static struct module *
 take_method(lua_State *L, struct module *module)
 {
@@ -196,7 +198,8 @@ take_method(lua_State *L, struct module *module)
             lua_setiuservalue(L, -2, UV_OWNER);
             lua_pushvalue(L, 2);
             lua_pushvalue(L, -2);
-            lua_rawset(L, -6); /* UV_METHODS; above it: nil, file, method, name, method */
+            /* sets UV_METHODS[name]; above that table lie nil, file, method, name, method */
+            lua_rawset(L, -6);
         }
         lua_replace(L, 1);
     }
@@ -231,7 +234,7 @@ module_run(lua_State *L)
         lua_geti(L, 2, i + 1);
         read_argument(L, lua_gettop(L), name[0] == '0' ? name + 1 : name, &arguments[i]);
     }
-    check_module(L); /* again: an argument's metamethods may have closed it */
+    check_module(L); /* again, because metamethods of an argument may have closed the module */
     if (torch->api->run(module->model, arguments, (uint32_t)n, results, VALUES_MAX, &n_results,
                         NULL, torch->error, sizeof(torch->error)))
         return raise_failed(L, 1, user_text(L, 1, UV_METHOD));
@@ -282,7 +285,8 @@ module_schema(lua_State *L)
     return 1;
 }
 
-/* module:close(), __gc, __close. Its methods go with it, where they are not collected already. */
+/* module:close(), __gc and __close. Also closes those methods of the module that are not collected
+ * yet. */
 static int
 module_close(lua_State *L)
 {
@@ -331,7 +335,7 @@ is_device(const char *name)
            name[5 + strspn(name + 5, "0123456789")] == '\0';
 }
 
-/* The option whose key and value are at the top; its words stay in the table. */
+/* Reads the option whose key and value are at the top of the stack. Its texts stay in the table. */
 static void
 read_option(lua_State *L, struct ctt_options *options)
 {
@@ -376,7 +380,7 @@ read_option(lua_State *L, struct ctt_options *options)
     }
 }
 
-/* Opens the library when it is first wanted. */
+/* Opens the library at the first call. */
 static struct lua_torch *
 open_torch(lua_State *L)
 {
@@ -390,7 +394,7 @@ open_torch(lua_State *L)
         luaL_error(L, "%s", err.message);
     rt->torch = cn_alloc(sizeof(*rt->torch));
     rt->torch->api = api;
-    api->seed(cn_torch_new_seed()); /* else each worker drew the same random numbers */
+    api->seed(cn_torch_new_seed()); /* otherwise each worker would draw the same random numbers */
     rt->torch->n_modules = 0;
     rt->torch->threads = 1;
     return rt->torch;

@@ -110,16 +110,20 @@ struct module_runtime {
     bool alike;  /* any rows fit together: fixed, and no state holds None or a number */
     struct module_probe_result probe;
 
-    struct module_spent *spent; /* by the plan's buckets; counted since the last report */
+    struct module_spent *spent; /* one for each bucket of the plan; counted since the last report */
     struct module_batch
-        *batches;         /* for attributes; an argument is joined in the library's memory */
-    struct cn_str *types; /* by input: the type in the last row of this batch, borrowed */
+        /* the joined rows of attributes; those of an argument lie in the library's memory */
+        *batches;
+    struct cn_str *types; /* one for each input: its type in the last row of this batch, borrowed */
     struct ctt_value *arguments, *values; /* values: of the attributes */
     struct ctt_tensor *results, *kept;    /* kept: of attributes */
-    struct module_piece *pieces;          /* of the run: what goes in, later what comes out */
+    /* the tensors of the run: its inputs, and after it its results */
+    struct module_piece *pieces;
     uint32_t n_pieces;
-    struct module_layout *layout; /* of the states that the last run left; NULL: none yet */
-    struct module_layout *draft;  /* of the states that are being made; nobody else has it */
+    /* the layout of the states after the last run; NULL: there was none */
+    struct module_layout *layout;
+    /* the layout that is being made for new states; nobody else uses it */
+    struct module_layout *draft;
 
     /* These members belong to the batch that runs. */
     struct cn_arena arena;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "config/model/model_config.h"
-#include "config/suggest.h"
 #include "config/yaml/yaml.h"
+#include "core/text/suggest.h"
 
 #define BUCKET_MAX 65536
 #define THREADS_MAX 256

@@ -98,7 +98,7 @@ cn_module_rows_gather(struct module_runtime *rt, const uint32_t *rows, uint32_t 
 
 /* --- out of a run --- */
 
-/* One row's dimensions of a result. */
+/* Returns the dimensions that one row has in a result. */
 static uint32_t
 row_dims(const struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
          int64_t *out)
@@ -111,7 +111,7 @@ row_dims(const struct module_runtime *rt, const struct ctt_tensor *from, uint32_
     return rank;
 }
 
-/* Puts a result into the draft of the states' layout, and describes its pieces. */
+/* Adds a result to the layout of the new states, and describes its pieces. */
 static void
 draft_state(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state)
 {
@@ -137,8 +137,8 @@ draft_state(struct module_runtime *rt, const struct ctt_tensor *from, int32_t st
     rt->n_pieces++;
 }
 
-/* A number of the module, which is the same for each row: its dimensions are those that the state
- * has. */
+/* Adds a number of the module to the layout of the new states. It is the same for each row, and
+ * keeps the dimensions that the state has. */
 static void
 draft_number(struct module_runtime *rt, const struct ctt_tensor *from, int32_t state,
              const struct module_state *before)
@@ -150,7 +150,7 @@ draft_number(struct module_runtime *rt, const struct ctt_tensor *from, int32_t s
         .all = from->data, .outer = 1, .inner = place->bytes, .input = -1, .state = state};
 }
 
-/* The layout of the states after the run, and all pieces of them. */
+/* Makes the layout that the states have after the run, and describes all of their pieces. */
 static int
 draft_states(struct module_runtime *rt, const struct module_state *before,
              struct module_layout **layout, struct cn_error *err)

@@ -61,9 +61,8 @@ run_once(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor
     return cn_module_batch_run(rt, indices, 1, rows, err);
 }
 
-/* Returns the time for measuring a run with the work around it. It is the thread's CPU time, so
- * that other work of the machine does not count. With several threads, or on a GPU, it is real
- * time. */
+/* Returns the present time of the clock by which runs are measured: the thread's CPU time, so that
+ * other work of the machine does not count. With several threads, or on a GPU, it is real time. */
 static uint64_t
 spent_us(const struct module_runtime *rt)
 {

@@ -7,7 +7,7 @@
  * a status returns NULL on success. What it returns through `out` belongs to the caller, who frees
  * it with a Release function.
  *
- * This fits onnxruntime 1.12 and all later versions 1.
+ * This fits onnxruntime 1.12 and all later releases of version 1.
  */
 #ifndef CN_HANDLERS_ONNX_ORT_ABI_H
 #define CN_HANDLERS_ONNX_ORT_ABI_H

@@ -37,9 +37,9 @@ cn_py_close_fds(void)
         close(fd);
 }
 
-/* Returns the last word of the command line, where ps reads it: which model and which worker this
- * is. NULL if it is not found. The words lie one behind the other, and the C library points to the
- * first one. */
+/* The last word of the command line names the model and the worker. Returns the address of this
+ * word in the memory from which ps reads the command line, so that it can be changed; NULL if it is
+ * not found. The words lie one behind the other, and the C library points to the first one. */
 static char *
 find_title(void)
 {

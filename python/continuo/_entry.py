@@ -138,6 +138,13 @@ def n_positional(function: Any) -> int:
     return -1 if code is None else code.co_argcount - bound
 
 
+# The functions that the server calls, as their authors write them.
+SIGNATURES = {"load": "load(model)", "forked": "forked(model)", "init": "init(req)",
+              "step": "step(state, req)", "batch": "batch(states, reqs)", "handle": "handle(req)",
+              "migrate": "migrate(state, from_schema)",
+              "close": "close(sequence_id, state, reason)", "describe": "describe()"}
+
+
 class NativeProgram(Program):
     """Makes a program from a module's functions, or from an object's methods."""
 
@@ -154,10 +161,7 @@ class NativeProgram(Program):
                 raise HandlerError(f"{file}: handle(req) gets no state, but the model has "
                                    f"sequenceBatching: define step(state, req)")
             self.step = lambda state, req: handle(req)
-        if self.take_function("on_close") is not None and self.close is None:
-            raise HandlerError(f"{file}: on_close is never called: the function that is called "
-                               f"when a sequence ends must be named "
-                               f"close(sequence_id, state, reason)")
+        self.check_names()
         self.state_schema = self.take_schema()
         self.state_format = getattr(source, "state_format", "safe")
         if self.state_format not in ("safe", "pickle"):
@@ -171,6 +175,28 @@ class NativeProgram(Program):
             raise HandlerError(f"{self.file}: {name} must be a function, got "
                                f"{type(function).__name__}")
         return function
+
+    def check_names(self) -> None:
+        """Tells about functions of the handler that are never called because of their names.
+        proto/handler_names.def has the same rule for Lua."""
+        import difflib
+
+        missing = {name: signature for name, signature in SIGNATURES.items()
+                   if getattr(self.source, name, None) is None}
+        is_module = isinstance(self.source, ModuleType)
+        home = self.source.__name__ if is_module else type(self.source).__module__
+        for name, function in vars(self.source if is_module else type(self.source)).items():
+            if name.startswith("__") or getattr(function, "__module__", None) != home:
+                continue
+            certain = name[3:] if name.startswith("on_") else ""
+            near = difflib.get_close_matches(name, missing, 1, 0.8)
+            meant = certain if certain in missing else near[0] if near else None
+            if meant is None or not callable(function) or name in SIGNATURES:
+                continue
+            text = f"{self.file}: {name} is never called: the server calls {missing[meant]}"
+            if certain in missing:
+                raise HandlerError(text)
+            print(f"warning: {text}", file=sys.stderr)
 
     def check_api(self) -> None:
         """Refuses a handler for another version of the interface. `api` may be something else than

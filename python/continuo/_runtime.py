@@ -401,7 +401,26 @@ def _report(error: BaseException) -> Tuple[str, int, str, str]:
     if isinstance(error, ModuleNotFoundError) and error.name:
         message += (f" (install the package that has it for {sys.executable}, or name another "
                     f"interpreter with the key python of the model's YAML)")
+    if _means_missing_state(error):
+        message += (": this model is not stateful, so it has no state; sequenceBatching: true in "
+                    "the model's YAML makes it stateful")
     return "failed", 0, message, _traceback(error)
+
+
+def _means_missing_state(error: BaseException) -> bool:
+    """Has the handler used the state of a model that keeps none, which is None?"""
+    at = error.__traceback__
+    if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
+        return False
+    if _model is None or _model.stateful or _program is None:
+        return False
+    while at is not None:
+        code = at.tb_frame.f_code
+        if code.co_name == "step" and code.co_argcount > 0:
+            return at.tb_next is None and at.tb_frame.f_locals.get(
+                code.co_varnames[code.co_argcount - 2 if code.co_argcount > 1 else 0], 0) is None
+        at = at.tb_next
+    return False
 
 
 def _out_of_memory() -> str:

@@ -57,8 +57,11 @@ sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *j
     cn_job_to(job, phase);
     job->worker = link;
     job->sent_ms = cn_loop_now_ms(queue->loop);
+    job->times.sent_us = cn_loop_now_us(queue->loop);
+    job->times.n_sent++;
     cn_worker_link_took(link, job);
     queue->stats.waiting_jobs--;
+    cn_overload_count(queue, job, -1);
     queue->stats.in_flight_jobs++;
 }
 
@@ -81,6 +84,7 @@ send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_jo
     cn_ready_unplace(queue, group);
     job = cn_job_group_take(group);
     cn_pressure_sent(queue, job->ready_us);
+    cn_overload_sent(queue, job);
     if (sequence && cn_sequence_home(sequence) != link && has_slot(queue, link))
         cn_sequence_set_home(sequence, link);
     if (job->row.flags & CN_ROW_REDELIVERED) {

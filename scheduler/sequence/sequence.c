@@ -192,6 +192,13 @@ generation_over(struct cn_sequence *sequence)
         sequence->close_after = 0;
 }
 
+void
+cn_sequence_left(struct cn_sequence *sequence)
+{
+    if (sequence->known)
+        generation_over(sequence);
+}
+
 /* Does the answer say that the sequence does not live any more? */
 static bool
 says_gone(const struct cn_answer *answer, bool asked_end)
@@ -411,8 +418,8 @@ clock_ended(struct cn_timer *timer)
     }
     if (queue->config.state_ttl_ms || !sequence->known) {
         cn_sequence_forget(
-            /* The place is given back, and the state stays in the store for a while; or it lives
-             * in another version. */
+            /* Its place is given back. The state stays in the store for a while, or lives in
+             * another version. */
             sequence);
         return;
     }

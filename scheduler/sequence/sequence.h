@@ -65,6 +65,8 @@ struct cn_worker_link *cn_sequence_home(const struct cn_sequence *sequence);
 void cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link);
 void cn_sequence_leave_home(struct cn_sequence *sequence);
 
+/* It lives in another version, or in none: the next step is sent like that of an unknown one. */
+void cn_sequence_left(struct cn_sequence *sequence);
 /* The serial of the queue of the version where it lives, as far as is known; 0: here, or not
  * known. */
 uint32_t cn_sequence_away(const struct cn_sequence *sequence);

@@ -5,6 +5,15 @@
 #include "scheduler/queue/model_queue_priv.h"
 #include "scheduler/swap/forward.h"
 
+/* In a shared store another node may have moved the sequence away, also if our own worker ran its
+ * last step. */
+static bool
+may_have_left(const struct cn_job *job)
+{
+    return job->queue->shares_store && !(job->row.flags & CN_ROW_START) &&
+           cn_swap_may_leave(job->queue, job);
+}
+
 void
 cn_swap_dress(const struct cn_job *job, struct cn_row *row)
 {
@@ -12,8 +21,11 @@ cn_swap_dress(const struct cn_job *job, struct cn_row *row)
 
     if (job->any_version)
         row->flags |= CN_ROW_ANY_VERSION;
-    if (!forward)
+    if (!forward) {
+        if (may_have_left(job))
+            row->flags |= CN_ROW_ASK;
         return;
+    }
     if (forward->stage == CN_STAGE_ASK_HERE)
         row->flags |= CN_ROW_ASK;
     if (forward->stage == CN_STAGE_HOME && forward->pass_pending)

@@ -4,7 +4,7 @@
  * version_swap.c is the other side: it sends the step and gets the answer. A forwarded step usually
  * waits in the job group of its sequence like any other job. It is answered at once if it would
  * wait for a job that itself waits for the version that sent the step, or if this version's queue
- * knows that the sequence is not here.
+ * knows that the sequence is not here. With a shared store no queue knows that, only the store.
  */
 #include "scheduler/swap/forwarded_step.h"
 
@@ -15,7 +15,8 @@
 static bool
 on_its_way(const struct cn_forward *forward)
 {
-    return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY);
+    return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY ||
+                       forward->source);
 }
 
 /* Does a job of ours look for the sequence in other versions? Then it is not known to be here. If a
@@ -48,9 +49,11 @@ cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded)
         first = sequence->group.in_flight;
     else if (sequence)
         first = cn_job_group_next(&sequence->group);
-    if (first && on_its_way(first->forward)) {
+    if (first &&
+        (on_its_way(first->forward) || (queue->shares_store && is_looked_for(first->forward)))) {
         cn_queue_fail(queue, forwarded, CN_E_CONFLICT,
-                      "sequence %.*s is being moved to version %s; send the step again",
+                      "sequence %.*s is being moved to version %s, or looked for by it; send the "
+                      "step again",
                       CN_STR_ARG(forwarded->row.sequence_id), queue->version);
         return true;
     }

@@ -7,6 +7,7 @@
  *
  * The way of a step (enum cn_forward_stage in forward.h):
  * - ASK_HERE: our own worker looks first, if our store may know sequences that our table does not.
+ *   In a shared store it is asked in any case, and leaves a claim.
  * - VISIT: the other versions are asked, from the youngest to the oldest. With `pin` the question
  *   is the step itself, which runs there if the sequence lives there. Otherwise it is a look, an
  *   export, or (for a START) the order to close the sequence there.
@@ -16,8 +17,9 @@
  *
  * A sequence that moves is kept here first, as pending, then closed there, and only then its step
  * runs. Whenever all of it stops, exactly one copy counts (swap_leftovers.h). If the sequence has
- * gone on in its version between the export and the close, the close is refused and the way begins
- * again, at most ROUNDS_MAX times.
+ * gone on in its version between the export and the close, the close is refused and the versions
+ * are asked again, at most ROUNDS_MAX times. In a shared store other nodes move sequences, too, and
+ * forward.c says how a step is kept from beginning anew what another node has just moved.
  *
  * What may surprise: while a step is away, the sequence has no place here (`counted`), but its
  * group has a job in flight, so the steps behind it wait. And two versions may look for the same
@@ -25,160 +27,42 @@
  */
 #include "scheduler/swap/version_swap.h"
 
-#include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
-#include "scheduler/queue/submit.h"
 #include "scheduler/swap/forward.h"
 #include "scheduler/swap/peers.h"
 #include "scheduler/swap/swap_leftovers.h"
 
-/* A client that steps without pause in the old version should not hold up the others. */
-#define ROUNDS_MAX 8
-
 static void on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box);
 
-static const struct cn_job_ops forwarded_ops = {.on_answer = on_forwarded_answer};
-
-/* Sends a forwarded step to `peer`. `op` 0: it is the step itself, to run if the sequence lives
- * there. */
-static void
-visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *peer,
-      enum cn_move_op op)
-{
-    struct cn_forward *forward = job->forward;
-    struct cn_job *forwarded = &forward->forwarded;
-
-    memset(forwarded, 0, sizeof(*forwarded));
-    forwarded->ops = &forwarded_ops;
-    forwarded->origin = queue->loop;
-    forwarded->row = job->row; /* its bytes stay in place while the job waits for us */
-    forwarded->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
-    forwarded->deadline_ms = job->deadline_ms;
-    /* A client that left may have asked behind the job and been answered there (departed.c). */
-    if (forward->stage == CN_STAGE_VISIT) {
-        forwarded->connection = job->connection;
-        forwarded->left = job->left;
-    }
-    if (op) {
-        forward->move.op = (uint8_t)op;
-        forwarded->row.flags |= CN_ROW_MOVE;
-        forwarded->row.move = &forward->move;
-    } else {
-        forwarded->row.flags |= CN_ROW_ASK;
-    }
-    if (forward->take_pending)
-        forwarded->row.flags |= CN_ROW_TAKE_PENDING;
-    forward->peer = peer->serial;
-    forward->queue = peer;
-    cn_list_push_back(&queue->away, &forward->link);
-    cn_model_queue_submit(peer, forwarded);
-    if (job->cancelled)
-        cn_model_queue_cancel(peer, forwarded);
-}
+const struct cn_job_ops cn_swap_forwarded_ops = {.on_answer = on_forwarded_answer};
 
 bool
 cn_swap_is_forwarded(const struct cn_job *job)
 {
-    return job->ops == &forwarded_ops;
+    return job->ops == &cn_swap_forwarded_ops;
 }
 
-/* The operation for a version that may hold the sequence. */
-static enum cn_move_op
-first_op(const struct cn_model_queue *queue, struct cn_job *job)
+static struct cn_forward *
+make_forward(struct cn_job *job)
 {
-    job->forward->move = (struct cn_move){0};
-    if (job->row.flags & CN_ROW_START) {
-        job->forward->move.reason = CN_CLOSE_ENDED;
-        return CN_MOVE_BURY;
-    }
-    switch (queue->swap_policy) {
-    case CN_SWAP_PIN:
-        return 0;
-    case CN_SWAP_MIGRATE: /* without a worker here, the sequence is better off there */
-        return cn_queue_has_hope(queue) ? CN_MOVE_EXPORT : 0;
-    case CN_SWAP_RESET:
-    case CN_SWAP_REJECT:
-        return CN_MOVE_LOOK;
-    }
-    cn_unreachable();
+    /* Not a member of the job: a hundred times as many jobs never need it. */
+    struct cn_forward *forward = job->forward = cn_alloc(sizeof(*forward));
+
+    forward->job = job;
+    forward->below = UINT32_MAX;
+    cn_list_init(&forward->link);
+    return forward;
 }
 
-/* No other version has the sequence, so the step runs here, if there is a place for the
- * sequence. */
-static void
-go_home(struct cn_model_queue *queue, struct cn_job *job)
+/* Must our own worker be asked first? A START need not know what is here, but in a shared store it
+ * needs the claim that this leaves. */
+static bool
+asks_here(const struct cn_model_queue *queue, const struct cn_job *job)
 {
-    struct cn_error err;
-
-    if (!job->sequence->counted && cn_sequence_check_room(queue, &err) < 0) {
-        cn_forward_give_up(queue, job, err.code, "%s", err.message);
-        return;
-    }
-    cn_sequence_take_place(job->sequence);
-    if (job->forward->stale)
-        job->row.flags |= CN_ROW_START;
-    cn_forward_return(queue, job, CN_STAGE_HOME);
-}
-
-/* All versions were asked, and the sequence lives in none. Finds the version whose pending import
- * is the sequence, for a last visit; NULL: there is none, or the import is here. */
-static int
-find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn_model_queue **out,
-             struct cn_error *err)
-{
-    const struct cn_swap_leftovers leftovers = forward->leftovers;
-    bool counts = cn_swap_leftovers_pending_counts(&leftovers);
-    int rc;
-
-    *out = NULL;
-    forward->leftovers = (struct cn_swap_leftovers){0};
-    if (counts && leftovers.pending_at == queue->serial)
-        return 0;
-    rc = counts ? cn_swap_find_peer(queue, UINT32_MAX, leftovers.pending_at, out, err) : 0;
-    forward->take_pending = rc == 0 && *out;
-    forward->pass_pending = forward->had_pending && !*out;
-    return rc;
-}
-
-/* Sends the job to the next version that was not asked yet. The job is out of its group. */
-static void
-go_on(struct cn_model_queue *queue, struct cn_job *job)
-{
-    struct cn_forward *forward = job->forward;
-    struct cn_model_queue *peer;
-    struct cn_error err;
-    int rc;
-
-    forward->take_pending = false;
-    rc = cn_swap_find_peer(queue, forward->below, 0, &peer, &err);
-    if (rc == 0 && !peer) {
-        forward->below = 0;
-        rc = find_pending(queue, forward, &peer, &err);
-    }
-    if (rc) {
-        cn_forward_give_up(queue, job, err.code, "%s", err.message);
-        return;
-    }
-    if (!peer && queue->closed) { /* the sequence would be opened only to end with this version */
-        if (queue->close_code == CN_E_DRAINING)
-            cn_forward_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
-        else
-            cn_forward_give_up(queue, job, CN_E_UNAVAILABLE,
-                               "version %s of model %s, which was the default when the step "
-                               "arrived, is being unregistered; send the step again",
-                               queue->version, queue->name);
-        return;
-    }
-    if (!peer) {
-        go_home(queue, job);
-        return;
-    }
-    if (!forward->take_pending)
-        forward->below = peer->serial;
-    forward->stage = CN_STAGE_VISIT;
-    visit(queue, job, peer, first_op(queue, job));
+    return queue->may_remember && cn_queue_has_hope(queue) &&
+           (queue->shares_store || !(job->row.flags & CN_ROW_START));
 }
 
 bool
@@ -190,33 +74,30 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     struct cn_forward *forward;
     bool blind;
 
-    if (!job || !job->any_version || job->forward || !job->sequence || job->sequence->known ||
+    if (!job || !job->any_version || job->forward || !job->sequence ||
         (job->row.flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED)) || !queue->family.version_at)
         return false;
     sequence = job->sequence;
+    if (sequence->known && !(queue->shares_store && (job->row.flags & CN_ROW_START)))
+        return false;
     blind = cn_swap_find_peer(queue, UINT32_MAX, 0, &peer, NULL) != 0;
     if (!blind && !peer)
         return false;
-    /* Not a member of the job: a hundred times as many jobs never need it. */
-    forward = job->forward = cn_alloc(sizeof(*forward));
-    forward->job = job;
-    forward->below = UINT32_MAX;
-    cn_list_init(&forward->link);
+    forward = make_forward(job);
     if (!blind && cn_sequence_away(sequence) && !(job->row.flags & CN_ROW_START) &&
         !cn_swap_find_peer(queue, UINT32_MAX, cn_sequence_away(sequence), &peer, NULL) && peer) {
         forward->by_hint = true;
         forward->stage = CN_STAGE_VISIT;
         cn_forward_begin(queue, job);
-        visit(queue, job, peer, first_op(queue, job));
+        cn_swap_visit(queue, job, peer, cn_swap_first_op(queue, job));
         return true;
     }
-    if (blind ||
-        (queue->may_remember && cn_queue_has_hope(queue) && !(job->row.flags & CN_ROW_START))) {
+    if (blind || asks_here(queue, job)) {
         forward->stage = CN_STAGE_ASK_HERE;
         return false;
     }
     cn_forward_begin(queue, job);
-    go_on(queue, job);
+    cn_swap_go_on(queue, job);
     return true;
 }
 
@@ -276,14 +157,14 @@ not_there(struct cn_model_queue *queue, struct cn_job *job)
 
     cn_sequence_set_away(job->sequence, 0);
     if (!forward->by_hint) {
-        go_on(queue, job);
+        cn_swap_go_on(queue, job);
         return;
     }
     forward->by_hint = false;
     if (queue->may_remember && cn_queue_has_hope(queue))
         cn_forward_return(queue, job, CN_STAGE_ASK_HERE);
     else
-        go_on(queue, job);
+        cn_swap_go_on(queue, job);
 }
 
 /* The sequence lives there: does what the policy says. */
@@ -295,6 +176,18 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     const char *version;
     struct cn_error err;
 
+    forward->by_hint = false;
+    if (forward->settled) { /* another node was quicker, or a sequence with the same id stays */
+        bool same = forward->exported &&
+                    forward->exported->answer.opened_wall_ms == box->answer.opened_wall_ms;
+
+        cn_answer_box_free(box);
+        if (same)
+            cn_swap_begin_again(queue, job);
+        else
+            cn_swap_go_on(queue, job);
+        return;
+    }
     if (cn_swap_find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
         cn_answer_box_free(box);
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
@@ -329,8 +222,11 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     if (!forward->closes && forward->move.op == CN_MOVE_EXPORT) {
         cn_answer_box_free(forward->exported);
         forward->exported = box;
-        forward->stale = false;
+        forward->source = forward->peer;
+        forward->source_generation = box->answer.generation;
+        forward->source_step = box->answer.step;
         forward->move.op = CN_MOVE_IMPORT;
+        forward->move.generation = forward->own;
         forward->move.runtime = box->answer.content_type;
         forward->move.record = box->answer.body;
         cn_forward_return(queue, job, CN_STAGE_IMPORT);
@@ -340,26 +236,25 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     forward->move.reason = forward->closes ? CN_CLOSE_EVICTED : CN_CLOSE_RESET;
     forward->move.runtime = forward->move.record = (struct cn_str){NULL, 0};
     forward->stage = CN_STAGE_BURY;
-    visit(queue, job, peer, CN_MOVE_BURY);
+    cn_swap_visit(queue, job, peer, CN_MOVE_BURY);
 }
 
-/* The sequence is closed there, or it has gone on since it was looked at; then all begins again. */
+/* The sequence is closed there, or it has gone on since it was looked at: then the versions are
+ * asked again, and what was imported must not be used. */
 static void
 buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
     struct cn_forward *forward = job->forward;
 
+    if (queue->shares_store &&
+        ((answer->flags & CN_ANSWER_ELSEWHERE) || answer->error_code == CN_E_CONTENDED)) {
+        cn_swap_begin_again(queue, job);
+        return;
+    }
     if (answer->flags & CN_ANSWER_ELSEWHERE) {
-        if (++forward->rounds > ROUNDS_MAX) {
-            cn_forward_give_up(queue, job, CN_E_CONFLICT,
-                               "sequence %.*s cannot move to version %s while other clients still "
-                               "use it in its own version; send the step again",
-                               CN_STR_ARG(job->row.sequence_id), queue->version);
-            return;
-        }
-        forward->stale = forward->exported != NULL;
-        forward->below = forward->peer + 1;
-        go_on(queue, job);
+        forward->settled = false;
+        forward->had_pending = forward->had_pending || forward->exported;
+        cn_swap_new_round(queue, job);
         return;
     }
     if (forward->closes) {
@@ -371,16 +266,37 @@ buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer 
             CN_STR_ARG(job->row.sequence_id), forward->version, queue->name);
         return;
     }
-    forward->move = (struct cn_move){
-        .op = CN_MOVE_TOLD,
-        .reason = forward->exported ? CN_CLOSE_MOVED : CN_CLOSE_RESET,
-        .version = cn_str_from(forward->version),
-    };
-    cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, forward->move.reason);
+    forward->told = forward->exported ? CN_CLOSE_MOVED : CN_CLOSE_RESET;
+    cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, forward->told);
     cn_log(CN_LOG_DEBUG, "event=sequence_swapped model=%s from=%s to=%s how=%s", queue->name,
            forward->version, queue->version,
-           cn_close_reason_word((enum cn_close_reason)forward->move.reason));
-    go_home(queue, job);
+           cn_close_reason_word((enum cn_close_reason)forward->told));
+    if (forward->settled || !queue->shares_store) {
+        cn_swap_go_home(queue, job);
+    } else { /* it was reset; the versions that were not asked yet may have claims */
+        forward->settled = true;
+        cn_swap_go_on(queue, job);
+    }
+}
+
+/* What a version says to a BURY, also to the one by which a START looks for the sequence. */
+static void
+on_bury_answered(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
+{
+    const struct cn_answer *answer = &box->answer;
+    const bool repeats = answer->error_code == CN_E_CONTENDED;
+
+    if (answer->error_code && !repeats && !(answer->flags & CN_ANSWER_ELSEWHERE)) {
+        cn_forward_finish(queue, job, box);
+        return;
+    }
+    if (job->forward->stage == CN_STAGE_BURY)
+        buried(queue, job, answer);
+    else if (repeats)
+        cn_swap_new_round(queue, job);
+    else
+        cn_swap_go_on(queue, job);
+    cn_answer_box_free(box);
 }
 
 static void
@@ -397,15 +313,10 @@ on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box)
     }
     cn_list_remove(&forward->link);
     if (forward->stage == CN_STAGE_BURY || (forwarded->row.flags & CN_ROW_START)) {
-        if (answer->error_code && !(answer->flags & CN_ANSWER_ELSEWHERE)) {
-            cn_forward_finish(queue, job, box);
-            return;
-        }
-        if (forward->stage == CN_STAGE_BURY)
-            buried(queue, job, answer);
-        else
-            go_on(queue, job);
+        on_bury_answered(queue, job, box);
+    } else if ((answer->flags & CN_ANSWER_ELSEWHERE) && answer->error_code == CN_E_CONTENDED) {
         cn_answer_box_free(box);
+        cn_swap_new_round(queue, job);
     } else if (answer->flags & CN_ANSWER_ELSEWHERE) {
         cn_swap_leftovers_note(&forward->leftovers, forward->peer, answer);
         cn_answer_box_free(box);
@@ -444,41 +355,62 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
             forward->version, queue->name, CN_STR_ARG(job->row.sequence_id));
     } else {
         forward->stage = CN_STAGE_STAY;
-        visit(queue, job, peer, 0);
+        forward->source = 0;
+        cn_swap_visit(queue, job, peer, 0);
     }
 }
 
-/* The record is kept here; now the copy there must be closed. A version that is gone took its copy
- * with it. */
+/* The record is kept here; now the copy there must be closed. In a shared store the import takes
+ * the place of the claim, so the versions other than these two must be asked behind it. */
 static void
-imported(struct cn_model_queue *queue, struct cn_job *job)
+imported(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
     struct cn_forward *forward = job->forward;
-    struct cn_model_queue *peer;
-    struct cn_error err;
 
-    if (cn_swap_find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
-        cn_forward_give_up(queue, job, err.code, "%s", err.message);
+    forward->settled = true;
+    forward->had_pending = forward->pass_pending = false;
+    forward->at_home = forward->leftovers = (struct cn_swap_leftovers){0};
+    if (!queue->shares_store) {
+        cn_swap_bury_source(queue, job);
         return;
     }
-    if (!peer) {
-        buried(queue, job, &(struct cn_answer){0});
+    forward->own = answer->generation;
+    forward->below = UINT32_MAX;
+    cn_swap_go_on(queue, job);
+}
+
+/* The sequence does not live here: the other versions are asked. */
+static void
+not_here(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
+{
+    struct cn_forward *forward = job->forward;
+
+    cn_sequence_left(job->sequence);
+    if (forward->stage == CN_STAGE_HOME || answer->error_code == CN_E_CONTENDED) {
+        cn_swap_begin_again(queue, job);
         return;
     }
-    forward->move.reason = CN_CLOSE_MOVED;
-    forward->move.runtime = forward->move.record = (struct cn_str){NULL, 0};
-    forward->stage = CN_STAGE_BURY;
-    visit(queue, job, peer, CN_MOVE_BURY);
+    if (queue->shares_store)
+        forward->own = answer->generation;
+    cn_swap_leftovers_note(&forward->at_home, queue->serial, answer);
+    forward->leftovers = forward->at_home;
+    forward->had_pending = answer->flags & CN_ANSWER_PENDING;
+    cn_swap_go_on(queue, job);
 }
 
 bool
 cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
     struct cn_forward *forward = job->forward;
+    const bool elsewhere = answer->flags & CN_ANSWER_ELSEWHERE;
 
-    if (forward->stage == CN_STAGE_HOME ||
-        (forward->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
+    if (forward ? forward->stage != CN_STAGE_IMPORT && !elsewhere
+                : !elsewhere || !job->any_version || job->phase == CN_JOB_PROBING)
         return false;
+    if (!forward) { /* another node has moved a sequence that was here */
+        forward = make_forward(job);
+        forward->stage = CN_STAGE_ASK_HERE;
+    }
     /* The worker lives, and the job is out of its lists, so other jobs may take its place. */
     cn_job_to(job, CN_JOB_AWAY);
     job->worker = NULL;
@@ -488,12 +420,12 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     queue->stats.diverted_jobs++;
     cn_queue_wake(queue);
     cn_sequence_give_place(job->sequence);
-    if (forward->stage == CN_STAGE_ASK_HERE) {
-        cn_swap_leftovers_note(&forward->leftovers, queue->serial, answer);
-        forward->had_pending = answer->flags & CN_ANSWER_PENDING;
-        go_on(queue, job);
+    if (forward->stage != CN_STAGE_IMPORT) {
+        not_here(queue, job, answer);
     } else if ((answer->flags & CN_ANSWER_HERE) && !answer->error_code) {
-        imported(queue, job);
+        imported(queue, job, answer);
+    } else if (elsewhere || answer->error_code == CN_E_CONTENDED) {
+        cn_swap_begin_again(queue, job);
     } else {
         stay_there(queue, job, answer);
     }

@@ -171,7 +171,8 @@ watch_for_space(struct cn_worker_link *link, bool wanted)
         lose(link, "worker %u: %s", link->index, err.message);
 }
 
-/* The worker no longer reads, but it may have answered before: look at the end of the turn. */
+/* The worker no longer reads. But it may have sent answers before, so its socket is read to the end
+ * when the turn is over. */
 static void
 write_failed(struct cn_worker_link *link)
 {

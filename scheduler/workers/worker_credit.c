@@ -18,7 +18,8 @@
 #include "scheduler/queue/job_phases.h"
 #include "scheduler/workers/worker_link_priv.h"
 
-#define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
+/* A BATCH frame that has reached this size is ended, even if the batch has room for more rows. */
+#define FRAME_BYTES (16u * 1024 * 1024)
 
 /* Compares the times, because progress does not move the timer, and sets it again if it was
  * early. */
@@ -85,7 +86,7 @@ cn_worker_link_is_free(const struct cn_worker_link *link)
     return cn_worker_link_rows(link) == 0 && cn_worker_link_credit(link) > 0;
 }
 
-/* --- rows for it */
+/* --- sending rows */
 
 static void
 begin_frame(struct cn_worker_link *link)
@@ -150,7 +151,7 @@ cn_worker_link_took(struct cn_worker_link *link, struct cn_job *job)
     link->taken++;
 }
 
-/* --- what it has */
+/* --- the rows in flight */
 
 static struct cn_job *
 find_in(struct cn_list *jobs, uint64_t job_id)
@@ -176,7 +177,8 @@ cn_worker_link_find(struct cn_worker_link *link, uint64_t job_id, bool streams)
     return job ? job : find_in(&link->in_flight, job_id);
 }
 
-/* The row for which the worker had nothing else is answered, or streams. */
+/* A row that was in a worker when it died is sent alone, because it may have been the cause
+ * (ALONE). Once it is answered, or its answer streams, the worker gets other rows again. */
 static void
 suspect_is_over(struct cn_worker_link *link)
 {
@@ -209,7 +211,7 @@ cn_worker_link_answered(struct cn_worker_link *link, struct cn_job *job)
     link->answers++;
 }
 
-/* --- other words to it */
+/* --- other frames */
 
 void
 cn_worker_link_put_cancel(struct cn_worker_link *link, uint64_t job_id, enum cn_stop_reason reason)

@@ -108,6 +108,7 @@ struct cn_worker_link {
     uint64_t live_sequences, rows, answers;
     struct {
         uint64_t serial; /* number of calls so far */
+        uint64_t at_us;  /* when its report came */
         uint64_t us[CN_INFER_N_PHASES];
     } call;               /* the worker's last call of its handler, whose answers come now */
     uint64_t progress_ms; /* when the worker last showed that it gets on */

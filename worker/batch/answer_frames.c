@@ -111,8 +111,9 @@ put_pieces(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_ans
     }
 }
 
-/* Returns the step number for the answer: that of the step that was made; or the sequence's last
- * one if the row only looked; or the one that would be right if the row's number was wrong. */
+/* Returns the step number for the answer: that of the step that was made, or, while the row
+ * streams, that it will have; or the sequence's last one if the row only looked; or the one that
+ * would be right if the row's number was wrong. */
 static uint64_t
 step_of(const struct cn_batch_entry *entry)
 {
@@ -120,7 +121,9 @@ step_of(const struct cn_batch_entry *entry)
         return entry->item.step;
     if (entry->item.reply.error_code)
         return entry->expected_step;
-    return entry->write == CN_WRITE_STEP ? entry->record.step : 0;
+    if (entry->write == CN_WRITE_STEP || entry->committed)
+        return entry->record.step;
+    return entry->stream && entry->seq ? entry->seq->step + 1 : 0;
 }
 
 static struct cn_answer
@@ -177,6 +180,21 @@ cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry)
     answer.body = cn_buf_str(&reply->body);
     /* The body is not copied: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
+    cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
+}
+
+void
+cn_batch_entry_tell_last(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t step)
+{
+    const struct cn_answer answer = {
+        .job_id = entry->row->job_id,
+        .flags = entry->answer_flags | CN_ANSWER_FINAL,
+        .generation = entry->generation,
+        .step = step,
+        .opened_wall_ms = entry->opened_wall_ms,
+    };
+
+    put(worker, &answer);
     cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 

@@ -29,6 +29,7 @@
 
 #include "core/log/log.h"
 #include "core/time/clock.h"
+#include "worker/batch/kept_answers.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -163,7 +164,9 @@ record_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_e
     entry->record_at = out->len;
     entry->state_bytes_len = 0;
     rc = cn_record_begin(&entry->record, out, err);
-    if (rc == 0 && (entry->record.flags & CN_RECORD_HAS_STATE))
+    if (rc == 0 && entry->write == CN_WRITE_CLAIM) /* an import that is written as it was */
+        cn_buf_append_str(out, entry->record.state);
+    else if (rc == 0 && (entry->record.flags & CN_RECORD_HAS_STATE))
         rc = append_state(worker, entry, err);
     if (rc == 0)
         rc = cn_record_end(out, entry->record_at, err);
@@ -208,6 +211,18 @@ record_keys(struct cn_worker *worker, struct cn_batch_entry *entry)
     record->flags |= CN_RECORD_KEYED;
 }
 
+/* Adds the answers of the steps before this one, for a client that may not have seen them. They
+ * have as much room together as one answer. */
+static void
+record_earlier(struct cn_worker *worker, struct cn_batch_entry *entry)
+{
+    const struct cn_sequence_state *seq = entry->seq;
+
+    if (entry->row->keep > 1)
+        entry->record.earlier = cn_kept_cut((struct cn_str){seq->kept, seq->kept_len},
+                                            entry->row->keep - 1u, worker->load.answer_keep_bytes);
+}
+
 /* Fills the record that the step leaves, except for its state. */
 static int
 record_step(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t answer_bytes,
@@ -232,6 +247,7 @@ record_step(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t ans
     else if (entry->item.state)
         record->flags |= CN_RECORD_HAS_STATE;
     record_answer(worker, entry, answer_bytes);
+    record_earlier(worker, entry);
     if (end)
         cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
     return worker->batch.chunks.failed
@@ -330,7 +346,7 @@ slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t no
         entry->write = CN_WRITE_IMPORT;
     } else if (is_lost(entry)) {
         close_lost(worker, entry, now);
-    } else if (entry->write != CN_WRITE_TOMBSTONE) {
+    } else if (entry->write != CN_WRITE_TOMBSTONE && entry->write != CN_WRITE_CLAIM) {
         slot_drop(worker, entry);
         return;
     }
@@ -378,12 +394,12 @@ slot_unchanged(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn
 static void
 expect_seen(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
-    const bool found = entry->had_record || entry->had_leftover;
+    const bool found = entry->had_record || entry->had_leftover || entry->had_claim;
     const struct cn_store_seen seen = {
         .what = entry->had_damaged ? CN_SEEN_ANYTHING
                 : found            ? CN_SEEN_RECORD
                                    : CN_SEEN_NOTHING,
-        .tombstone = entry->had_tombstone,
+        .tombstone = entry->had_tombstone || entry->had_claim,
         .generation = entry->had_generation,
         .step = entry->had_step,
         .last_job = entry->had_last_job,
@@ -405,10 +421,11 @@ record_put(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_str
     return cn_store_replace(store, entry->row->sequence_id, value, &entry->hint, err);
 }
 
-/* In a full store: writes the record again without its oldest key, so that it needs no more room
- * for keys than the record before it. Returns 1 when the store has not even that room. */
+/* In a full store: writes the record again without its oldest key and without earlier answers, so
+ * that it needs no more room for them than the record before it. Returns 1 when the store has not
+ * even that room. */
 static int
-put_with_fewer_keys(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
+put_with_less(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
 {
     struct cn_record *record = &entry->record;
     size_t least = entry->seq ? cn_sequence_keys(entry->seq).len : 0;
@@ -416,9 +433,11 @@ put_with_fewer_keys(struct cn_worker *worker, struct cn_batch_entry *entry, stru
 
     if (cn_record_has_key(record) && least < CN_KEY_HASH_BYTES)
         least = CN_KEY_HASH_BYTES;
-    if (!entry->seq || record->keys.len <= least)
+    if (!entry->seq || (record->keys.len <= least && record->earlier.len == 0))
         return 1;
-    record->keys.len = least;
+    if (record->keys.len > least)
+        record->keys.len = least;
+    record->earlier = (struct cn_str){NULL, 0};
     if ((rc = record_write(worker, entry, err)) != 0)
         return rc;
     return record_put(worker, entry, record_bytes(worker, entry), err);
@@ -465,7 +484,7 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
     }
     rc = record_put(worker, entry, record_bytes(worker, entry), err);
     if (rc == 1)
-        rc = put_with_fewer_keys(worker, entry, err);
+        rc = put_with_less(worker, entry, err);
     if (rc == 1)
         rc = put_without_answer(worker, entry, err);
     if (rc == 1) {
@@ -499,6 +518,19 @@ write_all(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
+/* Keeps the answers that the record has, if the row's client may need them after its next step. The
+ * record is read again, because the buffers of the reply may have been used for other rows. */
+static void
+settle_kept(struct cn_worker *worker, struct cn_batch_entry *entry)
+{
+    struct cn_record record;
+    const bool keeps =
+        entry->row->keep > 1 && cn_record_decode(record_bytes(worker, entry), &record, NULL) == 0;
+
+    if (keeps || entry->seq->kept)
+        cn_sequence_keep(entry->seq, keeps ? &record : NULL);
+}
+
 /* The record is committed, so the sequence object follows it, and goes back into the cache. */
 static void
 slot_settle(struct cn_worker *worker, struct cn_batch_entry *entry)
@@ -513,6 +545,7 @@ slot_settle(struct cn_worker *worker, struct cn_batch_entry *entry)
     seq->hint = entry->hint;
     if (cn_record_has_key(&entry->record))
         cn_sequence_set_keys(&worker->states, seq, entry->record.keys);
+    settle_kept(worker, entry);
     entry->committed = cn_batch_entry_is(entry, CN_ROW_IS_YIELDED);
     if (entry->answer_flags & CN_ANSWER_ENDED) {
         entry->ended = true; /* on_close is called once the answers have left */
@@ -541,7 +574,8 @@ slot_not_saved(struct cn_worker *worker, struct cn_batch_entry *entry, const str
             shown, why);
     else
         cn_batch_entry_fail(entry, code, "the step of sequence %s is not saved: %s", shown, why);
-    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
+    entry->answer_flags &=
+        ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST | CN_ANSWER_ELSEWHERE);
     slot_drop(worker, entry);
 }
 

@@ -130,7 +130,8 @@ cn_controls_pad(const struct cn_model_io *io, const struct cn_row *like, struct 
     row->parts = cn_arena_alloc(arena, sizeof(*row->parts) * (like->n_parts ? like->n_parts : 1));
     for (uint32_t i = 0; i < like->n_parts; i++)
         bytes = like->parts[i].data.len > bytes ? like->parts[i].data.len : bytes;
-    zeros = cn_arena_try_alloc(arena, bytes); /* one for all: nobody writes there */
+    /* one block of zeros serves all parts, because nobody writes to it */
+    zeros = cn_arena_try_alloc(arena, bytes);
     if (!zeros)
         return NULL;
     memset(zeros, 0, bytes);

@@ -44,7 +44,8 @@ slot_reset(struct cn_batch_entry *entry)
     entry->answer_flags = 0;
     entry->seq = entry->closed_seq = NULL;
     entry->generation = entry->opened_wall_ms = 0;
-    entry->had_record = entry->had_tombstone = entry->had_damaged = entry->had_leftover = false;
+    entry->had_record = entry->had_tombstone = entry->had_damaged = false;
+    entry->had_leftover = entry->had_claim = false;
     entry->had_generation = entry->had_step = entry->had_last_job = 0;
     entry->decode = entry->close_decode = false;
     entry->closed_reason = 0;
@@ -231,8 +232,9 @@ cn_resolve_refuses(const struct cn_row *row, unsigned reason)
 bool
 cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason)
 {
-    if ((row->flags & CN_ROW_NUMBERED) &&
-        row->step != 1) /* the client wants to continue, and must learn that it cannot */
+    if ((row->flags & CN_ROW_RECALL) ||
+        ((row->flags & CN_ROW_NUMBERED) &&
+         row->step != 1)) /* the client wants to continue, and must learn that it cannot */
         return false;
     return at->worker->load.restart_expired && !(row->flags & CN_ROW_MUST_EXIST) &&
            (reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME);
@@ -307,6 +309,8 @@ cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_recor
         cn_states_free(&at->worker->states, cached);
         cached = record_take(at, entry, record, &entry->decode);
     }
+    if (cached && entry->row->keep > 1 && record->step && !cached->kept)
+        cn_sequence_keep(cached, record);
     if (cached)
         slot_run(entry, cached);
     else
@@ -337,11 +341,21 @@ read_record(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *r
     entry->had_generation = record->generation;
     entry->had_step = record->step;
     entry->had_last_job = record->last_job;
-    entry->had_leftover =
-        (record->flags & CN_RECORD_PENDING) && (entry->row->flags & CN_ROW_PASS_PENDING);
-    entry->had_record = !entry->had_leftover;
-    entry->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
+    entry->had_claim = cn_resolve_is_claim(record) && record->step == 0;
+    entry->had_tombstone = (record->flags & CN_RECORD_TOMBSTONE) && !entry->had_claim;
+    entry->had_leftover = (record->flags & CN_RECORD_PENDING) &&
+                          !(record->flags & CN_RECORD_TOMBSTONE) &&
+                          (entry->row->flags & CN_ROW_PASS_PENDING);
+    entry->had_record = !entry->had_leftover && !entry->had_claim;
     return 0;
+}
+
+static bool
+has_expired(const struct lookup *at, const struct cn_batch_entry *entry,
+            const struct cn_record *record)
+{
+    return !entry->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                                        record->last_wall_ms, at->now_wall_ms);
 }
 
 /* Asks the questions at the head of this file. Takes `cached`, which may be NULL. */
@@ -380,26 +394,30 @@ resolve_by_store(struct lookup *at, struct cn_batch_entry *entry, struct cn_sequ
         cn_batch_entry_decide(entry);
         return;
     }
-    if (live && !start) {
+    if (live && !start &&
+        (!(entry->row->flags & CN_ROW_RECALL) || has_expired(at, entry, &record))) {
         cn_resolve_live(at, entry, &record, cached);
+        return;
+    }
+    if (entry->row->flags & CN_ROW_RECALL) {
+        cn_states_free(states, cached);
+        cn_resolve_recall_nothing(at, entry);
         return;
     }
     if (live)
         cn_resolve_close_old(at, entry, &record, cached, CN_CLOSE_ENDED);
     else
         cn_states_free(states, cached);
-    if (!live && cn_resolve_moved_on(entry))
-        return;
     if (start)
-        slot_open(at, entry,
-                  cn_next_generation(entry->had_record ? record.generation : 0, at->now_wall_ms),
+        slot_open(at, entry, cn_next_generation(entry->had_generation, at->now_wall_ms),
                   entry->had_record ? record.keys : (struct cn_str){NULL, 0});
     else if (entry->had_record)
         meet_tombstone(at, entry, &record);
     else if (entry->row->generation || (entry->row->flags & CN_ROW_MUST_EXIST))
         fail_unknown(entry, 0);
     else if (cn_resolve_is_first(entry))
-        slot_open(at, entry, cn_next_generation(0, at->now_wall_ms), (struct cn_str){NULL, 0});
+        slot_open(at, entry, cn_next_generation(entry->had_generation, at->now_wall_ms),
+                  (struct cn_str){NULL, 0});
 }
 
 static void

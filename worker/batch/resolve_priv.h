@@ -49,6 +49,8 @@ bool cn_resolve_follows(const struct cn_batch_entry *entry, const struct cn_sequ
  * next step. */
 bool cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
                           const struct cn_record *record);
+/* A CN_ROW_RECALL found no sequence: answers it. */
+void cn_resolve_recall_nothing(struct lookup *at, struct cn_batch_entry *entry);
 /* May the row be the first step of its sequence? Returns false, and fails the entry, when it has a
  * number that is not 1. */
 bool cn_resolve_is_first(struct cn_batch_entry *entry);
@@ -68,10 +70,13 @@ bool cn_resolve_counts(const struct cn_batch_entry *entry, const struct cn_recor
 
 /* Returns the row's move; 0: it moves no sequence. */
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);
-/* Call it for a row whose sequence does not live here. If a swap has just moved the sequence here,
- * another node, with another default version, has taken it away since: the row must not begin it
- * anew, and fails. */
-bool cn_resolve_moved_on(struct cn_batch_entry *entry);
+/* Does the row only ask whether the sequence lives here (CN_ROW_ASK, LOOK, EXPORT)? */
+bool cn_resolve_only_asks(const struct cn_row *row);
+/* Does a node claim the id of this record? See resolve_move.c. */
+bool cn_resolve_is_claim(const struct cn_record *record);
+/* Has another node taken away what the row was to find here: its claim or its import, or the
+ * sequence? Then the sequence must be looked for again. `record`: of `entry->had_generation`. */
+bool cn_resolve_is_astray(const struct cn_batch_entry *entry, const struct cn_record *record);
 /* Returns true when the row moves a sequence, or asks for one that is not here, and is done. Then
  * it has taken `cached`. */
 bool cn_resolve_move(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,

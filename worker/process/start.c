@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "config/model/batching.h"
+#include "config/model/model_config.h"
 #include "config/model/model_state.h"
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
@@ -17,6 +18,7 @@
 #include "worker/process/config_json.h"
 #include "worker/process/fork.h"
 #include "worker/process/heap.h"
+#include "worker/stream_input/stream_layer.h"
 #include "worker/worker_priv.h"
 
 #define CHECK_EVERY_MS 60000 /* any value will do: the socket wakes it */
@@ -38,9 +40,9 @@ config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *er
     return rc;
 }
 
-/* Reads what the model's YAML declares of its tensors into worker->io. */
+/* Reads the model's YAML: what it declares of its tensors into worker->io, and its settings. */
 static int
-io_read(struct cn_worker *worker, struct cn_error *err)
+io_read(struct cn_worker *worker, struct cn_model_config *config, struct cn_error *err)
 {
     const struct cn_load *load = &worker->load;
     struct cn_yaml_doc *doc;
@@ -59,6 +61,8 @@ io_read(struct cn_worker *worker, struct cn_error *err)
     rc = cn_model_io_parse(doc, &worker->io, err);
     if (rc == 0)
         rc = cn_batching_parse(doc, worker->load.model_name, worker->io, err);
+    if (rc == 0) /* the server has checked it, and logged its warnings */
+        rc = cn_model_config_apply(config, doc, NULL, NULL, err);
     cn_yaml_destroy(doc);
     worker->load.typed = worker->io != NULL;
     if (rc == 0 && load->stateful && worker->io && worker->io->state.n > 0)
@@ -112,9 +116,11 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
 {
     const struct cn_load *load = &worker->load;
     const struct cn_runtime_ops *ops = find(load->runtime);
+    struct cn_model_config config;
     struct cn_buf json;
     int rc = 0;
 
+    cn_model_config_init(&config);
     if (!ops)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "model %s needs the runtime \"%s\", which this worker does not have: it is "
@@ -132,12 +138,14 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     cn_buf_init(&json, 0);
     rc = config_read(load, &json, err);
     if (rc == 0)
-        rc = io_read(worker, err);
+        rc = io_read(worker, &config, err);
     if (rc == 0)
         rc = ops->open(load, cn_buf_str(&json), &worker->rt, err);
     cn_buf_fini(&json);
     if (rc == 0 && load->state && !worker->rt->keeps_state_tensors)
         rc = tensor_state_open(worker, err);
+    if (rc == 0 && config.stream_input != CN_STREAM_NONE)
+        cn_stream_layer_attach(worker->rt, load, &config, worker->io);
     if (rc == 0 && load->zygote)
         rc = cn_fork_check(err);
     return rc;

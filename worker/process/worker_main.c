@@ -52,7 +52,7 @@ main(int argc, char **argv)
     }
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return usage(stdout);
-    /* Other words are for ps: which model and which worker this is. */
+    /* Other arguments are only for who reads `ps`: they name the model and the worker. */
     if (!cn_worker_has_socket())
         return usage(stderr);
     if (cn_worker_confine() != 0)

@@ -45,7 +45,8 @@ cn_lua_leave_open(lua_State *L, int request, struct cn_item *item)
     int ref;
 
     lua_pushvalue(L, request);
-    ref = luaL_ref(L, LUA_REGISTRYINDEX); /* may raise: before there is something to free */
+    /* it may raise an error, so it comes before there is something to free */
+    ref = luaL_ref(L, LUA_REGISTRYINDEX);
     open = cn_alloc(sizeof(*open));
     open->magic = OPEN_MAGIC;
     open->ref = ref;

@@ -134,8 +134,8 @@ finish(struct cn_runtime *rt, struct fake *fake)
     memset(fake, 0, sizeof(*fake));
 }
 
-/* What the calls for other requests send to an open request leaves in that order. The open request
- * itself can be read meanwhile. */
+/* Calls for other requests answer an open request. Its pieces leave in the order in which they were
+ * sent, and it can still be read meanwhile. */
 static void
 another_call_answers(void **state)
 {

@@ -12,7 +12,8 @@
 #include "handlers/lua/lua_priv.h"
 
 #define ARRAY_NAME "continuo.array"
-#define ELEMENTS_MAX INT32_MAX /* the VM's memory allows for less; their bytes fit a size_t */
+/* the VM's memory limit allows fewer; the bytes of this many fit into a size_t */
+#define ELEMENTS_MAX INT32_MAX
 
 enum kind { I8, U8, I16, U16, I32, U32, I64, F32, F64 };
 
@@ -44,7 +45,8 @@ load_integer(const struct array *array, lua_Integer i)
     const char *at = array->bytes + (size_t)i * kind_bytes[array->kind];
     uint64_t raw = 0;
 
-    memcpy(&raw, at, kind_bytes[array->kind]); /* little-endian machines only, as all we build on */
+    /* little-endian, as all machines for which this is built */
+    memcpy(&raw, at, kind_bytes[array->kind]);
     switch (array->kind) {
     case I8:
         return (int8_t)raw;
@@ -171,7 +173,7 @@ array_rms(lua_State *L)
     return 1;
 }
 
-/* The position of the extreme; sign 1: greatest, -1: least. nil of an empty array. */
+/* Pushes the largest element (sign 1) or the smallest one (sign -1), or nil for an empty array. */
 static int
 push_extreme(lua_State *L, double sign)
 {
@@ -199,7 +201,8 @@ array_max(lua_State *L)
     return push_extreme(L, 1);
 }
 
-/* The array at 1 has its string pushed; makes a view of `n` elements from zero-based `from`. */
+/* Pushes a view of `n` elements of the array at index 1, from element `from` on, counted from 0.
+ * The array's string is on the top of the stack. */
 static int
 push_view(lua_State *L, const struct array *whole, lua_Integer from, lua_Integer n)
 {
@@ -254,11 +257,11 @@ array_table(lua_State *L)
     return 1;
 }
 
-/* A table of numbers becomes the bytes at index 3. */
+/* Packs a table of numbers into bytes, which replace index 3. */
 static void
 pack_table(lua_State *L, enum kind kind)
 {
-    lua_Integer n = luaL_len(L, 1); /* what a metamethod says need not be so */
+    lua_Integer n = luaL_len(L, 1); /* a metamethod may return any number here */
     luaL_Buffer bytes;
     char *at;
 
@@ -324,7 +327,7 @@ array_new(lua_State *L)
     return 1;
 }
 
-/* What values of a datatype are; -1: nothing that Lua has numbers for. */
+/* Returns the kind of array for a datatype; -1 if Lua has no numbers for it. */
 static int
 kind_of(enum cn_datatype type)
 {

@@ -20,7 +20,7 @@
 #include "handlers/lua/lua_priv.h"
 
 #define JSON_DEPTH_MAX 128
-#define PATH_SHOWN_MAX 240 /* in bytes, of 512 of a message */
+#define PATH_SHOWN_MAX 240 /* bytes of a path that a message of 512 bytes shows */
 #define HOLDER_NAME "continuo.json_holder"
 #define ARRAY_MT_NAME "continuo.json_array"
 
@@ -68,7 +68,8 @@ holder_gc(lua_State *L)
     return 0;
 }
 
-/* Pushes a value; false for an absent one (null where that is nil). */
+/* Pushes a value. Returns false, and pushes nothing, for a missing one; null is a missing one if
+ * `null_is_nil`. */
 static bool
 push_value(lua_State *L, json_t *value, bool null_is_nil)
 {
@@ -120,7 +121,8 @@ push_value(lua_State *L, json_t *value, bool null_is_nil)
     return false;
 }
 
-/* jansson allows 2048 levels, which this file's recursion and Lua's stack need not follow. */
+/* jansson reads up to 2048 levels, which is too deep for this file's recursion and for Lua's
+ * stack. */
 static bool
 is_too_deep(json_t *value, int depth)
 {
@@ -294,8 +296,8 @@ compare_keys(const void *a, const void *b)
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
-/* Pushes a table of what stands in the one at `index`: the collector may empty a weak one
- * meanwhile, and free its keys. */
+/* Pushes a copy of the table at `index`. If that is a weak table, the collector could otherwise
+ * empty it, and free its keys, while it is written. */
 static void
 push_strong(lua_State *L, int index, lua_Integer count)
 {

@@ -132,13 +132,13 @@ put_value(struct encoder *enc)
     refuse(enc, what);
 }
 
-/* Each table may stand in the state once: a restored copy would come apart in two. */
+/* Refuses a table that is in the state twice, because it would come back as two tables. */
 static void
 check_seen(struct encoder *enc, int index)
 {
     lua_State *L = enc->L;
 
-    if (enc->depth == 0) /* the root alone: nothing to compare yet */
+    if (enc->depth == 0) /* the root is the first table, so there is nothing to compare it with */
         return;
     if (lua_isnil(L, enc->seen)) {
         lua_newtable(L);
@@ -185,7 +185,7 @@ put_array(struct encoder *enc, int index, uint32_t count)
     lua_State *L = enc->L;
 
     msgpack_pack_array(&enc->packer, count);
-    lua_pushnil(L); /* the key's slot, for messages */
+    lua_pushnil(L); /* this slot holds the key, for messages */
     enc->keys[enc->depth++] = lua_gettop(L);
     for (uint32_t i = 1; i <= count; i++) {
         lua_pushinteger(L, i);
@@ -220,7 +220,8 @@ put_map(struct encoder *enc, int index, uint32_t count)
     enc->depth--;
 }
 
-/* An ext32 header is written with no length yet; returns where the content begins. */
+/* Writes the header of an extension (ext32) whose length is filled in later. Returns where its
+ * content begins. */
 static size_t
 begin_extension(struct encoder *enc, char type)
 {
@@ -241,7 +242,7 @@ end_extension(struct encoder *enc, size_t begun)
         enc->out->data[begun - 5 + (size_t)i] = (char)(len >> (24 - 8 * i));
 }
 
-/* They are made again when somebody asks. */
+/* Removes the tensor's `values`, which are made again when a handler asks for them. */
 static void
 drop_values(lua_State *L, int index)
 {
@@ -314,8 +315,9 @@ struct cn_lua_state_bytes {
     msgpack_unpacked root;
 };
 
-/* The store's checksum guards the bytes; this walk guards the parser, which takes the counts it
- * reads at their word: each must fit in what is left, and levels are bounded. */
+/* A walk over the bytes before they are parsed. The store's checksum has found damage, but somebody
+ * may have made the bytes on purpose, and the parser trusts each count that it reads. So the walk
+ * checks that each count fits into the bytes that are left, and bounds the nesting. */
 struct walker {
     const unsigned char *at, *end;
 };
@@ -353,7 +355,7 @@ walk_values(struct walker *walk, uint64_t count, int depth)
     return true;
 }
 
-/* Our extensions hold one array or map, of the same level as themselves, and nothing behind it. */
+/* One of our extensions holds exactly one array or map. It does not count as a level of its own. */
 static bool
 walk_ext(struct walker *walk, uint64_t len, int depth)
 {
@@ -488,8 +490,8 @@ push_map(lua_State *L, const msgpack_object_map *map)
     }
 }
 
-/* The content of our extension is MessagePack again; walk_ext has seen it. The document is held by
- * a userdata, since a push may run out of memory. */
+/* Pushes the content of our extension, which is MessagePack again and was checked by walk_ext. A
+ * userdata holds the parsed document, so that it is freed if a push runs out of memory. */
 static void
 push_extension(lua_State *L, const msgpack_object_ext *ext)
 {

@@ -140,15 +140,15 @@ is_in_range(enum cn_datatype type, lua_Integer value)
 {
     const unsigned bits = 8 * cn_datatype_bytes(type);
 
-    if (bits == 64) /* UINT64 is read as int64, too */
+    if (bits == 64) /* every integer fits, because UINT64 has the same bits as int64 in Lua */
         return true;
     if (type == CN_DATATYPE_UINT8 || type == CN_DATATYPE_UINT16 || type == CN_DATATYPE_UINT32)
         return value >= 0 && value < (lua_Integer)1 << bits;
     return value >= -((lua_Integer)1 << (bits - 1)) && value < (lua_Integer)1 << (bits - 1);
 }
 
-/* Booleans (0 and 1 too, as values of an input has them), numbers and strings, each for its own
- * type. Raises on others. */
+/* Appends one value: a boolean for BOOL (or 0 and 1, as the `values` of an input have them), a
+ * string for BYTES, a number for other types. Raises on other values. */
 static void
 pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *name, lua_Integer i,
            struct cn_buf *out)
@@ -200,7 +200,7 @@ pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *na
     }
 }
 
-/* The elements of the table or array at the top, which is popped; how many they were. */
+/* Appends the elements of the table or array at the top, which is popped. Returns their number. */
 static lua_Integer
 pack_values(lua_State *L, enum cn_datatype type, const char *what, const char *name,
             struct cn_buf *out)
@@ -216,8 +216,8 @@ pack_values(lua_State *L, enum cn_datatype type, const char *what, const char *n
     return n;
 }
 
-/* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or
- * -1 for bytes. */
+/* Appends the output's bytes to the runtime's scratch buffer. Returns the number of elements if
+ * `data` is a table, or -1 if it is bytes. */
 static lua_Integer
 pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, const char *name,
           struct cn_buf *out)
@@ -235,7 +235,7 @@ pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, con
         cn_buf_append(out, lua_tostring(L, -1), len);
         lua_pop(L, 1);
         return -1;
-    case LUA_TUSERDATA: /* of another kind it is a table of values, as any */
+    case LUA_TUSERDATA: /* an array of another kind is read like a table of values */
         if (cn_lua_array_has(L, -1, type, &data)) {
             cn_buf_append_str(out, data);
             lua_pop(L, 1);
@@ -272,7 +272,7 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         lua_pop(L, 1);
         return;
     }
-    /* Asked for once: it may run the handler's code. */
+    /* The length is asked for once, because that may run code of the handler. */
     rank = lua_istable(L, -1) ? luaL_len(L, -1) : -1;
     if (rank < 0 || rank > CN_TENSOR_RANK_MAX)
         luaL_error(L, "%s '%s': a shape must be a table of up to %d sizes", what, name,
@@ -318,7 +318,8 @@ cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
         luaL_error(L, "%s: %s", what, err.message);
 }
 
-/* The output at the top, named by the string below it, packed behind those in the reply's body. */
+/* Packs the output at the top, whose name is the string below it, and appends it to the reply's
+ * body. */
 static void
 put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
 {
@@ -340,7 +341,8 @@ put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
         luaL_error(L, "output '%s': not enough memory for its data", name);
     tensor.data = cn_buf_str(scratch);
     read_shape(L, output, n, &tensor, "output", name);
-    tensor.data = cn_buf_str(scratch); /* where that ran the handler's code, it may lie elsewhere */
+    /* reading the shape may have run code of the handler, and so may have moved the buffer */
+    tensor.data = cn_buf_str(scratch);
     if (cn_tensor_check(&tensor, &err))
         luaL_error(L, "output: %s", err.message);
     cn_tensors_put_one(&reply->body, &tensor);

@@ -1,8 +1,8 @@
 """context.cl_socket: where a handler writes answers while it still works on a batch.
 
 In TorchServe this is the worker's socket, and a handler, or the function
-send_intermediate_predict_response, writes whole frames of TorchServe's protocol to it. Here a frame
-is read back, and its pieces go to the requests that it names.
+send_intermediate_predict_response, writes whole frames of TorchServe's protocol to it, one or
+several at once. Here each frame is read back, and its pieces go to the requests that it names.
 
 A frame, integers being big-endian int32: code, message, then for each answer: request id, content
 type, status, phrase, the number of headers and their names and values, body; -1 ends the frame.
@@ -55,9 +55,8 @@ class _Reader:
         return self.bytes(self.integer()).decode("utf-8")
 
 
-def read(data: bytes) -> Tuple[int, str, List[Piece]]:
-    """The code, the message and the answers of one frame."""
-    reader = _Reader(data)
+def _read_frame(reader: _Reader) -> Tuple[int, str, List[Piece]]:
+    """Reads the code, the message and the answers of one frame."""
     code, message = reader.integer(), reader.text()
     pieces: List[Piece] = []
     while True:
@@ -75,18 +74,28 @@ def read(data: bytes) -> Tuple[int, str, List[Piece]]:
         pieces.append(Piece(request_id, content_type, status, headers, body))
 
 
+def read(data: bytes) -> List[Tuple[int, str, List[Piece]]]:
+    """Reads one or more whole frames, which stand one behind the other."""
+    reader = _Reader(data)
+    frames = [_read_frame(reader)]
+    while reader.at < len(data):
+        frames.append(_read_frame(reader))
+    return frames
+
+
 class AnswerSocket:
-    """Takes frames, and gives each piece to `take`."""
+    """Takes frames, and gives each piece to `take`. If one of the frames cannot be read, none of
+    their pieces is given."""
 
     def __init__(self, take: Callable[[Piece], None]) -> None:
         self._take = take
 
     def sendall(self, data: bytes) -> None:
-        code, message, pieces = read(data)
-        if code != 200:
-            raise RuntimeError(f"{message} ({code})")
-        for piece in pieces:
-            self._take(piece)
+        for code, message, pieces in read(bytes(data)):
+            if code != 200:
+                raise RuntimeError(f"{message} ({code})")
+            for piece in pieces:
+                self._take(piece)
 
     def send(self, data: bytes) -> int:
         self.sendall(data)
