@@ -133,6 +133,12 @@ is_value(struct cn_str given, const char *wanted)
     return !differs;
 }
 
+bool
+cn_v2_access_is_restricted(enum cn_v2_transport transport, enum cn_v2_group group)
+{
+    return transports[transport].gates[group].header != NULL;
+}
+
 int
 cn_v2_access_check(enum cn_v2_transport transport, enum cn_v2_group group,
                    const struct cn_header *headers, uint32_t n, struct cn_error *err)

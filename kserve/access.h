@@ -33,6 +33,8 @@ enum cn_v2_group {
 int cn_v2_access_setup(enum cn_v2_transport transport, const char *restricted, const char *forward,
                        struct cn_error *err);
 
+/* Does the group require a header? */
+bool cn_v2_access_is_restricted(enum cn_v2_transport transport, enum cn_v2_group group);
 /* Returns CN_E_RESTRICTED when a request with these headers may not use that group. */
 int cn_v2_access_check(enum cn_v2_transport transport, enum cn_v2_group group,
                        const struct cn_header *headers, uint32_t n, struct cn_error *err);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "config/model/batching.h"
+#include "config/model/stream_input.h"
 #include "core/text/utf8.h"
 #include "kserve/classify.h"
 #include "kserve/infer_answer.h"
@@ -145,6 +146,19 @@ check_names(const struct check *check)
     return 0;
 }
 
+/* Samples of a stream may come without a batch dimension, since they are never batched. */
+static void
+add_batch(const struct check *check, struct cn_tensor *tensor)
+{
+    const struct cn_tensor_spec *spec = cn_model_io_input(check->io, tensor->name);
+
+    if (!spec->samples || tensor->rank != 1)
+        return;
+    tensor->shape[1] = tensor->shape[0];
+    tensor->shape[0] = 1;
+    tensor->rank = 2;
+}
+
 /* For a model with batches the first dimension of each input is the batch size, the same for
  * all. */
 static int
@@ -157,8 +171,9 @@ check_batch(const struct check *check)
     if (max == 0)
         return 0;
     for (uint32_t i = 0; i < request->n_inputs; i++) {
-        const struct cn_tensor *tensor = &request->inputs[i];
+        struct cn_tensor *tensor = &request->inputs[i];
 
+        add_batch(check, tensor);
         if (tensor->rank == 0)
             return refuse(check,
                           "input '%.*s' has no shape but model requires batch dimension for '%s'",
@@ -249,11 +264,11 @@ check_input(const struct check *check, const struct cn_tensor *tensor)
     const struct cn_tensor_spec *spec = cn_model_io_input(check->io, tensor->name);
     uint64_t elements, bytes;
 
-    if (tensor->type != spec->type)
-        return refuse(check,
-                      "inference input '%.*s' data-type is '%s', but model '%s' expects '%s'",
-                      CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type), check->model,
-                      cn_datatype_word(spec->type));
+    if (spec->samples ? !cn_stream_takes(tensor->type) : tensor->type != spec->type)
+        return refuse(
+            check, "inference input '%.*s' data-type is '%s', but model '%s' expects '%s'",
+            CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type), check->model,
+            spec->samples ? "INT16', 'FP32', 'UINT8' or 'BYTES" : cn_datatype_word(spec->type));
     for (uint32_t i = 0; i < tensor->rank; i++)
         if (tensor->shape[i] < 0)
             return refuse(check,

@@ -227,8 +227,9 @@ cn_v2_write_config(const char *model, const struct cn_model_io *io,
     cn_v2_write_text(cn_str_from(model), out);
     cn_buf_printf(out, ",\"platform\":\"continuo\",\"backend\":\"continuo\",\"max_batch_size\":%u",
                   io->max_batch_size);
-    write_tensors("input", io->inputs, io->n_inputs, true, out);
-    write_tensors("output", io->outputs, io->n_outputs, false, out);
+    write_tensors("input", io->own_inputs ? io->own_inputs : io->inputs, io->n_inputs, true, out);
+    write_tensors("output", io->own_outputs ? io->own_outputs : io->outputs, io->n_outputs, false,
+                  out);
     cn_buf_puts(out, ",\"instance_group\":[{\"name\":");
     cn_v2_write_text(cn_str_from(model), out);
     cn_buf_printf(out, ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[]}]", settings->workers);

@@ -83,6 +83,8 @@ cn_v2_read_raw(struct cn_str body, const struct cn_model_io *io, const char *mod
                        CN_STR_ARG(spec->name), spec->rank + skip, CN_TENSOR_RANK_MAX);
     tensor = cn_arena_alloc(arena, sizeof(*tensor));
     *tensor = (struct cn_tensor){.name = spec->name, .type = spec->type, .rank = spec->rank + skip};
+    if (spec->samples) /* the worker knows the encoding */
+        tensor->type = CN_DATATYPE_UINT8;
     tensor->shape[0] = 1;
     memcpy(tensor->shape + skip, spec->dims, sizeof(spec->dims[0]) * spec->rank);
     out->inputs = tensor;

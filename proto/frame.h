@@ -110,6 +110,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(memory_max_bytes)  /* limit of a handler's memory; 0: none */                              \
     NUM(step_time_ms)      /* limit of a handler's call; 0: the batch's deadline */                \
     NUM(traceback_bytes)   /* limit of a traceback in the log */                                   \
+    NUM(strict_globals)    /* 1: no globals are assigned after a Lua handler is loaded */          \
     NUM(continuous)        /* 1: a step is committed at its first yield */                         \
     NUM(stream_bytes)      /* limit of a stream's untaken bytes, and of a piece */                 \
     NUM(stream_ms)         /* limit of a row's streaming time; 0: none */                          \

@@ -27,9 +27,10 @@ cn_frame_begin_batch(struct cn_buf *buf)
 }
 
 /* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence
- * id, str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, headers, u32 count of
- * parts and per part str16 name, str16 content type, str32 data; with CN_ROW_MOVE: u8 op, u8
- * reason, u64 generation, u64 step, str16 version, str16 runtime, str32 record. */
+ * id, str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, with CN_ROW_KEEPS u8
+ * keep, headers, u32 count of parts and per part str16 name, str16 content type, str32 data; with
+ * CN_ROW_MOVE: u8 op, u8 reason, u64 generation, u64 step, str16 version, str16 runtime, str32
+ * record. */
 static void
 write_move(struct cn_buf *buf, const struct cn_move *move)
 {
@@ -57,6 +58,8 @@ cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint3
     cn_write_str16(buf, row->idempotency_key);
     if (row->flags & CN_ROW_NUMBERED)
         cn_write_u64(buf, row->step);
+    if (row->flags & CN_ROW_KEEPS)
+        cn_write_u8(buf, row->keep);
     cn_frame_write_headers(buf, row->headers, row->n_headers);
     cn_write_u32(buf, row->n_parts);
     for (i = 0; i < row->n_parts; i++) {
@@ -126,7 +129,8 @@ read_move(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
     row->move = move;
     if (reader->bad || move->op < CN_MOVE_LOOK || move->op > CN_MOVE_TOLD ||
         move->reason > CN_CLOSE_WORKER_LOST || !(row->flags & CN_ROW_STATEFUL) ||
-        (move->reason == 0) != (move->op != CN_MOVE_BURY && move->op != CN_MOVE_TOLD))
+        (move->reason == 0 && move->op == CN_MOVE_BURY) ||
+        (move->reason != 0 && move->op != CN_MOVE_BURY && move->op != CN_MOVE_TOLD))
         return bad_payload(err, "BATCH");
     return 0;
 }
@@ -144,6 +148,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     row->request_id = cn_read_str16(reader);
     row->idempotency_key = cn_read_str16(reader);
     row->step = row->flags & CN_ROW_NUMBERED ? cn_read_u64(reader) : 0;
+    row->keep = row->flags & CN_ROW_KEEPS ? cn_read_u8(reader) : 0;
     rc = cn_frame_read_headers(reader, arena, &row->headers, &row->n_headers, err);
     if (rc)
         return rc;
@@ -156,6 +161,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     if (reader->bad || row->sequence_id.len > CN_SEQUENCE_ID_MAX ||
         row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX ||
         (row->step == 0) != ((row->flags & CN_ROW_NUMBERED) == 0) ||
+        (row->keep < 2) != ((row->flags & CN_ROW_KEEPS) == 0) ||
         (row->sequence_id.len == 0) == ((row->flags & CN_ROW_STATEFUL) != 0))
         return bad_payload(err, "BATCH");
     return 0;
@@ -178,6 +184,8 @@ skip_to_large(struct cn_reader *reader)
         cn_read_str16(reader);
     if (flags & CN_ROW_NUMBERED)
         cn_read_u64(reader);
+    if (flags & CN_ROW_KEEPS)
+        cn_read_u8(reader);
     for (n = cn_read_u32(reader); n > 0 && !reader->bad; n--) {
         cn_read_str16(reader);
         cn_read_str32(reader);

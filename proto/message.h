@@ -55,15 +55,28 @@ enum cn_row_flags {
     CN_ROW_NUMBERED = 1u << 11, /* `step` is set */
     CN_ROW_INSTANCE = 1u << 12, /* its body is an instance of a service envelope, in JSON */
     CN_ROW_NAMED = 1u << 13,    /* the client gave request_id, in a v2 request */
+    CN_ROW_RECALL = 1u << 14,   /* not a step: asks for the stored answer of the step `step`, or,
+                                 * with CN_RECALL_LAST, for the number of the last committed step.
+                                 * Nothing runs. CN_ROW_NUMBERED is set, too */
+
+    CN_ROW_KEEPS = 1u << 15, /* `keep` is set */
 
     /* Swapping a model under live sequences. */
-    CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */
-    CN_ROW_ANY_VERSION = 1u << 17,  /* the client named no version, and the sequence lives in no
-                                     * other one: it may begin again where it was moved or reset */
+    CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE. With
+                            * CN_ROW_ANY_VERSION and a shared store the worker then claims the id,
+                            * and the answer has the generation of the claim */
+    CN_ROW_ANY_VERSION = 1u << 17,  /* the client named no version. Without CN_ROW_ASK the sequence
+                                     * lives in no other one: it may begin again where it was moved
+                                     * or reset */
     CN_ROW_MOVE = 1u << 18,         /* `move` is set */
     CN_ROW_TAKE_PENDING = 1u << 19, /* a pending import is the only copy, so it becomes live */
     CN_ROW_PASS_PENDING = 1u << 20, /* a pending import is a leftover: ignore it */
 };
+
+/* The `step` of a CN_ROW_RECALL that only asks where its sequence is. Its answer has no error and
+ * no body, and the number of the last committed step as `step`; 0 and CN_ANSWER_CLOSED_BEFORE:
+ * there is no such sequence. */
+#define CN_RECALL_LAST ((uint64_t)INT64_MAX)
 
 /* The purpose of a row with CN_ROW_MOVE, by which a sequence moves from one version of its model to
  * another. The scheduler (scheduler/swap/) sends LOOK or EXPORT to the old version, IMPORT to the
@@ -77,13 +90,16 @@ enum cn_move_op {
     CN_MOVE_IMPORT = 4, /* migrate the record of another version and store it. It stays pending,
                          * which counts as absent, until a plain row comes: only then does the
                          * worker know that the other copy is closed */
-    CN_MOVE_TOLD = 5,   /* a step whose answer says that its sequence was moved or reset */
+    CN_MOVE_TOLD = 5,   /* the step itself. With a reason its answer says that the sequence was
+                         * moved or reset. With a generation it runs only on a live sequence or on
+                         * the claim or import with this generation; else CN_ANSWER_ELSEWHERE */
 };
 
 struct cn_move {
     uint8_t op;                /* enum cn_move_op */
-    uint8_t reason;            /* BURY, TOLD: enum cn_close_reason */
-    uint64_t generation, step; /* BURY: where the sequence must be */
+    uint8_t reason;            /* BURY: enum cn_close_reason; TOLD: the same, or 0 */
+    uint64_t generation, step; /* BURY: where the sequence must be. IMPORT, TOLD: the generation
+                                * of our claim or import; 0: the store is not shared */
     struct cn_str version; /* the other version; with IMPORT and TOLD the sequence came from it */
     struct cn_str runtime; /* IMPORT: the other version's; a state cannot change its runtime */
     struct cn_str record;  /* IMPORT: the encoded record */
@@ -97,6 +113,8 @@ struct cn_row {
     struct cn_str sequence_id, request_id;
     struct cn_str idempotency_key; /* a step with the last step's key is its retry; may be empty */
     uint64_t step; /* with CN_ROW_NUMBERED: the step number that it must get, from 1 on */
+    uint8_t keep;  /* with CN_ROW_KEEPS: the record keeps the answers of this many last steps; at
+                    * least 2 */
     uint32_t n_headers, n_parts;
     struct cn_header *headers;
     struct cn_part *parts;
@@ -146,18 +164,29 @@ enum cn_answer_flags {
 
 struct cn_answer {
     uint64_t job_id;
-    uint32_t flags;          /* CN_ANSWER_... */
-    int32_t error_code;      /* CN_E_..., then body is its message; 0: the handler's own answer */
-    uint16_t status;         /* HTTP status the handler chose; 0: 200 */
-    uint64_t generation;     /* of the sequence after the step; 0 for stateless rows */
-    uint64_t step;           /* its number in the generation; 0: no step was made, or stateless */
-    uint64_t opened_wall_ms; /* when this generation was opened. The server needs it for the
+    uint32_t flags;      /* CN_ANSWER_... */
+    int32_t error_code;  /* CN_E_..., then body is its message; 0: the handler's own answer */
+    uint16_t status;     /* HTTP status the handler chose; 0: 200 */
+    uint64_t generation; /* generation of the sequence after the step; 0 for stateless rows */
+    uint64_t step; /* its number in the generation; 0: no step was made, or stateless. A piece of a
+                    * stream has the number that its step will have; an error, the right one */
+    uint64_t opened_wall_ms;    /* when this generation was opened. The server needs it for the
                                  * lifetime limit after a restart */
     struct cn_str content_type; /* may be empty */
     struct cn_str body;
     uint32_t n_headers;
     struct cn_header *headers;
 };
+
+/* Returns the number of the step that is committed with this answer; 0: there is none, or it is not
+ * committed yet. A piece of a stream has the number that its step will have. */
+static inline uint64_t
+cn_answer_committed(const struct cn_answer *answer)
+{
+    const uint32_t committed = CN_ANSWER_FINAL | CN_ANSWER_COMMITTED | CN_ANSWER_REPLAYED;
+
+    return answer->error_code == 0 && (answer->flags & committed) ? answer->step : 0;
+}
 
 /* Returns "idle" or "lifetime" when the answer's step opened a new sequence in place of an expired
  * one: the limit by which that one had expired. Returns NULL for all other answers. */

@@ -30,12 +30,14 @@ enum cn_query_flags {
     CN_QUERY_MOVE = 1u << 4,
     /* WRITE: the record is a copy under another id, so the last step's key and answer, which belong
      * to the original, are not kept. */
-    CN_QUERY_FORK = 1u << 5
+    CN_QUERY_FORK = 1u << 5,
+    /* READ: return the state as JSON text, for people. Nothing for a tombstone. */
+    CN_QUERY_STATE = 1u << 6
 };
 
 /* The flags that each operation may have. */
 #define CN_QUERY_LIST_FLAGS (CN_QUERY_OPEN | CN_QUERY_CLOSED)
-#define CN_QUERY_READ_FLAGS CN_QUERY_RECORD
+#define CN_QUERY_READ_FLAGS (CN_QUERY_RECORD | CN_QUERY_STATE)
 #define CN_QUERY_WRITE_FLAGS (CN_QUERY_REPLACE | CN_QUERY_MOVE | CN_QUERY_FORK)
 
 #define CN_QUERY_LIMIT_MAX 10000 /* sequences that one RESULT lists */
@@ -80,7 +82,7 @@ struct cn_query_result {
     uint32_t n_sequences;
     struct cn_sequence_info *sequences;
     struct cn_str next;   /* LIST: the sequence_id of the next LIST; empty: the list is complete */
-    struct cn_str record; /* READ with CN_QUERY_RECORD: the encoded record */
+    struct cn_str record; /* READ with CN_QUERY_RECORD: the encoded record; with _STATE: JSON */
 };
 
 void cn_frame_put_query(struct cn_buf *buf, const struct cn_query *query);

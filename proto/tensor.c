@@ -225,7 +225,8 @@ cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size)
 bool
 cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batched)
 {
-    const uint32_t skip = batched ? 0 : 1; /* the dimension that a row alone has not */
+    /* a row alone lacks the dimension in which rows are stacked */
+    const uint32_t skip = batched ? 0 : 1;
 
     if (more->rank + skip > CN_TENSOR_RANK_MAX || (batched && more->rank == 0))
         return false;

@@ -76,19 +76,22 @@ struct cn_part cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *a
  * content type is of another family, or malformed. Does not check the size of the data. */
 bool cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out);
 
-/* Returns for how many requests a row counts: the first dimension of its first tensor if the model
- * has a batch dimension (max_batch_size > 0) and that is 1 to max_batch_size; else 1. */
+/* Returns for how many requests a row counts. If the model has a batch dimension (max_batch_size
+ * is not 0), this is the first dimension of the row's first tensor, provided that it lies between 1
+ * and max_batch_size. In all other cases a row counts as 1. */
 uint32_t cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size);
 
-/* cn_tensors_put appends a packed set to `buf`; buf->failed is set when it does not fit. A caller
- * without an array writes the number of tensors as a u32, then each tensor with _put_one. */
-void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);
-/* Appends a tensor of a set with room for tensor->data.len bytes instead of its data. Returns where
- * the data goes, until the buffer's next function; NULL when it does not fit. */
-char *cn_tensors_put_head(struct cn_buf *buf, const struct cn_tensor *tensor);
-/* The bytes of a tensor in a set besides its data. */
-size_t cn_tensors_head_bytes(size_t name_len, uint32_t rank);
+/* Appends a packed set to `buf`; buf->failed is set when it does not fit. */
 void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n);
+/* Appends one tensor of a set. A caller that has no array of tensors writes their number as a u32
+ * and then calls this function for each of them. */
+void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);
+/* Appends one tensor of a set, but leaves tensor->data.len bytes free where its data belongs.
+ * Returns the address of the free bytes, which is valid until `buf` is changed again; NULL when the
+ * tensor does not fit. */
+char *cn_tensors_put_head(struct cn_buf *buf, const struct cn_tensor *tensor);
+/* Returns how many bytes a tensor of a set takes without its data. */
+size_t cn_tensors_head_bytes(size_t name_len, uint32_t rank);
 /* Unpacks a set into an array of *n tensors from the arena; names and data are borrowed from
  * `bytes`. Returns 0, or CN_E_PROTOCOL when `bytes` is not one complete and valid set: datatypes,
  * shapes and sizes are checked, and the elements of BYTES too. */

@@ -214,6 +214,8 @@ add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
                                 box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(infer->call, "continuo-replayed", CN_STR("true"));
+    if (box->traceparent.len)
+        cn_grpc_call_add_header(infer->call, "traceparent", box->traceparent);
     cn_rpc_add_restarted(infer->call, &box->answer);
     cn_rpc_tell_step(infer->call, &box->answer);
 }

@@ -306,7 +306,7 @@ cn_rpc_put_contents(const struct cn_tensor *tensor, struct cn_buf *out)
             put_bytes(TEXTS, element, out);
     } else if (field && fixed_bytes(field)) {
         put_bytes(field, tensor->data, out);
-    } else if (field) {
+    } else if (field && tensor->data.len) {
         put_varints(tensor, out);
     }
 }

@@ -64,6 +64,7 @@ is_refusal(const struct cn_answer *answer)
     case CN_E_SEQUENCE_EXPIRED:
     case CN_E_SEQUENCE_ENDED:
     case CN_E_QUEUE_FULL:
+    case CN_E_OVERLOADED:
     case CN_E_TOO_MANY_SEQUENCES:
     case CN_E_NO_WORKER:
     case CN_E_DRAINING:

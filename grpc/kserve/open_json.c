@@ -8,8 +8,8 @@
 #include "grpc/kserve/open_json.h"
 
 #include <inttypes.h>
-#include <sodium.h>
 
+#include "core/memory/base64.h"
 #include "kserve/json/json_values.h"
 #include "kserve/json/json_words.h"
 #include "proto/wire.h"
@@ -19,16 +19,8 @@
 static void
 write_base64(struct cn_str bytes, struct cn_buf *out)
 {
-    const size_t room = sodium_base64_encoded_len(bytes.len, sodium_base64_VARIANT_ORIGINAL);
-    char *at;
-
     cn_buf_puts(out, "\"");
-    at = cn_buf_reserve(out, room);
-    if (at) {
-        sodium_bin2base64(at, room, (const unsigned char *)bytes.ptr, bytes.len,
-                          sodium_base64_VARIANT_ORIGINAL);
-        out->len += room - 1;
-    }
+    cn_base64_put(bytes, out);
     cn_buf_puts(out, "\"");
 }
 
@@ -186,7 +178,7 @@ cn_rpc_open_outputs(struct cn_str json, size_t max_tensor_bytes, struct cn_arena
         rc = cn_fail(err, CN_E_HANDLER_FAILED,
                      "the handler's answer has no outputs; the Open Inference Protocol needs "
                      "{\"outputs\":[{\"name\",\"datatype\",\"shape\",\"data\"}]}");
-    tensors = cn_arena_alloc(arena, sizeof(*tensors) * (json_array_size(list) + 1));
+    tensors = cn_arena_alloc(arena, sizeof(*tensors) * (rc ? 1 : json_array_size(list) + 1));
     for (size_t i = 0; !rc && i < json_array_size(list); i++)
         if (!(rc = read_output(json_array_get(list, i), i, max_tensor_bytes, arena, &tensors[i],
                                err)))

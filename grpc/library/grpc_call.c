@@ -95,6 +95,7 @@ cn_grpc_call_destroy(struct cn_grpc_call *call)
 {
     uint32_t i;
 
+    cn_unread_done(call->site->loop, &call->unread);
     cn_grpc_drop_received(call);
     for (i = 0; i < call->n_head; i++)
         grpc_slice_unref(call->head[i].value);
@@ -166,7 +167,7 @@ check_call(struct cn_grpc_call *call, struct cn_error *err)
                        limits->calls);
     if (!call->method->needs_no_key && call->server->authorize(call, err))
         return err->code;
-    if (!call->method->client_streams && !call->received)
+    if (!cn_grpc_reads_later(call->site->grpc, call->method) && !call->received)
         return cn_fail(err, CN_E_PROTOCOL, "the call ended without its request message");
     return 0;
 }
@@ -184,7 +185,7 @@ call_open(struct cn_grpc_call *call)
     }
     if (call->method->on_open)
         call->method->on_open(call);
-    if (call->method->client_streams) {
+    if (cn_grpc_reads_later(call->site->grpc, call->method)) {
         cn_grpc_call_read(call);
         return;
     }
@@ -233,7 +234,8 @@ cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, u
     if (call->method)
         rc = grpc_server_request_registered_call(
             server->core, server->handles[index], &call->core, &call->deadline, &call->metadata,
-            call->method->client_streams ? NULL : &call->received, queue, queue, &call->accepted);
+            cn_grpc_reads_later(site->grpc, call->method) ? NULL : &call->received, queue, queue,
+            &call->accepted);
     else
         rc = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata,
                                       queue, queue, &call->accepted);

@@ -24,7 +24,8 @@
 
 #define PREPOSTED 8 /* calls asked for per method and loop; 1 to 256 measured alike */
 #define KEEPALIVE_ANSWER_MS 20000
-#define MIN_PING_INTERVAL_MS 5000 /* clients without calls may ping this often */
+#define READ_MAX_BYTES (256u << 10) /* what one read of a socket may bring */
+#define MIN_PING_INTERVAL_MS 5000   /* clients without calls may ping this often */
 
 /* Writes the core's own messages to the server's log. */
 static void
@@ -55,6 +56,17 @@ stop_deadlock_search(void)
         set_mode(0); /* OnDeadlockCycle::kIgnore */
 }
 
+/* Makes the bound on the memory of all servers. When it is reached, the core takes no more
+ * connections and ends calls whose clients do not read. */
+static grpc_resource_quota *
+quota_create(const struct cn_grpc_limits *limits)
+{
+    grpc_resource_quota *quota = grpc_resource_quota_create("continuo");
+
+    grpc_resource_quota_resize(quota, (size_t)limits->memory_bytes);
+    return quota;
+}
+
 int
 cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops, unsigned n_loops,
                void *host, struct cn_grpc **out, struct cn_error *err)
@@ -72,6 +84,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
     pthread_sigmask(SIG_SETMASK, &all, &before);
     grpc_init();
     grpc->limits = *limits;
+    grpc->quota = quota_create(limits);
     grpc->host = host;
     grpc->n_loops = n_loops;
     pthread_mutex_init(&grpc->identity.mutex, NULL);
@@ -88,6 +101,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
     rc = cn_grpc_taker_start(&grpc->taker, limits, loops, n_loops, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
+        grpc_resource_quota_unref(grpc->quota);
         grpc_shutdown_blocking();
         pthread_mutex_destroy(&grpc->identity.mutex);
         cn_free(grpc->sites);
@@ -109,13 +123,18 @@ number(const char *name, uint64_t value)
 
 /* Makes a server of the core with our limits. */
 static grpc_server *
-core_create(const struct cn_grpc_limits *limits)
+core_create(const struct cn_grpc_limits *limits, grpc_resource_quota *quota)
 {
     grpc_arg args[] = {
+        {.type = GRPC_ARG_POINTER,
+         .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+         .value.pointer = {quota, grpc_resource_quota_arg_vtable()}},
         number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, limits->message_bytes),
         number(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, INT32_MAX),
         number(GRPC_ARG_MAX_METADATA_SIZE, limits->metadata_bytes),
-        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits->calls),
+        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits->streams),
+        number(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, limits->handshake_ms),
+        number(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, READ_MAX_BYTES),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, limits->keepalive_ms),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_ANSWER_MS),
         number(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
@@ -235,7 +254,7 @@ cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
     unsigned i;
 
     server->grpc = grpc;
-    server->core = core_create(&grpc->limits);
+    server->core = core_create(&grpc->limits, grpc->quota);
     server->plain = grpc_insecure_server_credentials_create();
     server->methods = methods;
     server->authorize = authorize;
@@ -246,8 +265,8 @@ cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
     for (i = 0; i < server->n_methods; i++) {
         server->handles[i] = grpc_server_register_method(
             server->core, methods[i].path, NULL,
-            methods[i].client_streams ? GRPC_SRM_PAYLOAD_NONE
-                                      : GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER,
+            cn_grpc_reads_later(grpc, &methods[i]) ? GRPC_SRM_PAYLOAD_NONE
+                                                   : GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER,
             0);
         cn_assert(server->handles[i]);
     }
@@ -339,6 +358,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
     }
     cn_list_for_each_safe(node, next, &grpc->servers)
         server_destroy(cn_container_of(node, struct cn_grpc_server, link));
+    grpc_resource_quota_unref(grpc->quota);
     grpc_shutdown_blocking();
     cn_free(grpc->identity.certificate);
     cn_free(grpc->identity.key);

@@ -28,6 +28,10 @@ struct cn_grpc_limits {
     uint64_t message_bytes;  /* most bytes of a request message, decompressed */
     uint32_t metadata_bytes; /* most bytes of a request's metadata */
     uint32_t calls;          /* most open calls per loop */
+    uint32_t streams;        /* most open calls per connection */
+    uint64_t memory_bytes;   /* most bytes that the library uses for calls and connections */
+    uint32_t handshake_ms;   /* a TLS client must be done with its handshake within this time */
+    bool keys_first;         /* a call's key is checked before its message is read */
     uint32_t keepalive_ms;   /* after this silence a connection is pinged; it has 20 s to answer */
     uint32_t write_ms;       /* a client must take a message within this time */
     uint32_t busy_wait_us;   /* see core/time/busy_wait.h; 0: no busy wait */

@@ -43,6 +43,7 @@ outgoing_done(struct cn_grpc_call *call, struct cn_grpc_queued *out)
     void *owner = out->owner;
     size_t bytes = out->body_bytes;
 
+    cn_unread_sub(call->site->loop, &call->unread, out->wire_bytes);
     grpc_byte_buffer_destroy(out->bytes);
     cn_free(out);
     if (call->method && call->method->on_sent)
@@ -106,8 +107,10 @@ cn_grpc_on_read(struct cn_msg *msg)
     if (!call->gone && !call->is_finishing) {
         if (message.bytes && call->read.ok)
             call->method->on_message(call, &message);
-        else
+        else if (call->method->client_streams)
             call->method->on_half_close(call);
+        else
+            cn_rpc_fail(call, CN_E_PROTOCOL, "the call ended without its request message", 0);
     }
     if (message.bytes)
         grpc_byte_buffer_destroy(message.bytes);
@@ -220,6 +223,17 @@ pack_body(const struct cn_grpc_outgoing *message)
     return bytes;
 }
 
+/* Too many bytes wait for clients, and this client has been reading for the longest time. */
+static void
+drop_unread(struct cn_unread *unread)
+{
+    struct cn_grpc_call *call = cn_container_of(unread, struct cn_grpc_call, unread);
+
+    grpc_call_cancel_with_status(call->core, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                 "all unread answers together are too large (max-unread-answers)",
+                                 NULL);
+}
+
 /* Puts a message into the list, or drops it if the call has ended. */
 static void
 queue_message(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
@@ -238,6 +252,9 @@ queue_message(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
     out->body_bytes = message->body.len;
     out->bytes = message->pieces ? pack_pieces(message) : pack_body(message);
     cn_list_push_back(&call->out, &out->link);
+    out->wire_bytes = grpc_byte_buffer_length(out->bytes);
+    call->unread.drop = drop_unread;
+    cn_unread_add(call->site->loop, &call->unread, out->wire_bytes);
 }
 
 void

@@ -26,6 +26,7 @@
 
 #include "core/containers/list.h"
 #include "core/time/busy_wait.h"
+#include "frontend/intake/unread.h"
 #include "grpc/library/grpc_core.h"
 
 /* ThreadSanitizer does not see the locks inside libgrpc, through which a tag gets from the thread
@@ -53,7 +54,7 @@ struct cn_grpc_queued {
     struct cn_list link;
     grpc_byte_buffer *bytes;
     void *owner;
-    size_t body_bytes;
+    size_t body_bytes, wire_bytes; /* of the answer; of the whole message */
 };
 
 /* What one loop has of gRPC. */
@@ -110,6 +111,7 @@ struct cn_grpc_taker {
 
 struct cn_grpc {
     struct cn_grpc_limits limits;
+    grpc_resource_quota *quota;
     struct cn_grpc_keys identity;
     void *host;
     struct cn_grpc_taker taker;
@@ -140,6 +142,7 @@ struct cn_grpc_call {
     bool watched;     /* the core was asked to report when the client is gone */
     atomic_bool left; /* the core reported that; the loop may not know it yet */
 
+    struct cn_unread unread; /* bytes of messages that the client has not read */
     struct cn_list out;
     struct cn_grpc_queued *out_now; /* the message that the core is sending */
     uint32_t n_head, n_tail;
@@ -150,6 +153,14 @@ struct cn_grpc_call {
     struct cn_arena arena;
     alignas(16) char state[];
 };
+
+/* Is a call's first message read after its method has begun? Otherwise the core reads it together
+ * with the call, which is cheaper, but then it reads messages of clients without a key, too. */
+static inline bool
+cn_grpc_reads_later(const struct cn_grpc *grpc, const struct cn_grpc_method *method)
+{
+    return method->client_streams || grpc->limits.keys_first;
+}
 
 struct cn_grpc_message {
     grpc_byte_buffer *bytes;

@@ -7,9 +7,9 @@
  *
  * `input` of the message is a map from names to bytes. Most entries are parts of the request for
  * the handler. Entries with the name of a header that controls a step (sequence id, start, end,
- * idempotency key, step number, request id) are taken out as `controls`, because in a stream one
- * set of metadata serves many steps. For a single call the metadata count, too; in a stream they
- * may only name the sequence.
+ * idempotency key, step number, request id, trace) are taken out as `controls`, because in a stream
+ * one set of metadata serves many steps. For a single call the metadata count, too; in a stream
+ * they may only name the sequence.
  *
  * The lane of a step is its sequence id. A stream sends the steps of one lane one after the other,
  * while other lanes go on.
@@ -43,7 +43,9 @@ is_control(struct cn_str name)
 {
     return cn_sequence_name_find(name) != CN_N_SEQUENCE_NAMES ||
            cn_str_eq_header(name, CN_STR("idempotency-key")) || cn_intake_names_step(name) ||
-           cn_str_eq_header(name, CN_STR("x-request-id"));
+           cn_str_eq_header(name, CN_STR("x-request-id")) ||
+           cn_str_eq_nocase(name, CN_STR("traceparent")) ||
+           cn_str_eq_nocase(name, CN_STR("tracestate"));
 }
 
 static int
@@ -299,7 +301,7 @@ read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_heade
     const struct cn_row *row = &step->job.row;
     int rc;
 
-    if (is_stream) /* the metadata's id belongs to the stream, which has read it at its begin */
+    if (is_stream) /* the metadata's id belongs to the stream, which read it when it began */
         rc = cn_intake_read_sequence(request->controls, request->n_controls, out, err);
     else
         rc = cn_intake_read_sequence(row->headers, row->n_headers, out, err);
@@ -505,7 +507,7 @@ cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer)
 {
     char text[24];
 
-    if (!answer->step)
+    if (!answer->step || !(answer->error_code || cn_answer_committed(answer)))
         return;
     cn_grpc_call_add_header(
         call, answer->error_code ? "continuo-expected-step" : "continuo-sequence-step",
@@ -520,6 +522,8 @@ cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *bo
         cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));
+    if (box->traceparent.len)
+        cn_grpc_call_add_header(step->call, "traceparent", box->traceparent);
     cn_rpc_add_restarted(step->call, &box->answer);
     cn_rpc_tell_step(step->call, &box->answer);
 }

@@ -54,7 +54,7 @@ struct cn_rpc_step *cn_rpc_step_create(struct cn_grpc_call *call,
 /* Frees the step. It must not have been submitted, or must have its final answer. */
 void cn_rpc_step_destroy(struct cn_rpc_step *step);
 
-/* The sequence of those steps of a stream that name none. */
+/* The sequence of a stream, to which those of its steps belong that name none themselves. */
 struct cn_rpc_stream_id {
     char text[CN_SEQUENCE_ID_MAX];
     size_t len; /* 0: not known yet */
@@ -80,7 +80,8 @@ bool cn_rpc_step_failed(const struct cn_rpc_step *step, const struct cn_answer_b
 /* Adds the metadata that say that a new sequence has replaced an expired one. */
 void cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer);
 
-/* Makes the box, which contains the message's body, the property of the message. */
+/* Puts the box into the message: its body is the box's bytes, and from then on the message owns the
+ * box. */
 void cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 /* Sends a PredictionResponse with the step as owner. Takes the box, which may be NULL. `status` is
  * packed and may be empty; with a status there is no prediction. */

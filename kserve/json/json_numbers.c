@@ -73,7 +73,7 @@ string_end(const char *at, const char *end)
     return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
 }
 
-/* Returns the begin of the array after a key "data" whose closing quote is at `at`; NULL when
+/* Returns the beginning of the array after a key "data" whose closing quote is at `at`; NULL when
  * something else follows. */
 static const char *
 array_behind(const char *at, const char *end)

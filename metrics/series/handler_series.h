@@ -25,7 +25,7 @@ struct cn_series {
     uint32_t name_len, labels_len;
     double value;        /* the sum of a counter or a histogram, or the last value of a gauge */
     uint64_t changed_us; /* cn_now_us() */
-    /* of a histogram; the last one counts what is above all ends */
+    /* counts of a histogram's buckets; the last one counts what is above all ends */
     uint64_t counts[CN_SERIES_BUCKETS + 1];
     /* Name, labels and unit, each with a NUL behind it. The labels are room="kitchen",side="left",
      * in the order of their names, with a comma behind each, and escaped for the text format. */

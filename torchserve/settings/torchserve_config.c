@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #include "config/server/server_options.h"
-#include "config/suggest.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/text/suggest.h"
 #include "torchserve/settings/properties.h"
 #include "torchserve/settings/torchserve_logs.h"
 #include "torchserve/settings/torchserve_models.h"
