@@ -2,12 +2,14 @@
  *
  *   valkey://[[user]:password@]host[:port][,host[:port]...][/prefix]
  *   valkey+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/prefix]
+ *   valkey+cluster://[[user]:password@]host[:port][,host[:port]...][/prefix]
  *
  * redis:// means the same. User and password may have %XX for any byte. The hosts are those of one
  * store, a primary and its replicas; a worker uses the one that is the primary. With +sentinel they
- * are Sentinels, which know where the primary called `master` is. With TLS (valkeys://, rediss://)
- * a query may follow: ?ca=FILE&certificate=FILE&key=FILE&name=NAME. No message quotes the part
- * before the last @, because a password with a typing error is still a password. */
+ * are Sentinels, which know where the primary called `master` is. With +cluster they are some of
+ * the nodes of a cluster, which know all others. With TLS (valkeys://, rediss://) a query may
+ * follow: ?ca=FILE&certificate=FILE&key=FILE&name=NAME. No message quotes the part before the last
+ * @, because a password with a typing error is still a password. */
 #include "config/state_store_url.h"
 
 #include <stdio.h>
@@ -18,21 +20,14 @@
 /* What the URL's scheme means. */
 static const struct scheme {
     const char *begin;
-    bool sentinel, tls;
-    const char *refused; /* why it cannot be used; NULL: it can */
+    bool sentinel, cluster, tls;
 } schemes[] = {
-    {"valkey://", false, false, NULL},
-    {"redis://", false, false, NULL},
-    {"valkeys://", false, true, NULL},
-    {"rediss://", false, true, NULL},
-    {"valkey+sentinel://", true, false, NULL},
-    {"redis+sentinel://", true, false, NULL},
-    {"valkeys+sentinel://", true, true, NULL},
-    {"rediss+sentinel://", true, true, NULL},
-    {"valkey+cluster://", false, false,
-     "a cluster is not supported yet; use one primary with replicas"},
-    {"redis+cluster://", false, false,
-     "a cluster is not supported yet; use one primary with replicas"},
+    {"valkey://", false, false, false},         {"redis://", false, false, false},
+    {"valkeys://", false, false, true},         {"rediss://", false, false, true},
+    {"valkey+sentinel://", true, false, false}, {"redis+sentinel://", true, false, false},
+    {"valkeys+sentinel://", true, false, true}, {"rediss+sentinel://", true, false, true},
+    {"valkey+cluster://", false, true, false},  {"redis+cluster://", false, true, false},
+    {"valkeys+cluster://", false, true, true},  {"rediss+cluster://", false, true, true},
 };
 
 static bool
@@ -52,8 +47,6 @@ take_scheme(struct cn_str *text, const struct scheme **out, struct cn_error *err
 
         if (!begins_with(*text, schemes[i].begin))
             continue;
-        if (schemes[i].refused)
-            return cn_fail(err, CN_E_CONFIG, "%s", schemes[i].refused);
         *text = (struct cn_str){text->ptr + len, text->len - len};
         *out = &schemes[i];
         return 0;
@@ -62,15 +55,6 @@ take_scheme(struct cn_str *text, const struct scheme **out, struct cn_error *err
                    "expected %s or a URL such as " FORM ", found a text that begins neither with "
                    "valkey:// nor with redis://",
                    CN_STATE_STORE_EMBEDDED);
-}
-
-static int
-hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* Decodes %XX. A zero byte is refused, because the store's commands would carry it, but people
@@ -84,8 +68,8 @@ decode(struct cn_str text, const char *what, char *out, size_t max, struct cn_er
         int c = (unsigned char)text.ptr[i], high, low;
 
         if (c == '%') {
-            high = i + 1 < text.len ? hex_digit(text.ptr[i + 1]) : -1;
-            low = i + 2 < text.len ? hex_digit(text.ptr[i + 2]) : -1;
+            high = i + 1 < text.len ? cn_hex_digit(text.ptr[i + 1]) : -1;
+            low = i + 2 < text.len ? cn_hex_digit(text.ptr[i + 2]) : -1;
             if (high < 0 || low < 0)
                 return cn_fail(err, CN_E_CONFIG,
                                "the %s in the URL has a %% without two hexadecimal digits behind "
@@ -172,7 +156,7 @@ take_prefix(struct cn_str prefix, struct cn_state_store_url *out, struct cn_erro
     if (number)
         return cn_fail(err, CN_E_CONFIG,
                        "the number behind the hosts looks like that of a database, but Continuo "
-                       "always uses database 0; to part servers, use a prefix with a letter");
+                       "always uses database 0; to keep servers apart, use a prefix with a letter");
     return take_word(prefix, "prefix", out->prefix, err);
 }
 
@@ -227,7 +211,7 @@ take_parameter(struct cn_str text, struct cn_state_store_url *out, struct cn_err
                       sizeof(out->ca) - 1, err);
     }
     return cn_fail(err, CN_E_CONFIG,
-                   "behind the ? of the URL may be ca=FILE, certificate=FILE, key=FILE and "
+                   "after its ?, the URL may have ca=FILE, certificate=FILE, key=FILE and "
                    "name=NAME, with & between them");
 }
 
@@ -369,6 +353,7 @@ cn_state_store_url_parse(struct cn_str text, struct cn_state_store_url *out, str
                         out, err)) != 0)
         return rc;
     out->tls = scheme->tls;
+    out->cluster = scheme->cluster;
     out->shared = true;
     return 0;
 }

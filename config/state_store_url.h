@@ -28,6 +28,7 @@ struct cn_state_store_url {
     bool shared;                   /* false: the embedded store, and nothing else is set */
     bool tls;                      /* connections are encrypted */
     char user[129], password[257]; /* decoded; "" where the URL has none */
+    bool cluster;                  /* the hosts are some of a cluster's nodes */
     char master[65]; /* the hosts are Sentinels, and the primary has this name; or "" */
     char prefix[65];
     /* Only with TLS, decoded, "" where the URL has none: files in PEM, and the name that the

@@ -92,6 +92,24 @@ sentinels_watch_a_primary_with_a_name(void **state)
 }
 
 static void
+a_cluster_is_named_by_some_of_its_nodes(void **state)
+{
+    (void)state;
+    reads("valkey+cluster://me:p@a,b:7000/team-a");
+    assert_true(url.shared && url.cluster && !url.tls);
+    assert_int_equal(url.n_hosts, 2);
+    assert_int_equal(url.hosts[0].port, 6379);
+    assert_string_equal(url.master, "");
+    assert_string_equal(url.prefix, "team-a");
+    reads("redis+cluster://a");
+    assert_true(url.cluster);
+    reads("rediss+cluster://a?ca=x");
+    assert_true(url.cluster && url.tls);
+    reads("valkey://a");
+    assert_false(url.cluster);
+}
+
+static void
 tls_has_files_and_a_name(void **state)
 {
     (void)state;
@@ -139,14 +157,15 @@ mistakes_are_named_without_the_password(void **state)
     refuses("valkey+sentinel://:secret@h/m/0", "database 0");
     refuses("valkey+sentinel://:secret@h/m/a/b", "the prefix");
     refuses("valkey://:secret@h?ca=f", "only URLs with TLS");
-    refuses("rediss://:secret@h?cafile=f", "may be ca=FILE");
-    refuses("rediss://:secret@h?", "may be ca=FILE");
+    refuses("rediss://:secret@h?cafile=f", "the URL may have ca=FILE");
+    refuses("rediss://:secret@h?", "the URL may have ca=FILE");
     refuses("rediss://:secret@h?ca=", "without a value");
     refuses("rediss://:secret@h?ca=a&ca=b", "or twice");
     refuses("rediss://:secret@h?ca=%4", "value of ca");
     refuses("rediss://:secret@h?key=k", "needs both files");
     refuses("rediss://:secret@h?certificate=c&ca=a", "needs both files");
-    refuses("redis+cluster://:secret@h", "cluster");
+    refuses("valkey+cluster://:secret@h/0", "database 0");
+    refuses("valkey+cluster://:secret@h?ca=f", "only URLs with TLS");
     for (int i = 0; i < 8; i++)
         strcat(many, ",h");
     refuses(many, "more than 8 hosts");
@@ -186,6 +205,7 @@ main(void)
         cmocka_unit_test(parts_have_defaults),
         cmocka_unit_test(every_part_is_read),
         cmocka_unit_test(sentinels_watch_a_primary_with_a_name),
+        cmocka_unit_test(a_cluster_is_named_by_some_of_its_nodes),
         cmocka_unit_test(tls_has_files_and_a_name),
         cmocka_unit_test(mistakes_are_named_without_the_password),
         cmocka_unit_test(shown_without_password),

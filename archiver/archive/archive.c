@@ -19,8 +19,11 @@
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/unpack.h"
 #include "archiver/archive/verify.h"
+#include "archiver/sign/sign.h"
 #include "core/memory/mem.h"
 #include "core/system/random.h"
+
+#define PACKING_BYTES_MAX (UINT64_C(256) << 20) /* by how much an archive may exceed its files */
 
 const struct cn_archive_limits cn_archive_default_limits = {
     .max_bytes = 8ull << 30, .max_file_bytes = 4ull << 30, .max_files = 10000};
@@ -149,6 +152,43 @@ unpack_archive(const char *name, int fd, const char *dest, const struct cn_archi
     return rc;
 }
 
+/* Returns the folder that `dest` is in, to be freed with cn_free(). */
+static char *
+parent_of(const char *dest)
+{
+    size_t len = strlen(dest);
+
+    while (len > 1 && dest[len - 1] == '/')
+        len--;
+    while (len > 0 && dest[len - 1] != '/')
+        len--;
+    return len ? cn_strndup(dest, len) : cn_strdup(".");
+}
+
+/* Verifies the archive's signature, if it must have one. All archives come this way: those of the
+ * start, of the APIs, of URLs, of snapshots and of other nodes. What is unpacked are the very bytes
+ * that were verified, because the copy belongs to this process alone. */
+static int
+unpack_trusted(const char *path, int fd, const char *dest, const struct cn_archive_limits *limits,
+               struct cn_manifest *manifest, struct cn_error *err)
+{
+    const char *name = cn_basename(path);
+    char *parent;
+    int rc, copy;
+
+    if (limits == NULL || limits->trusted_keys == NULL)
+        return unpack_archive(name, fd, dest, limits, manifest, err);
+    parent = parent_of(dest);
+    rc = cn_sign_verified_copy(limits->trusted_keys, path, fd, parent,
+                               limits->max_bytes + PACKING_BYTES_MAX, &copy, err);
+    cn_free(parent);
+    if (rc != 0)
+        return rc;
+    rc = unpack_archive(name, copy, dest, limits, manifest, err);
+    close(copy);
+    return rc;
+}
+
 /* Makes up a manifest for a folder without one, in which somebody develops a model. The folder has
  * handler.lua, handler.py, handler.so, model.pt or model.onnx, and may have model-config.yaml and
  * requirements.txt. The model gets the folder's name. */
@@ -224,6 +264,11 @@ cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_li
                            "cannot read model archive %s", path);
     if (fstat(fd, &st) < 0) {
         rc = cn_fail_sys(err, CN_E_IO, errno, "cannot stat %s", path);
+    } else if (S_ISDIR(st.st_mode) && limits && limits->trusted_keys) {
+        rc = cn_fail(err, CN_E_UNTRUSTED,
+                     "%s is a folder, and a server with trusted-keys serves only signed archives: "
+                     "pack the folder with continuo-archiver and sign the archive",
+                     path);
     } else if (S_ISDIR(st.st_mode)) {
         rc = absolute(path, dir, err);
         if (rc == 0 && (rc = read_folder(name, *dir, manifest, err)) != 0) {
@@ -233,7 +278,7 @@ cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_li
     } else if (!S_ISREG(st.st_mode)) {
         rc = cn_fail(err, CN_E_INVALID_MODEL, "%s is neither a file nor a folder", path);
     } else {
-        rc = unpack_archive(name, fd, dest, limits, manifest, err);
+        rc = unpack_trusted(path, fd, dest, limits, manifest, err);
         if (rc == 0 && (rc = absolute(dest, dir, err)) != 0) {
             cn_manifest_fini(manifest);
             cn_archive_remove_dir(dest);

@@ -17,6 +17,9 @@ struct cn_archive_limits {
     uint64_t max_bytes;      /* of all files, unpacked */
     uint64_t max_file_bytes; /* of one file, unpacked */
     uint32_t max_files;
+    /* The file with the public keys of which one must have signed the archive: then a folder is
+     * refused, and an archive before anything in it is read (sign.h). NULL: any archive is read. */
+    const char *trusted_keys;
 };
 extern const struct cn_archive_limits cn_archive_default_limits; /* 8 GiB, 4 GiB, 10,000 */
 

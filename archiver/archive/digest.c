@@ -1,5 +1,4 @@
-/* archiver/archive/digest.c - SHA-256 of a file, read block by block. No other file of the
- * archiver includes sodium.h. Any thread. */
+/* archiver/archive/digest.c - SHA-256 of a file, read block by block. Any thread. */
 #include "archiver/archive/digest.h"
 
 #include <errno.h>

@@ -123,8 +123,8 @@ check_named(const char *name, const char *dir, const struct cn_manifest *manifes
 
     if (model && manifest->serialized_file == NULL)
         return cn_fail(err, CN_E_INVALID_MODEL,
-                       "%s: " CN_MANIFEST_PATH " names no model.serializedFile, which the runtime "
-                       "%s runs",
+                       "%s: the runtime %s needs model.serializedFile in " CN_MANIFEST_PATH
+                       ", which does not have it",
                        name, runtime);
     if (manifest->handler == NULL && !model)
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: " CN_MANIFEST_PATH " names no model.handler",

@@ -222,7 +222,7 @@ file_in(const char *folder, const char *name)
 /* The model of one version. */
 struct found {
     enum cn_import_kind kind;
-    char *path; /* of the handler, the model.py or the ONNX file; cn_free */
+    char *path; /* path of the handler, the model.py or the ONNX file; freed with cn_free() */
 };
 
 static const char *
@@ -264,9 +264,9 @@ find_named(const struct import *import, const char *folder, const char *otherwis
     return 0;
 }
 
-/* Finds the model: the handler that is given with --handler; for a backend that is one of our
- * runtimes, the file that the configuration names; a handler of ours in the version's folder, which
- * stands in for any backend; or the file of a backend whose models run here as they are. */
+/* Finds the model. The first of these counts: the handler of --handler; the file that the
+ * configuration names, if the backend is one of our runtimes; a handler of ours in the version's
+ * folder, whatever the backend is; the backend's own file, if models of that backend run here. */
 static int
 find_model(const struct import *import, const char *folder, struct found *out)
 {

@@ -1,5 +1,5 @@
-/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify and
- * suggest; or the flags of torch-model-archiver. */
+/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify,
+ * keygen, sign and suggest; or the flags of torch-model-archiver. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +26,10 @@ run(int argc, char **argv)
         return cn_archiver_inspect(argc - 2, argv + 2);
     if (!torch_name && strcmp(first, "verify") == 0)
         return cn_archiver_verify(argc - 2, argv + 2);
+    if (!torch_name && strcmp(first, "keygen") == 0)
+        return cn_archiver_keygen(argc - 2, argv + 2);
+    if (!torch_name && strcmp(first, "sign") == 0)
+        return cn_archiver_sign(argc - 2, argv + 2);
     if (!torch_name && strcmp(first, "suggest") == 0)
         return cn_archiver_suggest(argc - 2, argv + 2);
     /* --version takes the model's version; alone it can only mean ours. */
@@ -37,7 +41,7 @@ run(int argc, char **argv)
         cn_archiver_man(stdout);
         return 0;
     }
-    return cn_archiver_create(program, argc - 1, argv + 1, true);
+    return cn_archiver_create(program, argc - 1, argv + 1, torch_name);
 }
 
 int

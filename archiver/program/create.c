@@ -8,17 +8,19 @@
  * with a dash. Wrong command lines end with status 2 and a message in argparse's form.
  *
  * The flags are rows of archiver_options.def: each names the member of cn_pack_spec that gets its
- * value, and --help and the manual page are printed from the same rows. Three flags are not rows
- * because their values are not strings: --archive-format, --force and --help. They are numbered
- * behind the rows. */
+ * value, and --help and the manual page are printed from the same rows. Four flags are not rows
+ * because their values are not strings: --archive-format, --force, --no-check and --help. They are
+ * numbered behind the rows. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "archiver/archive/archive_path.h"
 #include "archiver/pack/pack.h"
+#include "archiver/program/check_handler.h"
 #include "archiver/program/subcommands.h"
-#include "config/suggest.h"
 #include "core/memory/mem.h"
+#include "core/text/suggest.h"
 
 static const struct {
     size_t offset;
@@ -34,7 +36,7 @@ static const struct {
 #define N_OPTIONS (sizeof(options) / sizeof(options[0]))
 
 /* Behind the table's rows, by index. */
-enum { FLAG_FORMAT = N_OPTIONS, FLAG_FORCE, FLAG_HELP, N_FLAGS };
+enum { FLAG_FORMAT = N_OPTIONS, FLAG_FORCE, FLAG_NO_CHECK, FLAG_HELP, N_FLAGS };
 
 static const char *const formats[] = {"default", "zip-store", "tgz", "no-archive"};
 static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "torch", "onnx"};
@@ -42,16 +44,24 @@ static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "
 struct parse {
     const char *program;
     struct cn_pack_spec spec;
-    bool help;
+    bool help, no_check;
 };
+
+/* Does the flag stand alone, without a value? */
+static bool
+is_switch(size_t flag)
+{
+    return flag == FLAG_FORCE || flag == FLAG_NO_CHECK || flag == FLAG_HELP;
+}
 
 static const char *
 flag_name(size_t flag)
 {
-    return flag == FLAG_FORMAT  ? "archive-format"
-           : flag == FLAG_FORCE ? "force"
-           : flag == FLAG_HELP  ? "help"
-                                : options[flag].flag;
+    return flag == FLAG_FORMAT     ? "archive-format"
+           : flag == FLAG_FORCE    ? "force"
+           : flag == FLAG_NO_CHECK ? "no-check"
+           : flag == FLAG_HELP     ? "help"
+                                   : options[flag].flag;
 }
 
 static int
@@ -150,6 +160,8 @@ take(struct parse *p, size_t flag, const char *value)
 
     if (flag == FLAG_FORCE) {
         p->spec.force = true;
+    } else if (flag == FLAG_NO_CHECK) {
+        p->no_check = true;
     } else if (flag == FLAG_HELP) {
         p->help = true;
     } else if (flag == FLAG_FORMAT) {
@@ -180,9 +192,9 @@ parse(struct parse *p, int argc, char **argv)
             flag = arg[0] == '-' && arg[1] != '\0' ? find_short(arg[1]) : N_FLAGS;
             value = flag < N_FLAGS && arg[2] != '\0' ? arg + 2 : NULL; /* -v1.0 */
         }
-        if (flag == N_FLAGS || (value != NULL && (flag == FLAG_FORCE || flag == FLAG_HELP)))
+        if (flag == N_FLAGS || (value != NULL && is_switch(flag)))
             return unknown_flag(p, arg);
-        if (value == NULL && flag != FLAG_FORCE && flag != FLAG_HELP) {
+        if (value == NULL && !is_switch(flag)) {
             if (i + 1 >= argc || (argv[i + 1][0] == '-' && argv[i + 1][1] != '\0')) {
                 char text[96];
                 snprintf(text, sizeof(text), "argument --%s: expected one argument",
@@ -224,6 +236,24 @@ warn(void *ctx, const char *line)
     fprintf(stderr, "%s: warning: %s\n", (const char *)ctx, line);
 }
 
+/* Says what was written, and how it is served. */
+static void
+show_result(const struct cn_pack_spec *spec, const struct cn_pack_result *result)
+{
+    const char *file = cn_basename(result->path);
+    const char *store = spec->export_path ? spec->export_path : ".";
+
+    if (result->sha256[0] != '\0')
+        printf("%s: %" PRIu64 " bytes, sha256 %s\n", result->path, result->bytes, result->sha256);
+    else
+        printf("%s: folder\n", result->path);
+    printf("model %s, version %s; %s %s; settings: %s\n", spec->model_name, spec->version,
+           spec->handler ? "handler" : "file",
+           cn_basename(spec->handler ? spec->handler : spec->serialized_file),
+           spec->config_file ? cn_basename(spec->config_file) : "the defaults");
+    printf("serve it: continuo --model-store %s --models %s=%s\n", store, spec->model_name, file);
+}
+
 int
 cn_archiver_create(const char *program, int argc, char **argv, bool quiet)
 {
@@ -240,14 +270,14 @@ cn_archiver_create(const char *program, int argc, char **argv, bool quiet)
         rc = check_required(&p);
     if (rc != 0)
         return rc;
-    if (cn_pack(&p.spec, warn, (void *)(uintptr_t)program, &result, &err) != 0) {
+    if (!p.no_check)
+        rc = cn_archiver_check_handler(&p.spec, warn, (void *)(uintptr_t)program, &err);
+    if (rc != 0 || cn_pack(&p.spec, warn, (void *)(uintptr_t)program, &result, &err) != 0) {
         fprintf(stderr, "%s: error: %s\n", program, err.message);
         return CN_EXIT_FAILED;
     }
-    if (!quiet && result.sha256[0] != '\0')
-        printf("%s: %" PRIu64 " bytes, sha256 %s\n", result.path, result.bytes, result.sha256);
-    else if (!quiet)
-        printf("%s: folder\n", result.path);
+    if (!quiet)
+        show_result(&p.spec, &result);
     cn_free(result.path);
     return 0;
 }
@@ -273,14 +303,19 @@ cn_archiver_help(const char *program, FILE *out)
             "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
             "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
             "       %s inspect [--json] ARCHIVE\n"
-            "       %s verify ARCHIVE ...\n"
+            "       %s verify [--trusted-keys FILE] ARCHIVE ...\n"
+            "       %s keygen --secret-key FILE --public-key FILE [--no-password]\n"
+            "       %s sign --secret-key FILE [--comment LINE] ARCHIVE ...\n"
             "       %s suggest MODEL.onnx\n\n"
             "Packs a model archive (create), shows its content (inspect) or checks it "
-            "(verify).\nWithout a command it takes the flags of torch-model-archiver and prints "
-            "nothing on success.\nimport turns the folder of a model in a Triton repository into "
+            "(verify).\nkeygen makes a pair of keys, and sign writes ARCHIVE.minisig. A server "
+            "with trusted-keys\nneeds it; keys and signatures have the formats of "
+            "minisign.\nWithout a command it takes the flags of torch-model-archiver; under that "
+            "name it also prints\nnothing on success.\nimport turns the folder of a model in a "
+            "Triton repository into "
             "archives, and lists the\nsettings that it could not carry over. suggest guesses the "
             "YAML of an ONNX model and prints it.\n\n",
-            program, program, program, program, program);
+            program, program, program, program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
 
@@ -293,6 +328,7 @@ cn_archiver_help(const char *program, FILE *out)
     fprintf(out, "  %-30s %s\n", "--archive-format WORD",
             "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
     fprintf(out, "  %-30s %s\n", "-f, --force", "overwrite an existing archive");
+    fprintf(out, "  %-30s %s\n", "--no-check", "do not look for mistakes in the handler's source");
     fputs("\nExit status: 0 on success, 1 on failure, 2 for a wrong command line.\n", out);
 }
 
@@ -305,14 +341,24 @@ cn_archiver_man(FILE *out)
           ".B continuo\\-archiver import\n\\fIDIR\\fR [\\fB\\-\\-handler\\fR \\fIFILE\\fR] "
           "[\\fB\\-\\-export\\-path\\fR \\fIDIR\\fR] [\\fB\\-\\-force\\fR]\n.br\n"
           ".B continuo\\-archiver inspect\n[\\fB\\-\\-json\\fR] \\fIARCHIVE\\fR\n.br\n"
-          ".B continuo\\-archiver verify\n\\fIARCHIVE\\fR ...\n.br\n"
+          ".B continuo\\-archiver verify\n[\\fB\\-\\-trusted\\-keys\\fR \\fIFILE\\fR] "
+          "\\fIARCHIVE\\fR ...\n.br\n"
+          ".B continuo\\-archiver keygen\n\\fB\\-\\-secret\\-key\\fR \\fIFILE\\fR "
+          "\\fB\\-\\-public\\-key\\fR \\fIFILE\\fR [\\fB\\-\\-no\\-password\\fR]\n.br\n"
+          ".B continuo\\-archiver sign\n\\fB\\-\\-secret\\-key\\fR \\fIFILE\\fR "
+          "[\\fB\\-\\-comment\\fR \\fILINE\\fR] \\fIARCHIVE\\fR ...\n.br\n"
           ".B continuo\\-archiver suggest\n\\fIMODEL.onnx\\fR\n"
           ".SH DESCRIPTION\nWithout a command, or called as torch\\-model\\-archiver, it takes the "
           "flags of that program and prints nothing on success. The same input always gives the "
           "same bytes: the times in an archive are 1980, and SOURCE_DATE_EPOCH sets the manifest's "
           "createdOn. import turns the folder of a model in a Triton repository (config.pbtxt and "
           "numbered versions) into archives, and lists the settings that it could not carry over. "
-          "suggest guesses the YAML of an ONNX model and prints it.\n"
+          "suggest guesses the YAML of an ONNX model and prints it.\n.PP\n"
+          "keygen makes a pair of Ed25519 keys in the file formats of minisign(1). It reads a "
+          "password for the secret key, unless \\-\\-no\\-password is given. sign writes "
+          "\\fIARCHIVE\\fR.minisig beside each archive, with the time and the file's name as its "
+          "trusted comment. A server with trusted\\-keys, and verify with "
+          "\\-\\-trusted\\-keys, refuse an archive without the signature of one of these keys.\n"
           ".SH OPTIONS\n",
           out);
     for (size_t i = 0; i < N_OPTIONS; i++) {
@@ -328,6 +374,7 @@ cn_archiver_man(FILE *out)
     fputs(".TP\n.B \\-\\-archive\\-format\ndefault (.mar), zip\\-store (.mar, not compressed), tgz "
           "(.tar.gz) or no\\-archive (a folder).\n"
           ".TP\n.BR \\-f \", \" \\-\\-force\nOverwrite an existing archive.\n"
+          ".TP\n.B \\-\\-no\\-check\nDo not look for mistakes in the handler's source.\n"
           ".SH EXIT STATUS\n0 on success, 1 on failure, 2 for a wrong command line.\n"
           ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5)\n",
           out);

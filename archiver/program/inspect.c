@@ -4,7 +4,8 @@
  * Both unpack the archive into a temporary folder with the server's own code, so that all of its
  * checks are made: paths, sizes, digests. The folder is removed in any case. `inspect` prints the
  * manifest, the files and the model's YAML; `verify` prints one line for each archive, and goes on
- * after one that is bad. The exit status is that of the last bad one.
+ * after one that is bad. With --trusted-keys it verifies the archives' signatures first. The exit
+ * status is that of the last bad one.
  *
  * An archive may come from anybody. Its YAML is shown without control characters, which a terminal
  * would obey. */
@@ -32,8 +33,9 @@ struct opened {
 };
 
 static int
-open_archive(const char *path, struct opened *out, struct cn_error *err)
+open_archive(const char *path, const char *trusted_keys, struct opened *out, struct cn_error *err)
 {
+    struct cn_archive_limits limits = cn_archive_default_limits;
     const char *tmp = getenv("TMPDIR");
     char *dest;
     int rc;
@@ -44,7 +46,8 @@ open_archive(const char *path, struct opened *out, struct cn_error *err)
     if (mkdtemp(out->temp) == NULL)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot make a folder in %s", tmp);
     dest = cn_path_join(out->temp, "model");
-    rc = cn_archive_unpack(path, dest, NULL, &out->manifest, &out->dir, err);
+    limits.trusted_keys = trusted_keys;
+    rc = cn_archive_unpack(path, dest, &limits, &out->manifest, &out->dir, err);
     cn_free(dest);
     if (rc != 0)
         cn_archive_remove_dir(out->temp);
@@ -211,7 +214,7 @@ cn_archiver_inspect(int argc, char **argv)
         fputs("usage: continuo-archiver inspect [--json] ARCHIVE\n", stderr);
         return CN_EXIT_USAGE;
     }
-    if (open_archive(path, &opened, &err) != 0)
+    if (open_archive(path, NULL, &opened, &err) != 0)
         return failed(&err);
     rc = cn_pack_files_list(opened.dir, &files, &err);
     if (rc == 0) {
@@ -232,7 +235,7 @@ warn(void *ctx, const char *line)
 }
 
 static int
-verify_one(const char *path)
+verify_one(const char *path, const char *trusted_keys)
 {
     struct opened opened = {0};
     struct cn_model_config config;
@@ -241,7 +244,7 @@ verify_one(const char *path)
     char *yaml;
     int rc;
 
-    if (open_archive(path, &opened, &err) != 0)
+    if (open_archive(path, trusted_keys, &opened, &err) != 0)
         return failed(&err);
     yaml = config_path(&opened);
     cn_model_config_init(&config);
@@ -255,9 +258,10 @@ verify_one(const char *path)
                 "continuo runs %s.so if it is written in C with continuo's header\n",
                 path, opened.manifest.handler, opened.manifest.handler);
     if (rc == 0)
-        printf("%s: good (%s %s, %s)\n", path, or_none(opened.manifest.model_name),
+        printf("%s: good (%s %s, %s%s)\n", path, or_none(opened.manifest.model_name),
                or_none(opened.manifest.model_version),
-               opened.manifest.n_files ? "digests match" : "no digests");
+               opened.manifest.n_files ? "digests match" : "no digests",
+               trusted_keys ? ", signed by a trusted key" : "");
     cn_free(yaml);
     close_archive(&opened);
     if (rc != 0)
@@ -268,14 +272,22 @@ verify_one(const char *path)
 int
 cn_archiver_verify(int argc, char **argv)
 {
-    int worst = 0;
+    const char *trusted_keys = NULL;
+    int worst = 0, first = 0;
 
-    if (argc == 0 || argv[0][0] == '-') {
-        fputs("usage: continuo-archiver verify ARCHIVE ...\n", stderr);
+    if (argc > 1 && strcmp(argv[0], "--trusted-keys") == 0) {
+        trusted_keys = argv[1];
+        first = 2;
+    } else if (argc > 0 && strncmp(argv[0], "--trusted-keys=", 15) == 0) {
+        trusted_keys = argv[0] + 15;
+        first = 1;
+    }
+    if (first >= argc || argv[first][0] == '-') {
+        fputs("usage: continuo-archiver verify [--trusted-keys FILE] ARCHIVE ...\n", stderr);
         return CN_EXIT_USAGE;
     }
-    for (int i = 0; i < argc; i++) {
-        int rc = verify_one(argv[i]);
+    for (int i = first; i < argc; i++) {
+        int rc = verify_one(argv[i], trusted_keys);
         worst = rc ? rc : worst;
     }
     return worst;

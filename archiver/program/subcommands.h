@@ -16,6 +16,9 @@ int cn_archiver_create(const char *program, int argc, char **argv, bool quiet);
 int cn_archiver_import(const char *program, int argc, char **argv);
 int cn_archiver_inspect(int argc, char **argv);
 int cn_archiver_verify(int argc, char **argv);
+/* Makes a pair of keys, and signs archives with the secret one. */
+int cn_archiver_keygen(int argc, char **argv);
+int cn_archiver_sign(int argc, char **argv);
 /* Prints a YAML for an ONNX file. */
 int cn_archiver_suggest(int argc, char **argv);
 

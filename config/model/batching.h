@@ -70,7 +70,7 @@ struct cn_batching {
     uint32_t preferred[CN_PREFERRED_MAX]; /* in ascending order */
     bool preserve_ordering;
     uint64_t idle_us; /* how long a sequence may be idle; never 0 after cn_batching_apply */
-    /* requests that wait when their sequence expires are refused; otherwise they are done */
+    /* true: requests that wait when their sequence expires are refused; false: they still run */
     bool reject_expired;
     bool describe_expired; /* such a sequence is also logged */
     /* 0: all requests are equal; otherwise levels go from 1, the first, to this */
@@ -91,8 +91,8 @@ int cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct c
 void cn_batching_apply(const struct cn_yaml_doc *doc, const struct cn_model_io *io,
                        struct cn_model_config *config);
 
-/* The preferred batch size that is shown if none is set: the most that a handler gets. 0: there is
- * none, since there are no sizes without a batch dimension. */
+/* Returns the preferred batch size to show for a model that sets none: the most rows that a handler
+ * call gets. Returns 0 for a model without a batch dimension, whose batches have no sizes. */
 uint32_t cn_batching_shown_preferred(uint32_t rows, uint32_t max_batch_size);
 
 /* A control's word: "CONTROL_SEQUENCE_START" ... */

@@ -10,7 +10,7 @@
 #include "config/model/model_config.h"
 #include "config/yaml/yaml.h"
 
-/* True for that list, which model_config.c leaves to this file. */
+/* Is it the list instance_group? model_config.c leaves that one to this file. */
 bool cn_instances_own(const struct cn_yaml *value);
 /* The list in `map`; NULL if it has none. */
 const struct cn_yaml *cn_instances_get(const struct cn_yaml *map);

@@ -23,9 +23,10 @@
 #include "config/model/instances.h"
 #include "config/model/model_io.h"
 #include "config/model/model_state.h"
-#include "config/suggest.h"
+#include "config/model/model_words.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/text/suggest.h"
 
 /* A smaller limit of handler.limits.memoryBytes is certainly a mistake. */
 #define MEMORY_MIN_BYTES (1 << 20)
@@ -38,7 +39,8 @@ enum kind {
     KIND_EXPIRED,
     KIND_PARALLEL,
     KIND_SWITCH,
-    KIND_STORE
+    KIND_STORE,
+    KIND_WORD
 };
 
 struct row {
@@ -288,6 +290,13 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         return 0;
     case KIND_STORE:
         return apply_store(walk, row, value);
+    case KIND_WORD:
+        level = value->kind == CN_YAML_STRING ? cn_model_word_parse(row->path, value->text) : -1;
+        if (level < 0)
+            return wrong_value(walk, row->path, value,
+                               cn_model_words_text(row->path, " or ", expected));
+        store(walk->config, row, (uint64_t)level);
+        return 0;
     case KIND_UINT:
         snprintf(expected, sizeof(expected), "an integer from %" PRIu64 " to %" PRIu64, row->min,
                  row->max);
@@ -579,7 +588,7 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
         return cn_fail(err, CN_E_CONFIG,
                        "state tensors need sequences: set sequenceBatching: true, or remove the "
                        "list of state tensors");
-    return 0;
+    return cn_stream_input_check(config, NULL, err);
 }
 
 int

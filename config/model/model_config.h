@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "config/model/stream_input.h"
 #include "config/state_store_url.h"
 #include "config/yaml/yaml.h"
 #include "core/errors/error.h"
@@ -61,15 +62,17 @@ int cn_parallel_parse(struct cn_str word);
 const char *cn_parallel_word(enum cn_parallel parallel);
 
 /* One member for each row of model_options.def: CN_MODEL_OPTION(field, c_type, kind, yaml_path,
- * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL, SWITCH or
- * STORE; "a.b" is key b in map a. */
+ * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL, SWITCH,
+ * STORE or WORD; "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"
 #undef CN_MODEL_OPTION
     uint32_t store_wait_ms; /* the server's state-store-wait, for models loaded at its start */
     const struct cn_model_io
-        *io; /* of a typed model, borrowed from the code that loaded it; NULL: untyped */
+        /* the tensors of a typed model, borrowed from the code that loaded it; NULL: the model
+         * is untyped */
+        *io;
 };
 
 /* Called for each warning: "model-config.yaml:4:1: unknown key minWorker (did you mean
@@ -92,8 +95,9 @@ int cn_model_config_check(const struct cn_model_config *config, struct cn_error 
  */
 void cn_model_config_man(FILE *out);
 
-/* For models without a handler, whose YAML nobody else reads: refuses a key of the document that is
- * not known, but nearly is. Returns 0, or CN_E_CONFIG with the nearest known key. */
+/* For a model without a handler. No handler reads unknown keys of its YAML, so a key that is nearly
+ * a known one must be a typing error: it is refused. Returns 0, or CN_E_CONFIG with the nearest
+ * known key. */
 int cn_model_config_check_keys(const struct cn_yaml_doc *doc, struct cn_error *err);
 
 #endif

@@ -36,6 +36,7 @@ struct cn_tensor_spec {
     int64_t dims[CN_TENSOR_RANK_MAX]; /* -1: any size; without the batch dimension */
     bool optional;                    /* inputs: a request may leave it out */
     bool ragged;                      /* inputs: rows of one batch may differ in shape */
+    bool samples; /* inputs: samples of a stream in any number and encoding (stream_input.h) */
 };
 
 struct cn_batching;
@@ -47,6 +48,9 @@ struct cn_model_io {
     uint32_t n_inputs, n_outputs, n_required;
     bool decoupled; /* a request gets any number of responses; otherwise exactly one */
     struct cn_tensor_spec *inputs, *outputs;
+    /* NULL, except where clients see other dims than the handler (stream_input.h): these are the
+     * handler's. A configuration that is shown has them, so that it can be sent back. */
+    struct cn_tensor_spec *own_inputs, *own_outputs;
     struct cn_state_specs state;  /* model_state.h */
     struct cn_batching *batching; /* NULL: no block says how batches are formed (batching.h) */
     struct cn_arena arena;        /* holds all of the above */

@@ -35,7 +35,8 @@ int cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *er
 
 /* In model_state.c: sets io->state from the document. The tensors of `io` have been read. */
 int cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root);
-/* If a document is laid over another one (overlay.c): what its state tensors mean. */
+/* One YAML document can be laid over another one (overlay.c). This says what the state tensors of
+ * the upper document mean. */
 enum cn_state_overlay {
     CN_STATE_OVERLAY_NONE, /* it declares no state tensors */
     /* the same as the other document's, as clients of the v2 protocol see them */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "config/model/model_config.h"
+#include "config/model/model_words.h"
 #include "core/errors/panic.h"
 
 enum kind {
@@ -21,7 +22,8 @@ enum kind {
     KIND_EXPIRED,
     KIND_PARALLEL,
     KIND_SWITCH,
-    KIND_STORE
+    KIND_STORE,
+    KIND_WORD
 };
 
 static const struct option {
@@ -121,8 +123,14 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
     case KIND_STORE:
         put_row(out, path, "", "word or URL", CN_STATE_STORE_EMBEDDED, "", option->help, example);
         return;
+    case KIND_WORD:
+        put_row(out, path, "", "word", cn_model_words(path)[option->default_value],
+                cn_model_words_text(path, ", ", range), option->help, example);
+        return;
     case KIND_UINT:
         snprintf(value, sizeof(value), "%" PRIu64, option->default_value);
+        if (option->default_value < option->min)
+            strcpy(value, "none");
         snprintf(range, sizeof(range), "%" PRIu64 " to %" PRIu64 "%s%s", option->min, option->max,
                  unit[0] ? " " : "", unit);
         put_row(out, path, "", "integer", value, range, option->help, example);

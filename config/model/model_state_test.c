@@ -93,8 +93,8 @@ only(const char *text, struct cn_model_io **io)
     return &(*io)->state.items[0];
 }
 
-/* If nothing else is said, -1 begins as 1. An output of the same name is also sent to the client.
- */
+/* A dimension of -1 has the size 1 in the first state, unless `init` says otherwise. If the model
+ * has an output with the name of the state's output, the state is also sent to the client. */
 static void
 details(void **state)
 {
@@ -125,7 +125,7 @@ details(void **state)
     assert_string_equal(spec->init_from.ptr, "initial_state/first");
     cn_model_io_unref(io);
 
-    /* A scalar as protobuf writes it in JSON, which leaves out the empty list. */
+    /* A scalar has an empty list of dims, and protobuf leaves out empty lists in JSON. */
     spec = only(TENSORS "sequence_batching: {state: [{input_name: S, output_name: S, data_type: "
                         "TYPE_INT32, initial_state: [{name: z, data_type: TYPE_INT32, "
                         "zero_data: true}]}]}\n",

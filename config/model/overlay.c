@@ -247,7 +247,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
     if (other && overlay->batching_stays && other == block_of(overlay->above))
         other = NULL;
     if (other && parameters && other->n_items == 0)
-        other = NULL; /* that is how they are shown, whatever they are */
+        other = NULL; /* an empty map of parameters is shown for each model, so it says nothing */
     if (other || (overlay->batch_size && is_word(item->key, "batchSize")))
         return;
     if (overlay->state == CN_STATE_OVERLAY_OTHER && state && item->kind == CN_YAML_LIST)

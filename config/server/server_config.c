@@ -18,10 +18,10 @@
 #include <stdlib.h>
 
 #include "config/server/server_options.h"
-#include "config/suggest.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/text/suggest.h"
 #include "core/tuning/tuning.h"
 
 #define ENV_PREFIX "CONTINUO_"
@@ -46,6 +46,8 @@
 #define LOGLEVEL_NUMBER(d) (d)
 #define BOOL_TEXT(d) NULL
 #define BOOL_NUMBER(d) (d)
+#define RATE_TEXT(d) NULL
+#define RATE_NUMBER(d) (d)
 #define WORD_TEXT(d) NULL
 #define WORD_NUMBER(d) (d)
 
@@ -128,6 +130,39 @@ word_number(const struct cn_option *option, const char *text)
     return -1;
 }
 
+#define RATE_DIGITS 6
+#define RATE_ONE 1000000
+
+/* Writes a number of millionths as "0.01". */
+static const char *
+rate_text(uint64_t millionths, char out[32])
+{
+    size_t len = (size_t)snprintf(out, 32, "%" PRIu64 ".%06" PRIu64, millionths / RATE_ONE,
+                                  millionths % RATE_ONE);
+
+    while (out[len - 1] == '0')
+        len--;
+    out[out[len - 1] == '.' ? len - 1 : len] = '\0';
+    return out;
+}
+
+/* Reads "0.01" as a number of millionths; -1: it is not a number from 0 to 1, or has more digits.
+ */
+static int64_t
+rate_number(const char *text)
+{
+    int64_t value = (text[0] - '0') * (int64_t)RATE_ONE, unit = RATE_ONE;
+
+    if ((text[0] != '0' && text[0] != '1') || (text[1] != '\0' && text[1] != '.'))
+        return -1;
+    text += text[1] == '.' ? 2 : 1;
+    for (; *text >= '0' && *text <= '9' && unit > 1; text++) {
+        unit /= 10;
+        value += (*text - '0') * unit;
+    }
+    return *text == '\0' && value <= RATE_ONE ? value : -1;
+}
+
 static const char *
 number_text(const struct cn_option *option, uint64_t value, char out[32])
 {
@@ -141,6 +176,8 @@ number_text(const struct cn_option *option, uint64_t value, char out[32])
         return levels[value < 4 ? value : 3];
     if (option->kind == CN_KIND_WORD)
         return word_of(option, value, out);
+    if (option->kind == CN_KIND_RATE)
+        return rate_text(value, out);
     snprintf(out, 32, "%" PRIu64, value);
     return out;
 }
@@ -192,6 +229,9 @@ expected_text(const struct cn_option *option, char out[96])
         return "true or false";
     case CN_KIND_WORD:
         snprintf(out, 96, "one of %s", option->arg);
+        return out;
+    case CN_KIND_RATE:
+        snprintf(out, 96, "a number from 0 to 1 with at most %d decimals", RATE_DIGITS);
         return out;
     case CN_KIND_STRING:
     case CN_KIND_ADDRESS:
@@ -273,6 +313,9 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
         break;
     case CN_KIND_WORD:
         word = word_number(option, text);
+        break;
+    case CN_KIND_RATE:
+        word = (int)rate_number(text);
         break;
     case CN_KIND_UINT:
         errno = 0;
@@ -414,6 +457,8 @@ apply_yaml_value(struct cn_server_config *config, const struct cn_option *option
         right = value->kind == CN_YAML_INT;
     else if (option->kind == CN_KIND_BOOL)
         right = value->kind == CN_YAML_BOOL;
+    else if (option->kind == CN_KIND_RATE)
+        right = value->kind == CN_YAML_INT || value->kind == CN_YAML_FLOAT;
     if (!right) {
         char shown[CN_YAML_SHOWN_MAX];
         bool scalar = value->kind != CN_YAML_LIST && value->kind != CN_YAML_MAP &&

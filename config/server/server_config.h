@@ -45,6 +45,9 @@ struct cn_model_settings {
     int64_t response_timeout_s, startup_timeout_s;
 };
 
+/* Values of the option page. */
+enum cn_page { CN_PAGE_ON, CN_PAGE_READ_ONLY, CN_PAGE_OFF };
+
 /* Whose behaviour is right where TorchServe and Continuo differ on purpose: `continuo` is strict
  * and reports what is wrong, `torchserve` does what TorchServe does. tests/differential compares
  * the two. */
@@ -74,6 +77,7 @@ struct cn_server_config {
 
     bool print_config, help, version;
     const char *help_section; /* borrowed from the command line; NULL: the usual options */
+    const char *completions;  /* --print-completions: for which shell; NULL: not given */
     bool print_man;           /* --print-man: continuo(1) as troff; for the build */
     bool print_yaml_man;      /* --print-yaml-man: continuo.yaml(5) */
     bool print_model_page;    /* --print-model-page: docs/model-config.md */
@@ -92,6 +96,8 @@ void cn_server_config_help(const char *section, FILE *out);
 /* Prints --print-config: each value and where it came from, as YAML with comments that may be read
  * back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);
+/* Prints the completions for bash, zsh or fish. */
+void cn_server_config_completions(const char *shell, FILE *out);
 /* Prints the manual page continuo(1) as troff. */
 void cn_server_config_man(FILE *out);
 

@@ -233,8 +233,8 @@ wrong_values_are_named(void **state)
     stops("--loops", "", "--loops needs N");
     stops("--state-dir=", "", "--state-dir is empty");
     stops("--state-store=lmdb", "", "--state-store: expected embedded or a URL");
-    stops("", "CONTINUO_STATE_STORE=redis+cluster://h",
-          "CONTINUO_STATE_STORE: a cluster is not supported");
+    stops("", "CONTINUO_STATE_STORE=redis+cluster://h/0",
+          "CONTINUO_STATE_STORE: the number behind the hosts");
     stops("--durability|maybe", "", "expected none, process or power, found \"maybe\"");
     stops("--log-level|loud", "", "expected error, warn, info or debug");
     stops("--inference-address|8080", "",

@@ -5,7 +5,8 @@
  * means true. An argument that begins with a dash is never taken for a value, so that a forgotten
  * value is reported; a value that begins with a dash is written behind `=`. */
 #include "config/server/server_options.h"
-#include "config/suggest.h"
+#include "core/text/completions.h"
+#include "core/text/suggest.h"
 
 /* Flags that are not settings; all but the last three are shown by --help. */
 static const char *const plain_flags[] = {"print-config", "help",           "version",
@@ -70,8 +71,8 @@ take_plain_flag(struct cn_server_config *config, struct cn_str name)
 bool
 cn_config_only_informs(const struct cn_server_config *config)
 {
-    return config->help || config->version || config->print_man || config->print_yaml_man ||
-           config->print_model_page;
+    return config->completions || config->help || config->version || config->print_man ||
+           config->print_yaml_man || config->print_model_page;
 }
 
 static bool
@@ -96,6 +97,17 @@ take_help(struct cn_server_config *config, struct cn_command_line *line, int *at
     return cn_fail(err, CN_E_CONFIG,
                    "--help has no section \"%s\"; --help without a section lists them",
                    cn_yaml_shown(cn_str_from(config->help_section), shown));
+}
+
+/* Reads `--print-completions SHELL`. */
+static int
+take_completions(struct cn_server_config *config, struct cn_command_line *line, int *at,
+                 struct cn_error *err)
+{
+    config->completions = *at + 1 < line->n_args ? line->args[++*at] : "";
+    if (cn_completions_knows(config->completions))
+        return 0;
+    return cn_fail(err, CN_E_CONFIG, "--print-completions needs bash, zsh or fish");
 }
 
 /* Reads --models and its values, up to the next flag. They are added at once: flags are the
@@ -127,6 +139,8 @@ cn_command_line_take(struct cn_server_config *config, struct cn_command_line *li
 
     if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
         return take_help(config, line, at, err);
+    if (strcmp(arg, "--print-completions") == 0)
+        return take_completions(config, line, at, err);
     if (strcmp(arg, "-v") == 0) {
         config->version = true;
         return 0;

@@ -17,6 +17,7 @@ enum cn_option_kind {
     CN_KIND_BOOL,
     CN_KIND_TUNING, /* a list of core/tuning/tuning.h, kept as text */
     CN_KIND_STORE,  /* embedded or a URL of config/state_store_url.h, kept as text */
+    CN_KIND_RATE,   /* from 0 to 1 with up to six decimals, stored in millionths */
     CN_KIND_WORD    /* one of the words of `arg`, "text|json"; stored as its number */
 };
 
@@ -66,8 +67,8 @@ bool cn_option_is_text(const struct cn_option *option);
 
 /* The option with this flag; NULL: there is none. */
 const struct cn_option *cn_option_find(struct cn_str flag);
-/* The nearest known name, "models" included, or NULL. `flags`: names that cannot be in the file
- * count, too. */
+/* Returns the nearest known name, "models" included, or NULL. With `flags`, names that only the
+ * command line can have count, too. */
 const char *cn_option_nearest(struct cn_str name, bool flags);
 
 /* In server_flags.c: what the command line says, before it is applied. */

@@ -141,7 +141,7 @@ put_common(FILE *out)
           "defaults:\n\n",
           out);
     put_line(out, "--models [NAME=]FILE ...",
-             "models of the store to load at start, or all for every archive");
+             "models of the store to load at start; all loads every archive");
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         if (is_common(cn_server_options[i].flag))
             put_option(out, &cn_server_options[i]);
@@ -223,6 +223,7 @@ static bool
 is_secret(const struct cn_option *option, const char *text)
 {
     return strcmp(option->flag, "keystore-password") == 0 ||
+           strcmp(option->flag, "otlp-headers") == 0 ||
            (option->kind == CN_KIND_STORE && strchr(text, '@'));
 }
 

@@ -1,11 +1,11 @@
 /* config/yaml/yaml.c - turns libyaml's events into a tree with positions. Any thread; no other file
  * includes yaml.h.
  *
- * libyaml reports events: a scalar, the begin or end of a list or map, an alias. The lists and maps
- * whose end has not come are on an explicit stack (struct open_node), so a hostile document costs
- * bounded memory and no recursion. In a map, scalars are in turn a key and a value; a key is kept
- * in the open map until its value comes. When a list or map ends, its items are copied into the
- * document's arena, and keys are checked for duplicates.
+ * libyaml reports events: a scalar, the beginning or end of a list or map, an alias. The lists and
+ * maps whose end has not come are on an explicit stack (struct open_node), so a hostile document
+ * costs bounded memory and no recursion. In a map, scalars are in turn a key and a value; a key is
+ * kept in the open map until its value comes. When a list or map ends, its items are copied into
+ * the document's arena, and keys are checked for duplicates.
  *
  * Aliases may stand for single values only. Aliases of lists and maps would be convenient, but they
  * are how a document of nine lines becomes one of a billion values.
@@ -44,7 +44,7 @@ struct open_node {
     struct cn_yaml *node;
     struct cn_yaml **items;
     size_t n_items, cap;
-    bool has_key; /* of a map: `key` holds the key of the next value */
+    bool has_key; /* for a map: `key` has the key whose value comes next */
     struct cn_str key;
     unsigned key_line, key_column;
 };

@@ -1,5 +1,5 @@
 /* core/containers/buckets.h - the buckets of the histograms of /metrics: which one a value belongs
- * to. Whoever measures can count by itself, and the counts are added up later. Any thread.
+ * to. Code that measures may count in arrays of its own, which are added up later. Any thread.
  *
  * A histogram has a value for each bucket, one for what is above the last bucket, and the sum. */
 #ifndef CN_CORE_CONTAINERS_BUCKETS_H

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/log/log_files.h"
+#include "core/log/log_tail.h"
 #include "core/text/utf8.h"
 #include "core/time/clock.h"
 
@@ -164,6 +165,7 @@ cn_log(enum cn_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     len = compose(line, level, fmt, args);
     va_end(args);
+    cn_log_tail_put(level, line, len);
     /* The server goes on if its log cannot be written. */
     if (copy >= 0 && write(copy, line, len) < 0)
         cn_log_files_lost(CN_LOG_SERVER);
@@ -183,6 +185,7 @@ cn_log_model(enum cn_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     len = compose(line, level, fmt, args);
     va_end(args);
+    cn_log_tail_put(level, line, len);
     if (__atomic_load_n(&log_copy, __ATOMIC_RELAXED) >= 0)
         cn_log_files_put(CN_LOG_MODEL, line, len);
     if (write(STDERR_FILENO, line, len) < 0)
@@ -216,9 +219,10 @@ cn_log_unquote(const char *quoted, char *out, unsigned long out_bytes)
     return len;
 }
 
-/* Writes the escape of `c` and returns its length; 0 if it needs none. */
+/* Writes the escape of `c` and returns its length; 0 if it needs none. `is_stray`: the byte is not
+ * a part of a UTF-8 character. */
 static unsigned
-escape(unsigned char c, char out[4])
+escape(unsigned char c, bool is_stray, char out[4])
 {
     static const char digits[] = "0123456789abcdef";
 
@@ -238,7 +242,7 @@ escape(unsigned char c, char out[4])
         out[1] = 't';
         return 2;
     default:
-        if (c >= 0x20 && c != 0x7f)
+        if (c >= 0x20 && c != 0x7f && !is_stray)
             return 0;
         out[1] = 'x';
         out[2] = digits[c >> 4];
@@ -248,11 +252,12 @@ escape(unsigned char c, char out[4])
 }
 
 /* A control character could end the line or move a terminal's cursor, so it is written as \n, \r,
- * \t or \xNN. A text that is too long is never cut inside an escape. */
+ * \t or \xNN. So is a byte that is not valid UTF-8, because a log that is not UTF-8 cannot be read
+ * as text or as JSON. A text that is too long is never cut inside an escape or a character. */
 const char *
 cn_log_quote(const char *text, unsigned long len, char *out, unsigned long out_bytes)
 {
-    unsigned long i, at = 0;
+    unsigned long i, n, at = 0;
 
     if (out_bytes < 3) {
         if (out_bytes)
@@ -260,16 +265,20 @@ cn_log_quote(const char *text, unsigned long len, char *out, unsigned long out_b
         return out;
     }
     out[at++] = '"';
-    for (i = 0; i < len; i++) {
+    for (i = 0; i < len; i += n) {
         char escaped[4];
-        unsigned n = escape((unsigned char)text[i], escaped);
+        unsigned n_escaped = 0;
 
-        if (at + (n ? n : 1) + 2 > out_bytes) /* the closing quote and the NUL */
+        n = cn_utf8_length(text + i, len - i);
+        if (n == 2 && text[i] == '\xc2' && (unsigned char)text[i + 1] < 0xa0)
+            n = 0; /* U+0080 to U+009F are control characters, too */
+        if (n <= 1)
+            n_escaped = escape((unsigned char)text[i], n == 0, escaped);
+        n = n ? n : 1;
+        if (at + (n_escaped ? n_escaped : n) + 2 > out_bytes) /* the closing quote and the NUL */
             break;
-        if (n == 0)
-            out[at++] = text[i];
-        memcpy(out + at, escaped, n);
-        at += n;
+        memcpy(out + at, n_escaped ? escaped : text + i, n_escaped ? n_escaped : n);
+        at += n_escaped ? n_escaped : n;
     }
     out[at++] = '"';
     out[at] = '\0';

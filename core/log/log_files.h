@@ -30,7 +30,7 @@ struct cn_log_options {
         /* made if it is missing; NULL: the first two files are on standard error only, the others
          * on standard output */
         *dir;
-    const char *metrics_dir; /* the folder of the last two files; NULL: `dir`, which it needs */
+    const char *metrics_dir; /* for the last two files; only with `dir`; NULL: in `dir`, too */
     uint64_t file_bytes;     /* a file that grows over this becomes NAME.1; 0: never */
     uint32_t keep;           /* NAME.1 ... NAME.keep; 0: an old file is deleted */
     uint64_t ring_bytes;     /* room for lines that wait, in each thread; at least 4096 */

@@ -323,6 +323,9 @@ a_line_becomes_members_of_an_object(void **state)
     members("why=\"\xc3\xa9 \xff \xc0\x80\"", "\"why\":\"\xc3\xa9 \\u00ff \\u00c0\\u0080\"");
     members("plain", "\"text\":\"plain\"");
     members("a= b=\"open", "\"a\":\"\",\"b\":\"open\"");
+    members("cut=\"a \\x", "\"cut\":\"a \\\\x\"");
+    members("cut=\"a \\x0", "\"cut\":\"a \\\\x0\"");
+    members("q=\"\\q\\", "\"q\":\"\\\\q\\\\\"");
     members("", "");
     assert_int_equal(cn_log_json_members("a=1 bb=\"a long one\"", out, sizeof(out)), 5);
 }

@@ -52,14 +52,15 @@ put_char(struct out *out, const char *at, size_t left, size_t *taken)
         put(out, at, len);
 }
 
-/* Writes the inside of a value that cn_log_quote made. */
+/* Writes the inside of a value that cn_log_quote made. The text may be cut, and then its last
+ * escape is not whole. */
 static void
 put_quoted(struct out *out, const char *at, const char *end)
 {
     size_t taken;
 
     for (; at < end; at += taken) {
-        if (*at != '\\' || at + 1 >= end) {
+        if (*at != '\\' || at + 1 >= end || !strchr("\"\\nrtx", at[1])) {
             put_char(out, at, (size_t)(end - at), &taken);
             continue;
         }
@@ -67,6 +68,8 @@ put_quoted(struct out *out, const char *at, const char *end)
         if (at[1] == 'x' && end - at >= 4 && cn_hex_digit(at[2]) >= 0 && cn_hex_digit(at[3]) >= 0) {
             put_code(out, (unsigned char)(cn_hex_digit(at[2]) << 4 | cn_hex_digit(at[3])));
             taken = 4;
+        } else if (at[1] == 'x') {
+            put_char(out, at, (size_t)(end - at), &taken);
         } else {
             put(out, at, 2); /* \" \\ \n \r \t mean the same in JSON */
         }

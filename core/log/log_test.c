@@ -81,6 +81,24 @@ quote_escapes_what_could_end_the_value(void **state)
     assert_string_equal(cn_log_quote(NULL, 0, out, sizeof(out)), "\"\"");
 }
 
+/* A client may put any byte into a URL. A log that is not UTF-8 could not be read as text. */
+static void
+quoted_text_is_utf8(void **state)
+{
+    char out[64], small[7];
+
+    (void)state;
+    assert_string_equal(cn_log_quote("\xc3\xa9\xe2\x82\xac", 5, out, sizeof(out)),
+                        "\"\xc3\xa9\xe2\x82\xac\"");
+    assert_string_equal(cn_log_quote("a\xe9/\xff\xc3", 5, out, sizeof(out)),
+                        "\"a\\xe9/\\xff\\xc3\"");
+    assert_string_equal(cn_log_quote("\xc2\x9b"
+                                     "1m",
+                                     4, out, sizeof(out)),
+                        "\"\\xc2\\x9b1m\"");
+    assert_string_equal(cn_log_quote("abc\xe2\x82\xac", 6, small, sizeof(small)), "\"abc\"");
+}
+
 static void
 quote_cuts_to_the_space_there_is(void **state)
 {
@@ -170,6 +188,7 @@ main(void)
         cmocka_unit_test(levels_above_the_chosen_one_are_silent),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(quote_escapes_what_could_end_the_value),
+        cmocka_unit_test(quoted_text_is_utf8),
         cmocka_unit_test(quote_cuts_to_the_space_there_is),
         cmocka_unit_test(a_traceback_has_lines_of_its_own),
         cmocka_unit_test(a_long_traceback_is_cut_at_a_line),

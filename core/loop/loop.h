@@ -48,9 +48,9 @@ struct cn_hook {
     uint64_t (*timeout_ms)(struct cn_hook *hook);
 };
 
-/* A place that may have messages without a descriptor that becomes readable. It is asked in every
- * turn, and repeatedly while the loop waits busily before it sleeps, and posts what it finds. On
- * the loop's thread. */
+/* A source of messages that has no descriptor to wait for. The loop asks it in every turn, and
+ * again and again while it waits busily before it sleeps; the source posts what it finds.
+ * Everything runs on the loop's thread. */
 struct cn_source {
     void (*ask)(struct cn_source *source);
     /* The loop is about to sleep: a message that comes from now on must be posted. */

@@ -32,10 +32,11 @@ cn_put_int(int64_t value, char *to)
     return cn_put_uint(0 - (uint64_t)value, to);
 }
 
-/* Writes numbers with up to six digits behind the point, which most numbers have that people write,
- * without printf and without trying. A text of at most 15 digits that reads back as the number is
- * unique, and the quotient of two whole numbers below 2^53 is rounded exactly as a reader rounds
- * that text. Returns the address behind the text; NULL if the number is not of this kind. */
+/* Writes a number with at most six digits behind the point, as most numbers in requests are, from
+ * integers alone: without printf and without trying several lengths. A text of at most 15 digits
+ * that reads back as the number is unique, and the quotient of two whole numbers below 2^53 is
+ * rounded exactly as a reader rounds that text. Returns the address behind the text; NULL if the
+ * number is not of this kind. */
 static char *
 put_short(double value, char *to)
 {
@@ -77,4 +78,22 @@ cn_put_double(double value, char *to)
             break;
     }
     return to[strcspn(to, ".e")] ? end : stpcpy(end, ".0");
+}
+
+bool
+cn_read_uint(struct cn_str text, uint64_t max, uint64_t *out)
+{
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        const unsigned digit = (unsigned char)text.ptr[i] - (unsigned)'0';
+
+        if (digit > 9 || digit > max || value > (max - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    if (text.len == 0)
+        return false;
+    *out = value;
+    return true;
 }

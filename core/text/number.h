@@ -1,9 +1,12 @@
-/* core/text/number.h - writes numbers as text, without printf where that would be slow. Any thread.
- */
+/* core/text/number.h - writes numbers as text, without printf where that would be slow, and reads
+ * those that clients write. Any thread. */
 #ifndef CN_CORE_TEXT_NUMBER_H
 #define CN_CORE_TEXT_NUMBER_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "core/text/str.h"
 
 #define CN_NUMBER_MAX 40 /* the room that each function needs; no text has more than 26 bytes */
 
@@ -14,5 +17,9 @@ char *cn_put_int(int64_t value, char *to);
  * ("1.0"), so that a reader still takes it for a floating-point number. NaN, Infinity and -Infinity
  * are written as these words. */
 char *cn_put_double(double value, char *to);
+
+/* Reads a text that is a decimal number from 0 to `max` and nothing else: only digits, at least
+ * one. Returns false, and leaves `out` as it was, for any other text. */
+bool cn_read_uint(struct cn_str text, uint64_t max, uint64_t *out);
 
 #endif

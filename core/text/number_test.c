@@ -101,10 +101,31 @@ integers_are_written_whole(void **state)
     assert_string_equal(text, "-1");
 }
 
+static void
+only_digits_up_to_the_bound_are_a_number(void **state)
+{
+    static const char *const wrong[] = {"", "-1", "+1", " 1", "1 ", "0x1", "1.0", "256", "1000"};
+    uint64_t value = 7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_false(cn_read_uint(cn_str_from(wrong[i]), 255, &value));
+    assert_int_equal(value, 7);
+    assert_true(cn_read_uint(CN_STR("000255"), 255, &value));
+    assert_int_equal(value, 255);
+    assert_true(cn_read_uint(CN_STR("18446744073709551615"), UINT64_MAX, &value));
+    assert_true(value == UINT64_MAX);
+    assert_false(cn_read_uint(CN_STR("18446744073709551616"), UINT64_MAX, &value));
+    assert_true(cn_read_uint(CN_STR("0"), 0, &value));
+    assert_int_equal(value, 0);
+    assert_false(cn_read_uint(CN_STR("5"), 3, &value));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_digits_up_to_the_bound_are_a_number),
         cmocka_unit_test(numbers_have_their_texts),
         cmocka_unit_test(integers_are_written_whole),
         cmocka_unit_test(texts_read_back_and_are_the_shortest),

@@ -1,6 +1,23 @@
-/* core/text/str.c - compares names, in ASCII only, so that the locale has no influence. Any thread.
- */
+/* core/text/str.c - compares and checks names, in ASCII only, so that the locale has no influence.
+ * Any thread. */
 #include "core/text/str.h"
+
+bool
+cn_is_token_char(char c)
+{
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        return true;
+    return c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL;
+}
+
+bool
+cn_str_is_token(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!cn_is_token_char(text.ptr[i]))
+            return false;
+    return text.len > 0;
+}
 
 static unsigned char
 lower(unsigned char c)
@@ -19,6 +36,12 @@ cn_str_eq_nocase(struct cn_str a, struct cn_str b)
         if (lower((unsigned char)a.ptr[i]) != lower((unsigned char)b.ptr[i]))
             return false;
     return true;
+}
+
+bool
+cn_str_begins_nocase(struct cn_str text, struct cn_str with)
+{
+    return text.len >= with.len && cn_str_eq_nocase((struct cn_str){text.ptr, with.len}, with);
 }
 
 static unsigned char

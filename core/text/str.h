@@ -38,8 +38,35 @@ cn_hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+static inline bool
+cn_str_begins(struct cn_str text, struct cn_str with)
+{
+    return text.len >= with.len && (with.len == 0 || memcmp(text.ptr, with.ptr, with.len) == 0);
+}
+
+/* Takes the part before the next `separator` off the beginning of `rest`, and the separator, too.
+ * If there is no separator, it takes all of `rest`. */
+static inline struct cn_str
+cn_str_cut(struct cn_str *rest, char separator)
+{
+    const char *end = rest->len ? memchr(rest->ptr, separator, rest->len) : NULL;
+    const struct cn_str part = {rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+
+    if (end)
+        *rest = (struct cn_str){end + 1, rest->len - part.len - 1};
+    else if (part.len)
+        *rest = (struct cn_str){rest->ptr + part.len, 0};
+    return part;
+}
+
+/* May the character stand in a method or in a header's name (RFC 9110, 5.6.2: a token)? */
+bool cn_is_token_char(char c);
+/* Is the text a token: at least one such character, and no other? */
+bool cn_str_is_token(struct cn_str text);
 /* Compares without regard to case, in ASCII only. `-` and `_` are different. */
 bool cn_str_eq_nocase(struct cn_str a, struct cn_str b);
+/* Does the text begin with `with`, without regard to case? */
+bool cn_str_begins_nocase(struct cn_str text, struct cn_str with);
 /* Compares header names: like cn_str_eq_nocase, but `-` equals `_`, since clients of the two API
  * families spell the names differently. */
 bool cn_str_eq_header(struct cn_str a, struct cn_str b);

@@ -49,6 +49,49 @@ equality_looks_at_all_bytes(void **state)
     assert_false(cn_str_eq(CN_STR("a"), CN_STR("A")));
 }
 
+static void
+a_text_is_cut_at_a_separator(void **state)
+{
+    struct cn_str rest = CN_STR("a,,bc");
+
+    (void)state;
+    assert_true(cn_str_eq(cn_str_cut(&rest, ','), CN_STR("a")));
+    assert_true(cn_str_eq(cn_str_cut(&rest, ','), CN_STR("")));
+    assert_true(cn_str_eq(cn_str_cut(&rest, ','), CN_STR("bc")));
+    assert_int_equal(rest.len, 0);
+    assert_true(cn_str_eq(cn_str_cut(&rest, ','), CN_STR("")));
+    rest = (struct cn_str){NULL, 0};
+    assert_int_equal(cn_str_cut(&rest, ',').len, 0);
+}
+
+static void
+a_text_begins_with_another(void **state)
+{
+    (void)state;
+    assert_true(cn_str_begins(CN_STR("abc"), CN_STR("ab")));
+    assert_true(cn_str_begins(CN_STR("ab"), CN_STR("ab")));
+    assert_true(cn_str_begins((struct cn_str){NULL, 0}, (struct cn_str){NULL, 0}));
+    assert_false(cn_str_begins(CN_STR("a"), CN_STR("ab")));
+    assert_false(cn_str_begins(CN_STR("xab"), CN_STR("ab")));
+}
+
+/* RFC 9110 names 15 marks; the others separate the parts of a header. */
+static void
+tokens_have_no_separators(void **state)
+{
+    unsigned n = 0;
+
+    (void)state;
+    for (int c = 0; c < 256; c++)
+        n += cn_is_token_char((char)c);
+    assert_int_equal(n, 26 + 26 + 10 + 15);
+    assert_false(cn_is_token_char('\0'));
+    assert_false(cn_is_token_char(':'));
+    assert_true(cn_str_is_token(CN_STR("ts_request-sequence.id~1")));
+    assert_false(cn_str_is_token(CN_STR("two words")));
+    assert_false(cn_str_is_token(CN_STR("")));
+}
+
 int
 main(void)
 {
@@ -57,6 +100,9 @@ main(void)
         cmocka_unit_test(nocase_folds_ascii_letters_only),
         cmocka_unit_test(header_names_match_in_both_spellings),
         cmocka_unit_test(equality_looks_at_all_bytes),
+        cmocka_unit_test(a_text_is_cut_at_a_separator),
+        cmocka_unit_test(a_text_begins_with_another),
+        cmocka_unit_test(tokens_have_no_separators),
     };
 
     return cmocka_run_group_tests_name("core.str", tests, NULL, NULL);

@@ -98,13 +98,19 @@ cn_cpu_us(void)
 }
 
 uint64_t
-cn_wall_ms(void)
+cn_wall_us(void)
 {
-    uint64_t wall_ms = read_us(CLOCK_REALTIME, FROZEN_AT_WALL_MS) / 1000;
+    uint64_t wall_us = read_us(CLOCK_REALTIME, FROZEN_AT_WALL_MS);
 
     if (__builtin_expect(shared_wall_ms != NULL, 0))
-        wall_ms += (uint64_t)__atomic_load_n(shared_wall_ms, __ATOMIC_RELAXED);
-    return wall_ms;
+        wall_us += (uint64_t)__atomic_load_n(shared_wall_ms, __ATOMIC_RELAXED) * 1000;
+    return wall_us;
+}
+
+uint64_t
+cn_wall_ms(void)
+{
+    return cn_wall_us() / 1000;
 }
 
 uint64_t

@@ -20,6 +20,8 @@ uint64_t cn_now_us(void);
 uint64_t cn_cpu_us(void);
 /* Milliseconds since 1970 UTC, for what is written to disk or shown to people. */
 uint64_t cn_wall_ms(void);
+/* Microseconds since 1970 UTC. */
+uint64_t cn_wall_us(void);
 /* Milliseconds since the machine was started, with the time that it slept. Nobody can set this
  * clock. */
 uint64_t cn_boot_ms(void);

@@ -1,8 +1,14 @@
-/* config/suggest_test.c - tests that a misspelt name leads to the right one, and to none if nothing
- * is near. */
-#include "config/suggest.h"
+/* core/text/suggest_test.c - tests that a misspelt name leads to the right one, and to none if
+ * nothing is near. */
+#include "core/text/suggest.h"
 
-#include "config/test_support.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 static const char *const names[] = {"minWorkers", "maxWorkers", "batchSize", "loops"};
 
@@ -14,6 +20,22 @@ one_edit_is_found(void **state)
     assert_string_equal(cn_suggest(CN_STR("minWorker"), names, 4), "minWorkers");
     assert_string_equal(cn_suggest(CN_STR("bathcSize"), names, 4), "batchSize");
     assert_string_equal(cn_suggest(CN_STR("loop"), names, 4), "loops");
+}
+
+/* Half a name, or one with a further word, is a usual slip of memory. */
+static void
+longer_and_shorter_forms_are_found(void **state)
+{
+    static const char *const keys[] = {"sequenceBatching", "sequenceMaxIdleMSec", "batchSize",
+                                       "maxBatchDelay",    "minWorkers",          "maxWorkers"};
+
+    (void)state;
+    assert_string_equal(cn_suggest(CN_STR("sequenceBatch"), keys, 6), "sequenceBatching");
+    assert_string_equal(cn_suggest(CN_STR("sequence_batch"), keys, 6), "sequenceBatching");
+    assert_string_equal(cn_suggest(CN_STR("sequenceMaxIdle"), keys, 6), "sequenceMaxIdleMSec");
+    assert_string_equal(cn_suggest(CN_STR("batch"), keys, 6), "batchSize");
+    assert_null(cn_suggest(CN_STR("sequ"), keys, 6)); /* two names begin so */
+    assert_null(cn_suggest(CN_STR("bat"), keys, 6));
 }
 
 /* Other families of names use another case or other separators. Such differences do not count as
@@ -54,9 +76,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_edit_is_found),
+        cmocka_unit_test(longer_and_shorter_forms_are_found),
         cmocka_unit_test(case_and_separators_do_not_count),
         cmocka_unit_test(nothing_near_is_null),
         cmocka_unit_test(long_words_are_far_from_everything),
     };
-    return cmocka_run_group_tests_name("config.suggest", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("core.suggest", tests, NULL, NULL);
 }

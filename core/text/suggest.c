@@ -1,12 +1,14 @@
-/* config/suggest.c - the edit distance behind "did you mean". Any thread.
+/* core/text/suggest.c - the edit distance behind "did you mean". Any thread.
  *
  * This is the optimal string alignment distance: the table's cell [i][j] is the least number of
  * edits that turn the first i letters of `a` into the first j letters of `b`, and is computed from
  * its neighbours. "loosp" is one edit away from "loops", since a swap of neighbours counts as one;
  * it is the most common slip. */
-#include "config/suggest.h"
+#include "core/text/suggest.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define WORD_MAX 63
 
@@ -51,11 +53,43 @@ cn_edit_distance(struct cn_str a, struct cn_str b)
     return rows[a.len % 3][b.len];
 }
 
+static bool
+begins_with(struct cn_str name, struct cn_str word)
+{
+    for (size_t i = 0; i < word.len; i++)
+        if (i >= name.len || fold(name.ptr[i]) != fold(word.ptr[i]))
+            return false;
+    return true;
+}
+
+/* The only name that begins with the word, or that the word begins with: batch for batchSize, and
+ * maxWorkersCount for maxWorkers. */
+static const char *
+longer_form(struct cn_str word, const char *const *names, size_t n_names)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; i < n_names && word.len >= 4; i++) {
+        struct cn_str name = cn_str_from(names[i]);
+
+        if (name.len < 4 || !(begins_with(name, word) || begins_with(word, name)))
+            continue;
+        if (found && strcmp(found, names[i]) != 0)
+            return NULL;
+        found = names[i];
+    }
+    return found;
+}
+
 const char *
 cn_suggest(struct cn_str word, const char *const *names, size_t n_names)
 {
     const char *nearest = NULL;
     unsigned limit = min2(2, (unsigned)((word.len + 2) / 3));
+
+    /* In twelve letters, four edits are still a slip: sequence_batch for sequenceBatching. */
+    if (word.len >= 12)
+        limit = 4;
 
     for (size_t i = 0; i < n_names; i++) {
         unsigned distance = cn_edit_distance(word, cn_str_from(names[i]));
@@ -67,5 +101,5 @@ cn_suggest(struct cn_str word, const char *const *names, size_t n_names)
             limit = distance;
         }
     }
-    return nearest;
+    return nearest ? nearest : longer_form(word, names, n_names);
 }

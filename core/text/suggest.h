@@ -1,6 +1,6 @@
-/* config/suggest.h - finds the known name that is nearest to a misspelt one. Any thread. */
-#ifndef CN_CONFIG_SUGGEST_H
-#define CN_CONFIG_SUGGEST_H
+/* core/text/suggest.h - finds the known name that is nearest to a misspelt one. Any thread. */
+#ifndef CN_CORE_TEXT_SUGGEST_H
+#define CN_CORE_TEXT_SUGGEST_H
 
 #include <stddef.h>
 
@@ -11,8 +11,9 @@
  * the distance is the length of the longer one. */
 unsigned cn_edit_distance(struct cn_str a, struct cn_str b);
 
-/* The nearest of `names`; NULL if none is within 2 edits, and within a third of the word's length.
- */
+/* The nearest of `names`, within 2 edits and a third of the word's length; 4 edits are
+ * allowed in a word of 12 letters or more. Where none is so near, the only name that begins with
+ * the word, or that the word begins with (at least 4 letters). NULL: none. */
 const char *cn_suggest(struct cn_str word, const char *const *names, size_t n_names);
 
 #endif
