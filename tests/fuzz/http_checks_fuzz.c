@@ -9,6 +9,7 @@
 
 #include "core/errors/panic.h"
 #include "core/text/utf8.h"
+#include "frontend/events/events.h"
 #include "frontend/http/http_checks.h"
 #include "frontend/intake/headers.h"
 #include "tests/fuzz/fuzz.h"
@@ -50,6 +51,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cn_str rest = {(const char *)data, size}, line;
     struct cn_header headers[HEADERS_MAX];
     struct cn_http_framing framing;
+    struct cn_event_id id;
     struct cn_arena arena;
     uint32_t n = 0;
 
@@ -65,6 +67,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         headers[n].name = (struct cn_str){line.ptr, (size_t)(colon - line.ptr)};
         headers[n].value = (struct cn_str){colon + 1, line.len - headers[n].name.len - 1};
         cn_header_is_ours(headers[n].name);
+        if (cn_event_id_read(headers[n].value, &id, NULL) == 0)
+            cn_assert(id.given && (!id.is_end || id.piece == 0));
         n++;
     }
     if (cn_http_check_headers(headers, n, true, &framing, NULL) == 0) {

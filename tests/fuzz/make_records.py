@@ -8,6 +8,7 @@ OUT = pathlib.Path(__file__).parent / "corpus" / "record"
 xxhash = ctypes.CDLL("libxxhash.so.0")
 xxhash.XXH3_64bits.restype = ctypes.c_uint64
 TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE, KEYED, ASKED, HAS_KEYS = 1, 2, 4, 8, 64, 128, 0x4000
+HAS_EARLIER = 0x2000
 
 
 def varint(number, least=1):
@@ -35,11 +36,11 @@ def head(form, flags, key, numbers, lengths, wide):
 
 
 def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"", key=b"", form=6,
-           last=1700000001000, known=0, wide=True):
+           last=1700000001000, known=0, wide=True, earlier=0):
     packed_headers = b"".join(struct.pack("<H", len(n)) + n + struct.pack("<I", len(v)) + v for n, v in headers)
     packed_chunks = b"".join(struct.pack("<I", len(c)) + c for c in chunks)
     numbers = (7, 41, 99, 1700000000000, last, closed, 1700000061000, 3, reason, 200, 9, 4)
-    lengths = (-known or len(content_type), len(headers), len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
+    lengths = (-known or len(content_type), len(headers), len(packed_headers), len(chunks), len(packed_chunks), len(body) - earlier, len(state))
     data = head(form, flags, key, numbers, lengths, wide) + content_type + packed_headers + packed_chunks + body + state
     return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
 
@@ -54,6 +55,11 @@ SEEDS = {
     "keyed": record(HAS_STATE | HAS_ANSWER | KEYED | ASKED | HAS_KEYS, body=b"12", state=b"s", key=b"request.\x02firstkeysecond.."),
     "earlier-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\x01firstkey"),
     "numbered": record(HAS_STATE | HAS_ANSWER | ASKED, body=b"12", state=b"s", key=b"request."),
+    "earlier-answers": record(HAS_STATE | HAS_ANSWER | ASKED | HAS_EARLIER, body=b"12\x03\0\0\0one\0\0\0\0", state=b"s",
+                              key=b"request.\x0b\0\0\0", earlier=11),
+    "earlier-torn": record(HAS_STATE | HAS_ANSWER | ASKED | HAS_EARLIER, body=b"12\x09\0\0\0one", state=b"s",
+                           key=b"request.\x07\0\0\0", earlier=7),
+    "earlier-none": record(HAS_STATE | HAS_ANSWER | ASKED | HAS_EARLIER, body=b"12", state=b"s", key=b"request.\0\0\0\0"),
     "no-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\0"),
     "many-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\xff" + b"k" * 2040),
     "keys-torn": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\xff" + b"k" * 1040),

@@ -14,11 +14,11 @@ on_warning(void *ctx, const char *line)
     cn_assert(strchr(line, '\n') == NULL && strlen(line) < 640);
 }
 
-/* `min` may be 0, and no unsigned value is below it. */
+/* `min` may be 0, and no unsigned value is below it. A default below it means "none". */
 static void
-in_range(uint64_t value, uint64_t min, uint64_t max)
+in_range(uint64_t value, uint64_t none, uint64_t min, uint64_t max)
 {
-    cn_assert(value >= min && value <= max);
+    cn_assert(value == none || (value >= min && value <= max));
 }
 
 /* Checks tensors and the settings for batches of them. */
@@ -59,9 +59,10 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 #define VALUE_SWAP VALUE_UINT
 #define VALUE_EXPIRED VALUE_UINT
 #define VALUE_PARALLEL VALUE_UINT
+#define VALUE_WORD VALUE_UINT
 #define VALUE_STORE(x) ((uint64_t)(cn_state_store_url_parse(cn_str_from((x).url), &url, NULL) != 0))
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
-    in_range(VALUE_##kind(config.field), min, max);
+    in_range(VALUE_##kind(config.field), (uint64_t)default_, min, max);
 #include "config/model/model_options.def"
 #undef CN_MODEL_OPTION
     cn_yaml_destroy(doc);

@@ -6,7 +6,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "management/api/sequence_json.h"
+#include "management/api/json/sequence_json.h"
 #include "proto/message.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 /* tests/fuzz/standalone_driver.c - runs a fuzz target without libFuzzer.
  *
- * So each build with any compiler runs the corpus: the files or folders of the
- * command line as they are, cut at every length, and with bytes changed by a
- * fixed generator, so that a failure comes back.
+ * With it, each build with any compiler can run the corpus: the files or folders
+ * of the command line as they are, cut at every length, and with bytes changed by
+ * a generator with a fixed seed, so that each run does the same.
  */
 #include <dirent.h>
 #include <stdio.h>

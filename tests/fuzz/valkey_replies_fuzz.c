@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "store/valkey/fitness.h"
-#include "store/valkey/sentinel.h"
+#include "store/link/fitness.h"
+#include "store/link/sentinel.h"
 #include "tests/fuzz/fuzz.h"
 
 static void
@@ -20,6 +20,7 @@ take(const redisReply *reply)
     if (cn_sentinel_take_address(reply, host, &port))
         cn_assert(host[0] && port && strlen(host) < sizeof(host));
     cn_sentinel_is_about(text, "mymaster");
+    (void)cn_sentinel_take_replicas(reply);
     value = cn_valkey_info_field(text, "role");
     cn_assert(value.len <= text.len);
     cn_valkey_is_error(reply, "NOAUTH");

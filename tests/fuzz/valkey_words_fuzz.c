@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "store/valkey/fitness.h"
-#include "store/valkey/sentinel.h"
+#include "store/link/fitness.h"
+#include "store/link/sentinel.h"
 #include "store/valkey/valkey_priv.h"
 #include "tests/fuzz/fuzz.h"
 
