@@ -33,9 +33,10 @@ def machine():
 class Served:
     """`models`: {name: (handler, YAML text)}. The handler is the file of a handler or of a model of TorchScript (.pt) or
     ONNX (.onnx), or the text of a Lua handler. With `clock`, advance() works, and the server looks at its clock every
-    5 ms. Use it in a `with`."""
+    5 ms. `under` is an object like instructions/callgrind.py's, which says what command the server is run by. Use it in a
+    `with`."""
 
-    def __init__(self, models, flags=(), clock=False, grpc=False):
+    def __init__(self, models, flags=(), clock=False, grpc=False, under=None):
         # A measurement that a timeout ends must leave neither servers nor gigabytes behind.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         self.process = self._errors = None
@@ -48,7 +49,7 @@ class Served:
         for name, (handler, config) in models.items():
             self._pack(name, handler, config, store)
         self._errors = open(self.folder / "stderr", "wb")  # noqa: SIM115 - closed with the server
-        command = [BIN / "continuo", "--model-store", store, "--state-dir", self.folder / "state", "--models",
+        command = [*(under.command if under else ()), BIN / "continuo", "--model-store", store, "--state-dir", self.folder / "state", "--models",
                    *(f"{name}={name}.mar" for name in models), *flags]
         for which in ("inference", "management", "metrics"):
             command += [f"--{which}-address", "http://127.0.0.1:0"]
@@ -56,7 +57,8 @@ class Served:
                     "--grpc-management-address", "none"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                                         stderr=self._errors,
-                                        env=os.environ | ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
+                                        env=os.environ | (under.env if under else {}) |
+                                        ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
         ready = next((found for line in self.process.stdout if (found := READY.match(line))), None)
         if ready is None:
             words = (self.folder / "stderr").read_text(errors="replace")[-2000:]

@@ -60,13 +60,13 @@ def load(nodes, *args, contended=0.0):
     return results
 
 
-def point(n, rate, seconds, shared_sequences=0):
-    """One measurement. With `shared_sequences`, all nodes work on the same sequences, as behind a router that sends
+def point(n, rate, seconds, shared_sequences=0, connections=64):
+    """One measurement. With rate 0, each connection sends its next step as soon as it has an answer. With `shared_sequences`, all nodes work on the same sequences, as behind a router that sends
     each step anywhere."""
     with contextlib.ExitStack() as stack:
         port, store = stack.enter_context(shared_store.redis())
         nodes = [stack.enter_context(shared_store.node(port, [*QUIET, "--node-name", f"n{i}"])) for i in range(n)]
-        more = ["--connections", 64, "--rate", rate]
+        more = ["--connections", connections, *(["--rate", rate] if rate else [])]
         if shared_sequences:
             more = ["--connections", 64, "--rate", rate, "--sequences", shared_sequences, "--prefix", "same", "--random",
                     "--any-answer"]
@@ -79,7 +79,7 @@ def point(n, rate, seconds, shared_sequences=0):
         steps = sum(each["steps"] for each in results)
         trips = counted["continuo_store_round_trip_seconds_count"]
         return {
-            "nodes": n, "rate": rate, "shared_sequences": shared_sequences, "steps": steps, "seconds": seconds,
+            "nodes": n, "rate": rate or steps / seconds, "full": not rate, "connections": connections, "shared_sequences": shared_sequences, "steps": steps, "seconds": seconds,
             "node_us": sum(spent[:-1]) / steps * 1e6, "server_us": sum(spent[:-1:2]) / steps * 1e6,
             "worker_us": sum(spent[1:-1:2]) / steps * 1e6, "store_us": spent[-1] / steps * 1e6,
             "rows": counted["continuo_store_commit_rows_sum"] / max(counted["continuo_store_commit_rows_count"], 1),
@@ -124,12 +124,17 @@ def main():
     parser.add_argument("--rates", type=int, nargs="*", default=[300, 1000, 2000])
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--sequences", type=int, default=20000)
+    parser.add_argument("--only-full", action="store_true", help="measure only the points without a rate")
     args = parser.parse_args()
+    if args.only_full:
+        args.nodes = []
     out = {"machine": machine(), "idle": idle(args.seconds), "memory": memory(args.sequences), "points": []}
     for n in args.nodes:
         for rate in args.rates:
             out["points"].append(median_point(args.rounds, n, rate, args.seconds))
-    for n in (1, 3):  # the same load, once on one node and once behind a router that does not look at the sequence
+    for connections in (1, 8, 64, 256):  # as fast as the machine can: batches grow with the connections
+        out["points"].append(median_point(args.rounds, 1, 0, args.seconds, connections=connections))
+    for n in () if args.only_full else (1, 3):  # the same load, once on one node and once behind a router that does not look at the sequence
         out["points"].append(median_point(args.rounds, n, 600 // n, args.seconds, shared_sequences=2000))
     json.dump(out, sys.stdout, indent=1)
     print()

@@ -3,9 +3,11 @@
 
 A discrete-event simulation (simpy): steps arrive at random, a proxy's hash decides to which node each goes, a worker
 takes all steps that wait for it as one batch, and the batch's records go to the store's primaries, each of which does
-one thing at a time. The costs are fitted to the measured points of ONE node, and compared with those of two and three.
+one thing at a time. A batch costs something by itself, and something for each of its rows. Nobody sets the size of the
+batches: it follows from how many steps arrive while a worker waits for the store. The costs are fitted to the measured
+points of ONE node, and compared with those of two and three.
 
-    python3 -m venv /tmp/scale && /tmp/scale/bin/pip install simpy matplotlib
+    python3 -m venv /tmp/scale && /tmp/scale/bin/pip install simpy numpy matplotlib
     /tmp/scale/bin/python bench/scale/simulate.py              # tables; --plots docs writes the pictures, too
 """
 
@@ -18,8 +20,8 @@ import json
 import math
 import pathlib
 import random
-import statistics
 
+import numpy
 import simpy
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -27,38 +29,46 @@ BATCH_MAX = 256
 RING_POINTS = 100   # of each node on the proxy's ring: an assumption, between Envoy's least and most
 NETWORK_US = 200    # there and back between node and store in one data centre: an assumption
 SERVERS = WORKERS = 4   # loops and workers of a node with eight cores: an assumption
-BUSY = 0.6          # how busy a part may be in the long run: above that, waiting times grow quickly
+SPARE = 0.6         # how busy a part may be at PLAN_ROWS rows in a batch
+PLAN_ROWS = 10      # nodes and store are bought for batches of this size
 STATE_BYTES = 4096  # of one sequence: an assumption
 STEP_EVERY_S = 10   # pause between two steps of a sequence: an assumption
 
 
 @dataclasses.dataclass
+class Cost:
+    """CPU time of one process in microseconds: for each row, for each batch of rows, and for each second in which
+    steps come at all. The last one is what a process spends on waking up; the more steps there are, the less it
+    matters."""
+    row: float
+    batch: float
+    second: float
+
+    def of(self, rows, batches=1):
+        return self.row * rows + self.batch * batches
+
+
+@dataclasses.dataclass
 class Costs:
-    """CPU time in microseconds: of each step, and of each second in which steps come at all. The second kind is what
-    a process that wakes up for single steps spends on waking up; the more steps there are, the less it matters."""
-    server_step: float
-    server_second: float
-    worker_step: float
-    worker_second: float
-    store_step: float
-    store_second: float
+    server: Cost
+    worker: Cost
+    store: Cost
     lost_node: float    # what a write that lost costs in addition
     lost_store: float
     record_bytes: float
 
-    def node(self, rate):
-        return self.server_step + self.worker_step + (self.server_second + self.worker_second) / rate
 
-    def store(self, rate):
-        return self.store_step + self.store_second / rate
-
-
-def line(points, key):
-    """Least squares of `key` = a + b / rate, with neither below 0."""
-    xs, ys = [1 / p["rate"] for p in points], [p[key] for p in points]
-    mx, my = statistics.mean(xs), statistics.mean(ys)
-    b = sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / sum((x - mx) ** 2 for x in xs)
-    return (max(my - b * mx, 0.0), b) if b > 0 else (my, 0.0)
+def cost(points, key):
+    """Least squares of the relative errors of `key` = row + batch / rows + second / rate, with no term below 0."""
+    best = None
+    for n in (3, 2, 1):
+        for used in itertools.combinations(range(3), n):
+            terms = numpy.array([[(1, 1 / p["rows"], 1 / p["rate"])[i] / p[key] for i in used] for p in points])
+            found = numpy.linalg.lstsq(terms, numpy.ones(len(points)), rcond=None)[0]
+            error = float(((terms @ found - 1) ** 2).sum())
+            if min(found) >= 0 and (best is None or error < best[0]):
+                best = error, [float(found[used.index(i)]) if i in used else 0.0 for i in range(3)]
+    return Cost(*best[1])
 
 
 def fit(measured):
@@ -66,7 +76,7 @@ def fit(measured):
     # What a lost write costs is an upper bound: three nodes with a third of the steps each need more CPU for each step
     # even without conflicts, and this counts as a cost of the lost writes.
     alone, wrong = ([p for p in measured["points"] if p["shared_sequences"] and (p["nodes"] > 1) == many][0] for many in (False, True))
-    costs = Costs(*line(one, "server_us"), *line(one, "worker_us"), *line(one, "store_us"), 0, 0,
+    costs = Costs(cost(one, "server_us"), cost(one, "worker_us"), cost(one, "store_us"), 0, 0,
                   record_bytes=measured["memory"]["bytes_per_sequence"])
     lost = max(wrong["conflicts_per_step"], 1e-9)
     costs.lost_node = max(0, wrong["node_us"] - alone["node_us"]) / lost
@@ -88,7 +98,8 @@ def ring_weights(n):
 class Cluster:
     """`misrouted`: the share of steps that reach another node than the one that has the sequence's state."""
 
-    def __init__(self, costs, n, primaries, rate, handler_us=0, network_us=NETWORK_US, misrouted=0.0, workers=WORKERS, even=False, seed=1):
+    def __init__(self, costs, n, primaries, rate, handler_us=0, network_us=NETWORK_US, misrouted=0.0, workers=WORKERS, even=False, connections=0,
+                 seed=1):
         self.env = simpy.Environment()
         self.costs, self.rate, self.handler_us, self.network_us, self.misrouted = costs, rate, handler_us, network_us, misrouted
         self.random = random.Random(seed)
@@ -100,20 +111,27 @@ class Cluster:
         self.shards = [simpy.Resource(self.env) for _ in range(primaries)]
         self.busy_shard, self.busy_node = [0.0] * primaries, [0.0] * n
         self.latencies, self.commits, self.rows = [], 0, 0
+        self.connections = connections
         for i in range(n * workers):
             self.env.process(self.worker(i))
-        self.env.process(self.clients())
+        if connections:
+            for i in range(connections):
+                self.arrive(i % n)
+        else:
+            self.env.process(self.clients())
 
     def clients(self):
         mean_us = 1e6 / self.rate
         while True:
             yield self.env.timeout(self.random.expovariate(1) * mean_us)
-            node = min(bisect.bisect(self.ends, self.random.random()), self.n - 1)
-            i = node * self.n_workers + self.random.randrange(self.n_workers)
-            self.queues[i].append(self.env.now)
-            if self.wake[i]:
-                wake, self.wake[i] = self.wake[i], None
-                wake.succeed()
+            self.arrive(min(bisect.bisect(self.ends, self.random.random()), self.n - 1))
+
+    def arrive(self, node):
+        i = node * self.n_workers + self.random.randrange(self.n_workers)
+        self.queues[i].append(self.env.now)
+        if self.wake[i]:
+            wake, self.wake[i] = self.wake[i], None
+            wake.succeed()
 
     def worker(self, i):
         """One worker process with its share of the server: it takes what waits, runs it, and waits for the store."""
@@ -124,21 +142,26 @@ class Cluster:
                 yield self.wake[i]
             rows, self.queues[i] = self.queues[i][:BATCH_MAX], self.queues[i][BATCH_MAX:]
             lost = sum(self.random.random() < self.misrouted for _ in rows)
-            took = len(rows) * (c.worker_step + self.handler_us) + lost * (c.lost_node + self.handler_us)
-            self.busy_node[node] += took + len(rows) * c.server_step
+            took = c.worker.of(len(rows)) + len(rows) * self.handler_us + lost * (c.lost_node + self.handler_us)
+            served = c.server.of(len(rows))
+            self.busy_node[node] += took + served
             yield self.env.timeout(took)
             shares = {}
             for _ in range(len(rows) + lost):
                 shard = self.random.randrange(len(self.shards))
                 shares[shard] = shares.get(shard, 0) + 1
             yield self.env.all_of([self.env.process(self.commit(shard, k, lost / (len(rows) + lost))) for shard, k in shares.items()])
-            done = self.env.now + len(rows) * c.server_step / SERVERS
+            if self.connections:
+                yield self.env.timeout(served)  # nothing comes before the answers are out
+            done = self.env.now + (0 if self.connections else served / SERVERS)
             self.latencies += [done - since for since in rows]
             self.commits += 1
             self.rows += len(rows)
+            for _ in rows if self.connections else ():
+                self.arrive(node)
 
     def commit(self, shard, rows, lost):
-        took = rows * (self.costs.store_step + lost * self.costs.lost_store)
+        took = self.costs.store.of(rows) + rows * lost * self.costs.lost_store
         yield self.env.timeout(self.network_us / 2)
         with self.shards[shard].request() as turn:
             yield turn
@@ -148,13 +171,15 @@ class Cluster:
 
     def run(self, steps):
         us = max(steps / self.rate * 1e6, 4000)
+        self.env.run(us / 2)
+        half = self.rows
         self.env.run(us)
         cores = SERVERS + self.n_workers
         c, seconds = self.costs, us / 1e6
-        self.busy_node = [each + seconds * (c.server_second + c.worker_second) for each in self.busy_node]
-        self.busy_shard = [each + seconds * c.store_second for each in self.busy_shard]
+        self.busy_node = [each + seconds * (c.server.second + c.worker.second) for each in self.busy_node]
+        self.busy_shard = [each + seconds * c.store.second for each in self.busy_shard]
         late = sorted(self.latencies[len(self.latencies) // 4:]) or [float("inf")]
-        return {"done": self.rows / us * 1e6 / self.rate,
+        return {"done": (self.rows - half) / (us / 2) * 1e6 / self.rate, "batch": self.rows / max(self.commits, 1),
                 "node_us": sum(self.busy_node) / max(self.rows, 1), "store_us": sum(self.busy_shard) / max(self.rows, 1),
                 "node_busy": max(self.busy_node) / us / cores, "store_busy": max(self.busy_shard) / us,
                 "p50_ms": late[len(late) // 2] / 1e3, "p99_ms": late[int(len(late) * 0.99)] / 1e3}
@@ -166,77 +191,80 @@ def validate(costs, measured):
     for p in measured["points"]:
         if p["shared_sequences"]:
             continue
-        sim = Cluster(costs, p["nodes"], 1, p["rate"] * p["nodes"], network_us=p["trip_ms"] * 1e3, workers=1, even=True).run(20000)
+        # A part of the measured round trip is the store's own work, which the simulation adds.
+        network_us = max(20, p["trip_ms"] * 1e3 - costs.store.of(p["rows"]))
+        sim = Cluster(costs, p["nodes"], 1, p["rate"] * p["nodes"], network_us=network_us, workers=1, even=True,
+                      connections=p["connections"] if p["full"] else 0).run(20000)
         rows.append((p, sim))
-    print("| nodes | steps/s each | node, us a step: measured | simulated | error | store, us a step: measured | simulated | error |"
-          "\n|---|---|---|---|---|---|---|---|")
+    print("| nodes | steps/s each | rows in a batch: measured | simulated | node, us a step: measured | simulated | error | store, us a step: measured | simulated | error |"
+          "\n|---|---|---|---|---|---|---|---|---|---|")
     for p, sim in rows:
         node, store = sim["node_us"], sim["store_us"]
-        print(f"| {p['nodes']} | {p['rate']:,.0f} | {p['node_us']:.0f} | {node:.0f} | {node / p['node_us'] - 1:+.0%} | {p['store_us']:.0f} "
+        rate = f"all they can, {p['connections']} at a time" if p["full"] else f"{p['rate']:,.0f}"
+        print(f"| {p['nodes']} | {rate} | {p['rows']:.1f} | {sim['batch']:.1f} | {p['node_us']:.0f} | {node:.0f} | {node / p['node_us'] - 1:+.0%} | {p['store_us']:.0f} "
               f"| {store:.0f} | {store / p['store_us'] - 1:+.0%} |")
     return rows
 
 
+def needed(costs, rate, handler_us=0):
+    """Nodes and primaries that do `rate` steps a second in batches of PLAN_ROWS, with SPARE of their time. When they are
+    busier, batches grow, and a step costs less."""
+    per_core = SPARE * 1e6 / rate
+    server, worker, store = (each.of(PLAN_ROWS) / PLAN_ROWS for each in (costs.server, costs.worker, costs.store))
+    return max(server / SERVERS, (worker + handler_us) / WORKERS) / per_core, store / per_core
+
+
+def simulated(costs, n, primaries, rate, handler_us=0):
+    """What happens at that rate. Many nodes and primaries are simulated as a slice of them."""
+    part = max(1, min(n // 3, primaries // 4))
+    return Cluster(costs, n // part, max(1, primaries // part), rate / part, handler_us).run(min(100000, max(15000, rate / part / 15)))
+
+
 def size(costs, sequences, handler_us):
-    """The smallest number of nodes (at least 3) and primaries with which no part is busier than BUSY."""
+    """Nodes (at least 3) and primaries for this number of sequences, and what happens with them."""
     rate = sequences / STEP_EVERY_S
-    node_us = costs.server_step + costs.worker_step + handler_us
-    n = max(3, math.ceil(rate * node_us / (BUSY * (SERVERS + WORKERS) * 1e6)))  # at least
-    primaries = max(1, math.ceil(rate * costs.store_step / (BUSY * 1e6)))
-    while True:
-        part = max(1, min(n // 3, primaries // 4))  # many nodes and primaries are simulated as a slice of them
-        result = Cluster(costs, n // part, max(1, primaries // part), rate / part, handler_us).run(15000)
-        late = result["done"] < 0.9  # steps pile up
-        if result["node_busy"] <= BUSY and result["store_busy"] <= BUSY and not late:
-            return n, primaries, rate, result
-        if result["node_busy"] > BUSY or late:
-            n = max(n + 1, math.ceil(n * max(result["node_busy"] / BUSY, 1.1 if late else 1)))
-        if result["store_busy"] > BUSY:
-            primaries = max(primaries + 1, math.ceil(primaries * result["store_busy"] / BUSY))
-        if n > 2000:
-            return n, primaries, rate, result
+    n, primaries = (math.ceil(each) for each in needed(costs, rate, handler_us))
+    n = max(3, math.ceil(n * max(1, max(ring_weights(min(n, 100))) * min(n, 100) * SPARE / 0.8)))  # the busiest node
+    return n, primaries, rate, simulated(costs, n, primaries, rate, handler_us)
 
 
 def buy(costs, handler_us):
     print(f"\nhandler: {handler_us} us a step\n\n| sequences | steps/s | nodes of 8 cores | primaries of the store | memory of the store "
-          "| busiest node | busiest primary | p50 / p99, ms |\n|---|---|---|---|---|---|---|---|")
+          "| rows in a batch | busiest node | busiest primary | p50 / p99, ms |\n|---|---|---|---|---|---|---|---|---|")
     out = []
     for sequences in (10 ** 4, 10 ** 5, 10 ** 6, 10 ** 7, 10 ** 8):
         n, primaries, rate, result = size(costs, sequences, handler_us)
         gigabytes = sequences * (costs.record_bytes + STATE_BYTES) / 1e9
         out.append((sequences, n, primaries, gigabytes))
-        shown = f"{n:,}"
-        print(f"| {sequences:,} | {rate:,.0f} | {shown} | {primaries} | {gigabytes:,.1f} GB | {result['node_busy']:.0%} "
+        shown = f"{n:,}" + ("" if result["done"] >= 0.95 else " (steps pile up)")
+        print(f"| {sequences:,} | {rate:,.0f} | {shown} | {primaries} | {gigabytes:,.1f} GB | {result['batch']:.1f} | {result['node_busy']:.0%} "
               f"| {result['store_busy']:.0%} | {result['p50_ms']:.1f} / {result['p99_ms']:.1f} |", flush=True)
     return out
 
 
 def capacity(costs):
-    """The highest rate with no part busier than BUSY, by nodes, for some numbers of primaries. The first part to reach
-    its bound is the bottleneck."""
-    print("\n| nodes | primaries | highest steps/s | what is busy first |\n|---|---|---|---|")
+    """The rate for which some nodes and primaries are enough, and what is full first."""
+    print("\n| nodes | primaries | steps/s | rows in a batch | busiest node | busiest primary | p99, ms | what is full first |"
+          "\n|---|---|---|---|---|---|---|---|")
     out = {}
+    of_node, of_primary = needed(costs, 1.0)
     for primaries in (1, 4):
         for n in (3, 10, 100):
-            most = BUSY * 1e6 * min(n * (SERVERS + WORKERS) / (costs.server_step + costs.worker_step), primaries / costs.store_step)
-            low, high, first = most / 4, most * 1.1, ""
-            for _ in range(4):
-                rate = math.sqrt(low * high)
-                result = Cluster(costs, n, primaries, rate).run(5000)
-                if max(result["node_busy"], result["store_busy"]) > BUSY or result["done"] < 0.9:
-                    high, first = rate, "store" if result["store_busy"] > result["node_busy"] else "nodes"
-                else:
-                    low = rate
-            out.setdefault(primaries, []).append((n, low))
-            print(f"| {n:,} | {primaries} | {low:,.0f} | {first} |", flush=True)
+            rate = min(n / of_node, primaries / of_primary)
+            result = simulated(costs, n, primaries, rate)
+            out.setdefault(primaries, []).append((n, rate))
+            first = "store" if primaries / of_primary < n / of_node else "nodes"
+            kept = "" if result["done"] >= 0.95 else " (steps pile up)"
+            print(f"| {n:,} | {primaries} | {rate:,.0f}{kept} | {result['batch']:.1f} | {result['node_busy']:.0%} | {result['store_busy']:.0%} "
+                  f"| {result['p99_ms']:.1f} | {first} |", flush=True)
     return out
 
 
 def misrouting(costs):
     print("\n| steps at a wrong node | CPU of the node | CPU of the store | p99, ms |\n|---|---|---|---|")
-    right = Cluster(costs, 3, 1, 5000).run(40000)
+    right = Cluster(costs, 3, 1, 5000).run(15000)
     for share in (0, 0.01, 0.1, 2 / 3):
-        result = Cluster(costs, 3, 1, 5000, misrouted=share).run(40000)
+        result = Cluster(costs, 3, 1, 5000, misrouted=share).run(15000)
         print(f"| {share:.0%} | {result['node_us'] / right['node_us']:.2f} times | {result['store_us'] / right['store_us']:.2f} times "
               f"| {result['p99_ms']:.1f} |")
 
@@ -256,7 +284,7 @@ def plots(folder, rows, capacities):
     left.legend()
     for primaries, points in capacities.items():
         right.plot(*zip(*points, strict=True), marker=".", label=f"{primaries} primar{'y' if primaries == 1 else 'ies'}")
-    right.set(xscale="log", yscale="log", xlabel="nodes of 8 cores", ylabel="steps/s with no part over 60 %", title="The store is the ceiling")
+    right.set(xscale="log", yscale="log", xlabel="nodes of 8 cores", ylabel="steps/s, with 40 % to spare", title="What nodes and primaries can do")
     right.legend()
     figure.tight_layout()
     figure.savefig(pathlib.Path(folder) / "scale.svg", metadata={"Date": None})

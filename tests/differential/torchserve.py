@@ -70,7 +70,9 @@ def envelope_cases(pair):
 NO_KEYS = "disable_token_authorization=true\n"
 SERVED = {"models": ["served=served.mar"]}
 PAIRS = {
-    "first": {"settings": NO_KEYS + "enable_model_api=true\nmax_request_size=100000\n", "flags": ["--ncs"],
+    # TorchServe ignores keys that it does not know.
+    "first": {"settings": NO_KEYS + "enable_model_api=true\nmax_request_size=100000\ncontinuo.allow-local-models=true\n",
+              "flags": ["--ncs"],
               "models": ["served=served.mar", "counter=counter.mar"]},
     "keys": {"settings": "metrics_mode=prometheus\n", "flags": ["--ncs"], **SERVED,
              "variables": {"LOG_LOCATION": "{folder}/elsewhere"}},

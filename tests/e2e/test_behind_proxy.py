@@ -14,6 +14,7 @@ from proxying import SPELLINGS, Proxy, program
 from rpc import Rpc
 from server import address_of
 from waiting import limit
+from websocketing import Stream as WebSocket, body_of
 
 PAGE = (ROOT / "docs" / "behind-a-proxy.md").read_text()
 
@@ -161,3 +162,22 @@ def test_grpc_passes_with_its_metadata(proxied):
     live = [s.describe("counter")["liveSequences"] for s in servers]
     assert sum(live) == 20 and min(live) > 0, live
     client.close()
+
+
+def test_streams_go_to_the_server_of_their_sequence(proxied):
+    """A WebSocket names its sequence in its path. It meets the steps that came over HTTP, and is told when it breaks."""
+    proxy, servers = proxied
+    base = f"http://127.0.0.1:{proxy.http}"
+    with contextlib.closing(proxy.client()) as client:
+        for i in range(20):
+            assert client.post("/predictions/counter", "1", headers={"Continuo-Sequence": f"device-{i}"}).text == "1"
+            with WebSocket(None, "counter", f"device-{i}", base=base,
+                           headers={"Origin": base}) as stream:
+                assert stream.hello["next"] == 2
+                answers = [stream.step(1) for _ in range(5)]
+                assert [body_of(answer) for answer in answers] == ["2", "3", "4", "5", "6"]
+            with WebSocket(None, "counter", f"device-{i}", base=base, query={"last": 5}) as stream:
+                missed = stream.get()
+                assert (missed["step"], body_of(missed), missed["replayed"]) == (6, "6", True)
+    live = [s.describe("counter")["liveSequences"] for s in servers]
+    assert sum(live) == 20 and min(live) > 0, live

@@ -267,6 +267,34 @@ def test_a_store_that_lost_its_data_gets_the_set_back(nodes, store, archives):
     assert loaded(a) == loaded(b) == [("counter", "1.0")]
 
 
+def test_sets_that_parted_at_a_failover_become_one(nodes, store, archives, folder):
+    """The store comes back without the last change of node a. Node b, which never saw that change, makes two others, so
+    the generation does not tell that one is missing."""
+    for version in ("1.0", "2.0", "3.0"):
+        put(model(version=version), archives, f"{version}.mar")
+    a, b = nodes("a"), nodes("b")
+    assert a.register_url("1.0.mar").status == 200
+    expect_converged(a, b)
+    shutil.copytree(store.folder, folder / "older")
+    b.process.send_signal(signal.SIGSTOP)
+    assert a.register_url("2.0.mar").status == 200
+    a.process.send_signal(signal.SIGSTOP)
+    store.kill()
+    shutil.rmtree(store.folder)
+    shutil.copytree(folder / "older", store.folder)
+    store.start()
+    b.process.send_signal(signal.SIGCONT)
+    expect(lambda: cluster(b)["storeError"] is None and b.register_url("3.0.mar").status in (200, 409),
+           "node b to register a version")
+    assert b.admin().put("/models/counter?min_worker=2").status == 202
+    assert loaded(b) == [("counter", "1.0"), ("counter", "3.0")]
+    a.process.send_signal(signal.SIGCONT)
+    a.expect_log("event=cluster_models_restored")
+    expect_converged(a, b)
+    assert sorted(loaded(a)) == sorted(loaded(b)) == [("counter", "1.0"), ("counter", "2.0"), ("counter", "3.0")]
+    assert [node.describe("counter")["minWorkers"] for node in (a, b)] == [2, 2]
+
+
 def test_a_damaged_set_is_refused_and_changes_nothing(nodes, store, archives):
     put(model(), archives, "one.mar")
     a = nodes("a")

@@ -235,7 +235,15 @@ def protos(desk):
     shutil.copytree(ROOT / "proto", desk.folder / "proto")
 
 
+def put_ear(desk):
+    desk.put("ear/handler.lua", blocks(DOCS / "audio.md", "lua")[0])
+    desk.put("ear/model-config.yaml", blocks(DOCS / "audio.md", "yaml")[0])
+
+
+TUTORIAL = Elsewhere("tests/e2e/test_newcomer.py does the whole page, block by block")
+
 PAGES = {
+    ("audio", 0): put_ear,
     ("from-triton", 0): triton_repository,
     ("from-triton", 1): triton_model_with_a_handler_apart,
     ("from-triton", 2): Elsewhere("tests/e2e/test_python_triton.py does this with its own interpreter"),
@@ -248,15 +256,19 @@ PAGES = {
     ("install", 0): Elsewhere("tests/e2e/test_install.py makes the package and unpacks it"),
     ("install", 1): Elsewhere("systemd does not run where tests run"),
     ("install", 2): Elsewhere("building an image needs podman or docker"),
+    ("install", 3): Elsewhere("building an image needs podman or docker"),
     ("onnx", 0): an_onnx_gru,
     ("operating", 0): counter_with_a_sequence,
-    ("operating", 1): an_older_speech,
-    ("operating", 2): a_damaged_counter,
-    ("operating", 3): with_keys,
-    ("operating", 4): with_certificates,
+    ("operating", 1): Elsewhere("tests/e2e/test_ctl_verbs.py runs each of these commands"),
+    ("operating", 2): an_older_speech,
+    ("operating", 3): a_damaged_counter,
+    ("operating", 4): with_keys,
+    ("operating", 5): with_certificates,
     ("reliability", 0): Elsewhere("tests/chaos/test_chaos.py runs the same for seconds"),
     ("reliability", 1): Elsewhere("tests/cluster/test_cluster.py runs the same for seconds"),
     ("reliability", 2): Elsewhere("scripts/build.sh fuzz and tests/fuzz; it needs clang and minutes"),
+    ("page", 0): Elsewhere("tests/e2e/test_page_feed.py reads this stream, which has no end"),
+    ("page", 1): Elsewhere("tests/e2e/test_page_feed.py kills a worker and sends the next step"),
     ("sequences", 0): served_average,
     ("sequences", 1): served_average,
     ("sequences", 2): served_average_of_users,
@@ -268,9 +280,27 @@ PAGES = {
     ("shared-store", 0): Elsewhere("tests/e2e/test_shared_store.py starts redis-server at a port of its own"),
     ("shared-store", 1): Elsewhere("tests/e2e/test_shared_store_tls.py starts a store with TLS and makes its certificates"),
     ("shared-store", 2): Elsewhere("tests/e2e/test_shared_store_sentinel.py starts Sentinels at ports of its own"),
+    ("shared-store", 3): Elsewhere("tests/e2e/test_shared_store_cluster.py starts a cluster at ports of its own"),
+    ("tracing", 0): Elsewhere("tests/e2e/test_tracing.py has a collector at a port of its own"),
     ("torch", 0): a_gru,
     ("torch", 1): lua_with_modules,
     ("torch", 2): Elsewhere("tests/e2e/test_gpu_bundle.py"),
+    ("tutorial", 0): TUTORIAL,
+    ("tutorial", 1): TUTORIAL,
+    ("tutorial", 2): TUTORIAL,
+    ("tutorial", 3): TUTORIAL,
+    ("tutorial", 4): TUTORIAL,
+    ("tutorial", 5): TUTORIAL,
+    ("tutorial", 6): TUTORIAL,
+    ("tutorial", 7): TUTORIAL,
+    ("tutorial", 8): TUTORIAL,
+    ("tutorial", 9): TUTORIAL,
+    ("tutorial", 10): TUTORIAL,
+    ("tutorial", 11): TUTORIAL,
+    ("tutorial", 12): TUTORIAL,
+    ("tutorial", 13): TUTORIAL,
+    ("tutorial", 14): TUTORIAL,
+    ("tutorial", 15): TUTORIAL,
     ("v2", 0): v2_accumulator,
     ("v2", 1): served_example("repeat"),
     ("v2", 2): served_example("accumulator"),

@@ -374,17 +374,27 @@ def test_calls_over_the_limit_are_refused_and_may_come_again(server, rpc):
 
 
 def test_connections_over_the_limit_are_closed_until_somebody_leaves(server, rpc):
-    """Without the limit, silent clients of this port could use up all descriptors of the server."""
-    running = server(counter(), flags=["--grpc-max-connections", 20])
+    """Without the limit, clients of this port could use up all descriptors of the server. Silent clients do not count
+    here: test_attack_grpc.py has them."""
+    running = server(counter(), flags=["--grpc-max-connections", 20, "--max-connections-per-address", 1000])
     first = rpc(running.grpc)
     assert first.predict("counter", 1, "s").prediction == b"1"
-    silent = [socket.create_connection(address_of("http://" + running.grpc), limit(10)) for _ in range(19)]
-    over = socket.create_connection(address_of("http://" + running.grpc), limit(10))
-    assert over.recv(1) == b"", "closed at once"
+
+    def speaking():
+        """A client that has begun to speak HTTP/2: the preface, and a SETTINGS frame without settings."""
+        client = socket.create_connection(address_of("http://" + running.grpc), limit(10))
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        return client
+
+    held = [speaking() for _ in range(19)]
+    assert all(client.recv(1) for client in held), "each has its answer"
+    over = speaking()
+    with contextlib.suppress(ConnectionResetError):
+        assert over.recv(1) == b"", "closed at once"
     over.close()
     running.expect_log("event=grpc_connections_full", "max=20")
     assert first.predict("counter", 1, "s").prediction == b"2"
-    for each in silent:
+    for each in held:
         each.close()
 
     def is_served():

@@ -11,8 +11,8 @@ from waiting import limit
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake: installed by scripts/setup.sh")
 
-PROGRAMS = ["continuo", "continuo-archiver", "continuo-ctl", "torch-model-archiver", "torchserve"]
-PAGES = ["man1/continuo.1", "man1/continuo-archiver.1", "man1/continuo-ctl.1", "man1/torchserve.1",
+PROGRAMS = ["continuo", "continuo-archiver", "continuo-ctl", "continuo-dev", "torch-model-archiver", "torchserve"]
+PAGES = ["man1/continuo.1", "man1/continuo-archiver.1", "man1/continuo-ctl.1", "man1/continuo-dev.1", "man1/torchserve.1",
          "man1/torch-model-archiver.1", "man5/continuo.yaml.5"]
 
 

@@ -185,7 +185,7 @@ def test_new_clients_are_taken_again_when_there_are_descriptors(server):
 
 def test_clients_over_the_limit_wait_for_a_place(server):
     """Some clients over the limit get 503, and the others wait until a client leaves."""
-    s = server(counter(), flags=["--max-connections", 10])
+    s = server(counter(), flags=["--max-connections", 10, "--max-connections-per-address", 1000])
     clients = [s.raw(f"c{i}") for i in range(100)]
     for client in clients:
         client.send("GET /ping HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -200,7 +200,8 @@ def test_clients_over_the_limit_wait_for_a_place(server):
 
 def test_a_full_server_tells_so(server):
     """Clients for which there is no room may get no answer for a while. The log, the metrics and doctor say why."""
-    s = server(counter(), flags=["--max-connections", 8, "--loops", 1])
+    s = server(counter(), flags=["--max-connections", 8, "--max-connections-per-address", 1000,
+                                       "--loops", 1])
     assert s.metric("continuo_http_connections_max") == 8
     clients = [s.raw(f"c{i}") for i in range(20)]
     s.expect_log("event=connections_full max_connections=8")

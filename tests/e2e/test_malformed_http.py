@@ -1,5 +1,6 @@
 """Malformed requests get a clear refusal, and other clients are served."""
 
+import socket
 import time
 
 import pytest
@@ -50,6 +51,27 @@ def test_request_smuggling_shapes_are_refused(quick, shape):
     raw.close()
     assert quick.client().step("counter", "after", 1).text == "1"
     assert quick.describe("counter")["liveSequences"] == 1, "the smuggled request did not run"
+
+
+def test_a_bad_length_is_refused_once(quick):
+    """The HTTP library once began its answer twice. A proxy would take the second one for another request's answer."""
+    for length in ("+1", "1, 1", "0x1", "", "1 "):
+        raw = quick.raw()
+        raw.send(HEAD + f"Content-Length: {length}\r\n\r\n1")
+        refused = raw.answer()
+        assert refused.status == 400 and "Content-Length that is not one decimal number" in refused.message, length
+        assert raw.answer() is None, "nothing comes after the refusal"
+        raw.close()
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_noticed(server):
+    """Its bytes and its end come together. The record of its request must not wait for the body's time."""
+    s = server(counter(), flags=["--header-timeout", "400", "--body-timeout", "3600000", "--min-rate", "0"])
+    raw = s.raw()
+    raw.send(HEAD + "Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n")
+    raw.socket.shutdown(socket.SHUT_WR)
+    assert raw.is_closed_by_server(), "long before body-timeout"
+    expect(lambda: s.metric("continuo_http_connections") == 0, "the connection is gone", 5)
 
 
 @pytest.mark.parametrize("request_, status", [

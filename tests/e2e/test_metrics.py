@@ -1,13 +1,16 @@
 """/metrics counts sequences, batches and errors, and programs that read metrics can read it."""
 
+import re
 import shutil
 import subprocess
 from threading import Thread
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from client import Client
+from collector import Collector
 from models import counter, stateless
 from server import address_of
 from waiting import expect
@@ -153,3 +156,40 @@ def test_promtool_finds_nothing_to_complain_about(server, tmp_path):
     s.client().step("counter", "a", 1)
     checked = subprocess.run(["promtool", "check", "metrics"], input=page(s), capture_output=True, text=True, timeout=30)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def openmetrics(s):
+    answer = reader(s).get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return {family.name: family for family in openmetrics_parser.text_string_to_metric_families(answer.text)}
+
+
+def test_openmetrics_has_the_same_samples(server):
+    """A strict reader of OpenMetrics reads the page, and finds each sample of the other format with its value."""
+    s = server(counter(), stateless())
+    s.client().step("counter", "a", 1)
+    s.client().step("counter", "a", "wrong")
+    plain = {re.match(r"\w+", line).group() for line in page(s).splitlines() if line[0] != "#"}
+    found = openmetrics(s)
+    assert plain == {one.name for f in found.values() for one in f.samples}
+    assert found["continuo_jobs"].type == "counter" and found["continuo_sequences_live"].type == "gauge"
+    assert found["ts_inference_latency_microseconds"].type == "unknown"
+    assert not [one for f in found.values() for one in f.samples if one.exemplar]
+
+
+def test_exemplars_name_the_trace_of_a_step(server):
+    """The bucket of the step has its trace, and the values of the exemplars lie in their buckets."""
+    collector = Collector()
+    s = server(counter(), stateless(), flags=["--otlp-endpoint", collector.url, "--otlp-interval", 20,
+                                              "--trace-sample-rate", 1])
+    told = {s.client().step("counter", "a", 1).headers["traceparent"].split("-")[1] for _ in range(20)}
+
+    def exemplars():
+        return [(one, one.exemplar) for one in openmetrics(s)["continuo_step_duration_seconds"].samples if one.exemplar]
+
+    expect(exemplars, "exemplars")
+    for one, exemplar in exemplars():
+        assert exemplar.labels["trace_id"] in told and one.labels["model"] == "counter"
+        assert 0 < exemplar.value <= float(one.labels["le"]) and exemplar.timestamp
+    collector.close()

@@ -178,7 +178,7 @@ def test_all_models_need_an_index(server, source, index, why):
     s = node(server, source, "--models", "all", start=False).launch()
     assert s.exit_code() == 1
     line = next(line for line in s.lines if "event=model_failed" in line)
-    assert f"--models all needs the list of the archives in {source.base}/models/index.json" in line
+    assert f"--models all: the list of the archives in {source.base}/models/index.json" in line
     assert why in line, line
 
 
@@ -208,7 +208,7 @@ def test_the_store_s_url_opens_no_other_door(server, source, origin):
 
 def test_a_model_of_this_machine_can_still_be_named_by_its_path(server, source, origin):
     path = origin(counter(), "counter.mar")
-    s = node(server, source)
+    s = node(server, source, "--allow-local-models")
     assert s.register_url(str(path)).status == 200
     assert source.requests == []
 

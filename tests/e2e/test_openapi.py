@@ -42,13 +42,14 @@ def test_both_descriptions_are_valid_openapi(served):
 
 def test_they_come_as_torchserve_gives_them(served, transcript):
     """They are returned for curl -X OPTIONS http://localhost:8080 and for /api-description with any method. GET / is
-    not allowed."""
+    not allowed, except that the management address has our page there."""
     for url in (served.inference, served.management):
         head, body = curl(transcript, "-X", "OPTIONS", url)
         assert head.startswith("HTTP/1.1 200") and json.loads(body) == description(url)
         assert requests.post(url + "/api-description", timeout=30).status_code == 200
-        refused = requests.get(url + "/", timeout=30)
+        refused = requests.request("GET" if url == served.inference else "POST", url + "/", timeout=30)
         assert refused.status_code == 405 and refused.json()["type"] == "MethodNotAllowedException"
+    assert requests.get(served.management + "/", timeout=30).headers["Content-Type"].startswith("text/html")
 
 
 def test_one_model_is_described_by_its_own_paths(served, transcript):
@@ -80,11 +81,18 @@ def test_every_described_operation_is_there(served):
             if name.startswith("unregister"):
                 path = path.replace("{model_name}", "nobody")
             words = {"model_name": "counter", "model_version": "1.0", "url_path": "x", "sequence_id": "s/1",
-                     "workflow_name": "w", "model_folder": "m", "version_folder": "1"}
+                     "workflow_name": "w", "model_folder": "m", "version_folder": "1",
+                     "worker_index": "1"}
             for parameter in about["parameters"]:
+                if name in ("openStream", "openVersionStream"):  # the id is one part of the path
+                    words["sequence_id"] = "s%2F1"
                 if parameter["in"] == "path":
                     path = path.replace("{" + parameter["name"] + "}", words[parameter["name"]])
-            answer = requests.request(method, url + path, timeout=30, data=b"0" if "requestBody" in about else None)
+            answer = requests.request(method, url + path, timeout=30, data=b"0" if "requestBody" in about else None,
+                                      stream=True)
+            if answer.status_code == 200:  # its body may be a stream without an end
+                answer.close()
+                continue
             assert answer.status_code != 405, (name, answer.text)
             if answer.status_code == 404 and name != "newToken":
                 assert answer.json()["type"] != "ResourceNotFoundException", (name, answer.text)
@@ -141,7 +149,7 @@ def test_schemathesis_finds_no_answer_that_is_not_described(server, which):
     def probe(case):
         nonlocal calls
         # What would unload the models that the others call.
-        if case.method == "DELETE" and "sequences" not in case.path:
+        if case.method == "DELETE" and "{model_name}" in case.path and "sequences" not in case.path:
             case.path_parameters["model_name"] = "nobody"
         answer = case.call(base_url=url, timeout=60, session=session)
         calls += 1
@@ -151,6 +159,7 @@ def test_schemathesis_finds_no_answer_that_is_not_described(server, which):
 
     with requests.Session() as session:
         for result in api.get_all_operations():
-            given(case=result.ok().as_strategy())(probe)()
+            if result.ok().path != "/events":  # a feed without an end: test_page_feed.py reads it
+                given(case=result.ok().as_strategy())(probe)()
     assert calls > 100, calls
     assert requests.get(s.inference + "/ping", timeout=30).json() == {"status": "Healthy"}

@@ -130,10 +130,12 @@ def test_what_describes_the_api_is_open(server):
     for client in (s.client(), s.admin()):
         assert client.request("OPTIONS", "/").error != "token_refused"
         assert client.get("/api-description").error != "token_refused"
-        for method, path in (("GET", "/"), ("OPTIONS", "/models"), ("GET", "/api-description/x"), ("GET", "/tokens"),
+        for method, path in (("POST", "/"), ("OPTIONS", "/models"), ("GET", "/api-description/x"), ("GET", "/tokens"),
                              ("GET", "/models?x=/token"), ("POST", "/models/api-description")):
             assert client.request(method, path).error == "token_refused", path
     assert s.client().get("/token").error == "token_refused"
+    assert s.client().get("/").error == "token_refused"
+    assert s.admin().get("/").status == 200  # the page, which asks for the key itself
 
 
 def test_without_token_auth_nothing_is_asked(server):

@@ -43,7 +43,7 @@ START = ("--ncs", "--model-store", "model-store", "--models", "show=show.mar")
 def running(torchserve):
     t = torchserve()
     t.pack(stateless("show", SHOW_LUA))
-    t.properties("enable_model_api=true\n")
+    t.properties("enable_model_api=true\nallowed_urls=(file|ftp)://.*\n")
     t.start(*START)
     return t
 

@@ -4,7 +4,7 @@
 # C++, so that the server is asked only for what it names itself.)
 set -euo pipefail
 bad=0
-for program in continuo torchserve continuo-archiver continuo-ctl continuo-worker; do
+for program in continuo torchserve continuo-archiver continuo-ctl continuo-dev continuo-worker; do
     if needs=$(readelf -d "$1/$program" | grep -E 'libstdc\+\+|libc\+\+|libtorch|libc10') ||
         needs=$(ldd "$1/$program" | grep -E 'libtorch|libc10'); then
         echo "$program needs:" $needs

@@ -6,6 +6,8 @@ import json
 import pytest
 from continuo import _entry
 from continuo.testing import request
+from continuo.torchserve.frames import AnswerSocket, FrameError
+from continuo.torchserve.stand_in.ts.protocol.otf_message_handler import create_predict_response
 from continuo.types import Part, Refuse, Reply
 from worker_fake import Worker, body
 
@@ -271,6 +273,32 @@ def test_intermediate_answers_leave_before_the_last(serve):
         (b"0;", "text/plain", {"ts_stream_next": "true"})
     assert piece == b"1;"
     assert [body(each) for each in second._row.sent] == [b"0;", b"1;"]
+
+
+def test_frames_that_are_sent_together_are_all_given(serve):
+    """A handler may collect frames and send them in one call, as a socket allows."""
+    row = request("x", request_id="1")
+    handler = STREAMS.replace("send_intermediate_predict_response", "create_predict_response").replace(
+        """            create_predict_response([f"{n};"] * len(data), context.request_ids,
+                                               "Intermediate Prediction success", 200, context)
+""", """            frames += create_predict_response([f"{n};"] * len(data), context.request_ids, "", 200, context,
+                                              True)
+        context.cl_socket.sendall(frames)
+""").replace("        for n in range(2):", "        frames = bytearray()\n        for n in range(2):")
+    handler = handler.replace("ts.handler_utils.utils", "ts.protocol.otf_message_handler")
+    assert serve(handler).batch(row) == [b"end"]
+    assert [body(each) for each in row._row.sent] == [b"0;", b"1;"]
+
+
+def test_a_frame_that_ends_too_early_gives_nothing(serve):
+    """The whole frame before it is not given either, so the handler knows that its call has failed."""
+    given = []
+    whole = create_predict_response(["a"], {0: "1"}, "", 200)
+    with pytest.raises(FrameError, match="part of a frame"):
+        AnswerSocket(given.append).sendall(whole + whole[:-4])
+    assert given == []
+    AnswerSocket(given.append).sendall(whole + whole)
+    assert [piece.body for piece in given] == [b"a", b"a"]
 
 
 CONTINUOUS = """

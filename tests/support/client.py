@@ -179,9 +179,10 @@ class RawClient:
         self._transcript.log(self.name, f"> {shorten(data)}")
         self.socket.sendall(data)
 
-    def answer(self):
-        """Reads one answer. Returns None if the server has closed the connection without one."""
-        response = HTTPResponse(self._answers)
+    def answer(self, method=None):
+        """Reads one answer. Returns None if the server has closed the connection without one. An answer to the method
+        HEAD has no body."""
+        response = HTTPResponse(self._answers, method=method)
         try:
             response.begin()
         except (ConnectionError, OSError) as e:

@@ -109,7 +109,7 @@ def pack(model, store, work, transcript=None, file_name=None):
     files = {"model-config.yaml": model.yaml_text().encode()}
     args = ["--model-name", model.name, "--version", model.version,
             "--config-file", source / "model-config.yaml",
-            "--export-path", store, "--archive-format", model.archive_format, "--force"]
+            "--export-path", store, "--archive-format", model.archive_format, "--force", "--no-check"]
     if model.torchscript:
         files[model.torchscript_name] = model.torchscript
         args += ["--serialized-file", source / model.torchscript_name]

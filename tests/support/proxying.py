@@ -112,8 +112,8 @@ class Proxy:
                 return False
         expect(answers, f"{self.name} passes /ping", 60)
 
-    def client(self):
-        return Client(("127.0.0.1", self.http), self._transcript, self.name)
+    def client(self, **more):
+        return Client(("127.0.0.1", self.http), self._transcript, self.name, **more)
 
     def stop(self):
         self._process.terminate()

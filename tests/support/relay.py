@@ -1,5 +1,6 @@
 """A TCP relay on the loopback, which a test slows down or cuts."""
 
+import collections
 import contextlib
 import select
 import socket
@@ -9,7 +10,8 @@ import time
 
 class Relay:
     """Connects each client to 127.0.0.1:`port`. Each piece of data is passed on `delay_s` after it arrived; while the
-    relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets."""
+    relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets. When one side
+    closes its connection, what has arrived before is still passed on in its time; then the other side is closed."""
 
     def __init__(self, port):
         self.to = port
@@ -38,15 +40,18 @@ class Relay:
 
     def _serve(self, client):
         with contextlib.suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
-            waiting = []  # (when, to whom, what), in order
+            waiting = collections.deque()  # (when, to whom, what), in order; b"" for what: it has closed
+            reading = [client, server]
             while not self._stopped.is_set():
-                for source in select.select([client, server], [], [], 0.005)[0]:
+                for source in select.select(reading, [], [], 0.005)[0]:
                     data = source.recv(65536)
                     if not data:
-                        return
+                        reading.remove(source)
                     waiting.append((time.monotonic() + self.delay_s, server if source is client else client, data))
                 while waiting and not self._cut.is_set() and time.monotonic() >= waiting[0][0]:
-                    _, target, data = waiting.pop(0)
+                    _, target, data = waiting.popleft()
+                    if not data:
+                        return
                     target.sendall(data)
 
     def close(self):

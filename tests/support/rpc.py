@@ -13,7 +13,7 @@ from grpc_tools import protoc
 from models import ROOT
 from waiting import limit
 
-FILES = ("inference.proto", "management.proto", "google/rpc/status.proto", "google/rpc/error_details.proto",
+FILES = ("inference.proto", "management.proto", "otlp.proto", "google/rpc/status.proto", "google/rpc/error_details.proto",
          "grpc/health/v1/health.proto", "grpc/reflection/v1/reflection.proto",
          "grpc/reflection/v1alpha/reflection.proto")
 

@@ -38,16 +38,22 @@ class Authority:
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
 
+def certificate_settings(authority, days=3):
+    """Signs a server's certificate, and returns the settings of redis-server for it."""
+    certificate, key = authority.sign("server", days=days)
+    return ("--tls-cert-file", str(certificate), "--tls-key-file", str(key), "--tls-ca-cert-file",
+            str(authority.file))
+
+
 class TlsStore(SharedStore):
     """It has a port without TLS, too, for the test's own commands."""
 
-    def __init__(self, folder, transcript, days=3, clients="no"):
+    def __init__(self, folder, transcript, days=3, clients="no", authority=None):
         super().__init__(folder, transcript)
-        self.authority = Authority(folder / "certificates")
+        self.authority = authority or Authority(folder / "certificates")
         self.tls_port = free_port()
-        certificate, key = self.authority.sign("server", days=days)
-        self.settings = ("--tls-port", str(self.tls_port), "--tls-cert-file", str(certificate), "--tls-key-file",
-                         str(key), "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", clients)
+        self.settings = ("--tls-port", str(self.tls_port), "--tls-auth-clients", clients,
+                         *certificate_settings(self.authority, days))
 
     def tls_url(self, **query):
         """ca and name have defaults. A parameter that is None is not in the URL."""
