@@ -21,6 +21,12 @@ cn_dependency(lua lua5.4)
 cn_dependency(msgpack msgpack)
 cn_dependency(curl libcurl)
 cn_dependency(zlib zlib)
+# Debian's package has no pkg-config file.
+find_library(CN_WSLAY_LIBRARY wslay REQUIRED)
+find_path(CN_WSLAY_INCLUDE wslay/wslay.h REQUIRED)
+add_library(cn_lib_wslay INTERFACE)
+target_include_directories(cn_lib_wslay SYSTEM INTERFACE ${CN_WSLAY_INCLUDE})
+target_link_libraries(cn_lib_wslay INTERFACE ${CN_WSLAY_LIBRARY})
 # Only its header: store/valkey opens the library when a shared store is used.
 pkg_check_modules(CN_PC_hiredis REQUIRED hiredis)
 cn_dependency(cmocka cmocka)

@@ -54,6 +54,34 @@ function(cn_embed folder file)
   target_sources(cn_${folder} PRIVATE ${made})
 endfunction()
 
+# cn_page_files(folder room): cn_embed for each file of the table <folder>/<room>/page_files.def; an
+# array is called cn_page_<symbol>.
+function(cn_page_files folder room)
+  set(table ${CMAKE_SOURCE_DIR}/${folder}/${room}/page_files.def)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+  file(STRINGS ${table} rows REGEX "^CN_PAGE_FILE")
+  foreach(row IN LISTS rows)
+    string(REGEX REPLACE "CN_PAGE_FILE\\(([a-z_]+), \"([^\"]+)\".*" "\\1;\\2" parts "${row}")
+    list(GET parts 0 symbol)
+    list(GET parts 1 file)
+    cn_embed(${folder} ${room}/${file} NAME cn_page_${symbol})
+  endforeach()
+endfunction()
+
+# cn_templates(folder): cn_embed for each file of the table <folder>/templates.def; an array is
+# called cn_template_<array>.
+function(cn_templates folder)
+  set(table ${CMAKE_SOURCE_DIR}/${folder}/templates.def)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+  file(STRINGS ${table} rows REGEX "^CN_TEMPLATE")
+  foreach(row IN LISTS rows)
+    string(REGEX REPLACE "CN_TEMPLATE\\(([a-z_]+), \"([^\"]+)\".*" "\\1;\\2" parts "${row}")
+    list(GET parts 0 symbol)
+    list(GET parts 1 file)
+    cn_embed(${folder} templates/${file} NAME cn_template_${symbol})
+  endforeach()
+endfunction()
+
 # cn_program(name MAIN file DEPS folders): a binary in build/<preset>/bin.
 function(cn_program name)
   cmake_parse_arguments(ARG "" "MAIN" "DEPS;LIBS" ${ARGN})
@@ -83,7 +111,7 @@ function(cn_module name)
   set_target_properties(${ARG_FOR} PROPERTIES ENABLE_EXPORTS ON)
   foreach(folder core metrics/counters core/loop proto config archiver torchserve/errors
     torchserve/metrics torchserve/settings metrics/series scheduler management kserve kserve/models
-    metrics/page frontend/intake)
+    metrics/page frontend/intake tracing)
     string(REPLACE "/" "_" target ${folder})
     set_target_properties(${ARG_FOR} PROPERTIES LINK_LIBRARY_OVERRIDE_cn_${target} WHOLE_ARCHIVE)
   endforeach()

@@ -24,7 +24,7 @@ set(CPACK_INSTALL_CMAKE_PROJECTS
 include(CPack)
 
 function(cn_install)
-  install(TARGETS continuo torchserve continuo-archiver torch-model-archiver continuo-ctl
+  install(TARGETS continuo torchserve continuo-archiver torch-model-archiver continuo-ctl continuo-dev
     RUNTIME DESTINATION bin)
   install(TARGETS continuo-worker RUNTIME DESTINATION lib/continuo)
   install(TARGETS continuo-grpc LIBRARY DESTINATION lib/continuo)
@@ -38,10 +38,14 @@ function(cn_install)
   install(DIRECTORY docs/ DESTINATION share/doc/continuo PATTERN decisions EXCLUDE)
   install(FILES README.md CHANGELOG.md DESTINATION share/doc/continuo)
   install(FILES LICENSE DESTINATION share/doc/continuo RENAME copyright)
+  install(DIRECTORY packaging/grafana DESTINATION share/continuo)
   install(FILES packaging/continuo.service DESTINATION lib/systemd/system)
   # The programs write their own pages.
   install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/manpages.sh
     ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_BINARY_DIR}/man OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
+  install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/completions.sh
+    ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_BINARY_DIR}/completions OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/completions/ DESTINATION share)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1 FILES_MATCHING PATTERN *.1)
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man5 FILES_MATCHING PATTERN *.5)
   # A package's settings: beside /usr, so no part of other installations.

@@ -17,6 +17,7 @@ page continuo.1 continuo --print-man
 page continuo.yaml.5 continuo --print-yaml-man
 page continuo-archiver.1 continuo-archiver --print-man
 page continuo-ctl.1 continuo-ctl --print-man
+page continuo-dev.1 continuo-dev --print-man
 page torchserve.1 torchserve --print-man
 echo ".so man1/continuo-archiver.1" >"$out/torch-model-archiver.1" # the same program
 echo "$out/torch-model-archiver.1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package: scripts/package.sh [folder of a release build]
-# The default build is build/release, made first by scripts/build.sh. The package lies in build/, and beside it a wheel
-# of the package for Python handlers.
+# The default build is build/release, made first by scripts/build.sh. The package lies in build/, and beside it wheels
+# of the packages for Python handlers and for Python clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,3 +24,4 @@ done
 if [ -e "$build/bin/python/continuo/_worker.abi3.so" ]; then
   python3 scripts/wheel.py "$build"
 fi
+python3 scripts/wheel.py --client

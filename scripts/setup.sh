@@ -18,7 +18,7 @@ packages=(
   build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libhiredis-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
-  libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
+  libsodium-dev libwslay-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   file        # scripts/package.sh: CPack asks it which files are programs
   python3     # CMake asks for it: the lint tests run in it
   python3-dev # the headers for the worker of Python models; without them the rest is built
@@ -28,6 +28,7 @@ test_packages=(
   clang-format-14 # lint.format; other versions decide details differently
   iproute2        # tests/cluster: machines with a network of their own
   redis-server    # the shared state store of the tests; no test uses one that runs already
+  minisign        # its program verifies our signatures, and ours its own; skipped where it is missing
   python3-venv    # for .venv, where the Python packages of the end-to-end tests go
 )
 dev_packages=(clang clang-tidy libclang-rt-14-dev)

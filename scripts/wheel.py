@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Makes a wheel of the package `continuo`, so that handlers can be tested and checked by tools in a venv:
+"""Makes a wheel of the package `continuo`, so that handlers can be tested and checked by tools in a venv, or of the
+package `continuo-client`:
     scripts/wheel.py [folder of a release build]
+    scripts/wheel.py --client
 
 The server needs no wheel: it brings the package itself. The wheel has the library of the worker, too, which needs the
 Debian packages that the server needs, and is for Linux and CPython 3.9 and later."""
@@ -21,9 +23,20 @@ Summary: Handlers in Python for Continuo, a model server for stateful inference
 License: Apache-2.0
 Requires-Python: >=3.9
 """
+CLIENT_METADATA = """Metadata-Version: 2.1
+Name: continuo-client
+Version: {version}
+Summary: Client for Continuo, a model server for stateful inference
+License: Apache-2.0
+Requires-Python: >=3.9
+Provides-Extra: streams
+Requires-Dist: websockets>=13; extra == "streams"
+Provides-Extra: tensors
+Requires-Dist: numpy; extra == "tensors"
+"""
 WHEEL = """Wheel-Version: 1.0
 Generator: scripts/wheel.py
-Root-Is-Purelib: false
+Root-Is-Purelib: {pure}
 Tag: {tag}
 """
 
@@ -35,22 +48,30 @@ def files_of(package):
 
 
 def main():
+    if sys.argv[1:] == ["--client"]:
+        package = ROOT / "clients" / "python" / "continuo_client"
+        make("continuo_client", package, "py3-none-any", CLIENT_METADATA)
+        return
     build = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "build/release")
     package = build / "bin" / "python" / "continuo"
     if not (package / "_worker.abi3.so").exists():
         sys.exit(f"scripts/wheel.py: no package in {package}: build it with Python's headers (python3-dev)")
+    make("continuo", package, "cp39-abi3-" + re.sub(r"[-.]", "_", sysconfig.get_platform()), METADATA)
+
+
+def make(name, package, tag, metadata):
     version = re.search(r'__version__ = "([^"]+)"', (package / "__init__.py").read_text()).group(1)
-    tag = "cp39-abi3-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
-    info = f"continuo-{version}.dist-info"
+    info = f"{name}-{version}.dist-info"
     files = dict(files_of(package))
-    files[f"{info}/METADATA"] = METADATA.format(version=version).encode()
-    files[f"{info}/WHEEL"] = WHEEL.format(tag=tag).encode()
-    record = "".join(f"{name},sha256={digest(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{info}/METADATA"] = metadata.format(version=version).encode()
+    files[f"{info}/WHEEL"] = WHEEL.format(tag=tag, pure=str(tag.endswith("any")).lower()).encode()
+    record = "".join(f"{path},sha256={digest(data)},{len(data)}\n" for path, data in files.items())
     files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    made = ROOT / "build" / f"continuo-{version}-{tag}.whl"
+    made = ROOT / "build" / f"{name}-{version}-{tag}.whl"
+    made.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for name, data in files.items():
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # a fixed date: equal files give equal bytes
+        for path, data in files.items():
+            entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))  # a fixed date: equal files give equal bytes
             entry.external_attr = 0o644 << 16
             wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
     print(f"wheel: {made.relative_to(ROOT)}, {made.stat().st_size // 1024} kB")
