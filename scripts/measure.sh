@@ -44,7 +44,7 @@ def tracked():
 
 
 def is_product(name):
-    return not (name.startswith(("tests/", "examples/", "bench/")) or name.endswith("_test.c")
+    return not (name.startswith(("tests/", "examples/", "bench/", "develop/templates/")) or name.endswith("_test.c")
                 or "/testdata/" in name or re.search(r"/test_\w+\.[ch]$", name))
 
 

@@ -17,7 +17,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from faults import Faults  # noqa: E402
 from link import Link  # noqa: E402
 from models import Model  # noqa: E402
+from ports import free_port  # noqa: E402
 from sequence import Sequence  # noqa: E402
 from server import Server, address_of  # noqa: E402
 from transcript import Transcript  # noqa: E402
@@ -182,12 +182,6 @@ def make_links(grpc_share, address, grpc_target, grpc_link=None):
             yield make(channels)
         else:
             yield Link(address)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

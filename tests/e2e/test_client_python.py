@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import numpy
 import pytest
 
 from models import ROOT, Model, counter, stateless
+from ports import fixed_addresses
 from test_examples import blocks
 from test_tls import Identity
 from test_tokens import keys
@@ -29,9 +29,8 @@ ENDLESS_LUA = "return { api = 1, step = function() while true do end end }"
 
 def at_a_fixed_port():
     """Returns the flags of a server that comes back at the same address, and the address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    return ["--inference-address", url], url
+    flags = fixed_addresses("inference")
+    return flags, flags[1]
 
 
 def typed():

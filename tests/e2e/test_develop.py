@@ -39,9 +39,9 @@ def replace(path, old, new):
 def needs(kind):
     module = {"torch": "torch", "onnx": "onnx"}.get(kind)
     if module:
-        pytest.importorskip(module)
+        pytest.importorskip(module, reason=f"the Python package {module} is not installed")
     if kind == "onnx":
-        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxruntime", reason="the Python package onnxruntime is not installed")
     if kind == "torch" and not (BIN / "libcontinuo_torch.so").exists():
         pytest.skip("this build has no TorchScript library")
     if kind == "python" and not (BIN / "python").exists() and not list(BIN.parent.glob("**/_worker.abi3.so")):

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from models import BIN, ROOT, Model, archiver, counter
+from models import BIN, ROOT, Model, archiver, counter, pack
 from test_examples import FENCE, blocks
 from test_tls import Identity
 from test_v2_repository_folder import ADD_LUA, put
@@ -21,6 +21,8 @@ from waiting import limit
 DOCS = ROOT / "docs"
 # Programs that wait for ever, or that show a screen, are told to end.
 ADAPTED = {"continuo-ctl top": "continuo-ctl top --once"}
+# Programs that ask for the password of a key read it from standard input.
+ASKING = re.compile("continuo-archiver (keygen|sign) ")
 
 
 class Elsewhere:
@@ -82,6 +84,8 @@ class Desk:
 
     def adapt(self, command):
         command = ADAPTED.get(command, command)
+        if ASKING.match(command):
+            command = f"echo a-password | {command}"
         for old, new in self.words.items():
             command = command.replace(old, new)
         for host, s in (("localhost", self.s), ("otherhost", self.other)):
@@ -179,6 +183,10 @@ def with_keys(desk):
     shutil.copy(made.pack(counter()), desk.folder / "model-store" / "counter.mar")
 
 
+def an_archive_to_sign(desk):
+    pack(counter(), desk.folder / "model-store", desk.folder / "sources", file_name="counter.mar")
+
+
 def with_certificates(desk):
     identity = Identity(desk.folder, "own")
     identity.cert.rename(desk.folder / "chain.pem")
@@ -244,6 +252,8 @@ TUTORIAL = Elsewhere("tests/e2e/test_newcomer.py does the whole page, block by b
 
 PAGES = {
     ("audio", 0): put_ear,
+    ("events", 0): Elsewhere("tests/e2e/test_events.py reads such streams"),
+    ("events", 1): Elsewhere("tests/e2e/test_events.py reads such streams"),
     ("from-triton", 0): triton_repository,
     ("from-triton", 1): triton_model_with_a_handler_apart,
     ("from-triton", 2): Elsewhere("tests/e2e/test_python_triton.py does this with its own interpreter"),
@@ -263,7 +273,8 @@ PAGES = {
     ("operating", 2): an_older_speech,
     ("operating", 3): a_damaged_counter,
     ("operating", 4): with_keys,
-    ("operating", 5): with_certificates,
+    ("operating", 5): an_archive_to_sign,
+    ("operating", 6): with_certificates,
     ("reliability", 0): Elsewhere("tests/chaos/test_chaos.py runs the same for seconds"),
     ("reliability", 1): Elsewhere("tests/cluster/test_cluster.py runs the same for seconds"),
     ("reliability", 2): Elsewhere("scripts/build.sh fuzz and tests/fuzz; it needs clang and minutes"),
@@ -281,6 +292,7 @@ PAGES = {
     ("shared-store", 1): Elsewhere("tests/e2e/test_shared_store_tls.py starts a store with TLS and makes its certificates"),
     ("shared-store", 2): Elsewhere("tests/e2e/test_shared_store_sentinel.py starts Sentinels at ports of its own"),
     ("shared-store", 3): Elsewhere("tests/e2e/test_shared_store_cluster.py starts a cluster at ports of its own"),
+    ("shared-store", 4): Elsewhere("tests/e2e/test_shared_states.py unregisters a version and deletes its states"),
     ("tracing", 0): Elsewhere("tests/e2e/test_tracing.py has a collector at a port of its own"),
     ("torch", 0): a_gru,
     ("torch", 1): lua_with_modules,

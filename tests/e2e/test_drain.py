@@ -5,6 +5,7 @@ import threading
 import time
 
 from models import counter
+from ports import fixed_addresses
 from server import SLOW_BUILD
 from waiting import expect, limit
 
@@ -64,8 +65,8 @@ def all_go_on(callers):
 
 def test_no_request_fails_while_servers_follow_each_other(server):
     """Each server drains under load and ends in time. The next one takes its place and continues its sequences."""
-    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), flags=["--drain-timeout", DRAIN_TIMEOUT_S * 1000])
-    s.flags += ["--inference-address", s.inference]  # the next one is where clients look for it
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8),
+               flags=["--drain-timeout", DRAIN_TIMEOUT_S * 1000, *fixed_addresses("inference")])
     callers = [Caller(s.client(f"c{i}"), f"s{i}") for i in range(CLIENTS)]
     try:
         for _ in range(DRAINS):

@@ -5,7 +5,6 @@ Skipped where Prometheus is not installed (Debian's package prometheus); PROMETH
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -13,6 +12,7 @@ import urllib.request
 import pytest
 
 from models import ROOT, counter
+from ports import free_port
 from waiting import expect
 
 FOLDER = ROOT / "packaging" / "grafana"
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="Prometheus is not installed
 # With one loaded model and a few steps these have values; the others are about trouble or a shared store.
 ALWAYS = ("Not ready", "Workers ready", "Steps per second", "p99 of a step", "Live sequences", "Rows in a batch",
           "Waiting and running steps", "Memory of workers", "HTTP and gRPC", "Event loops", "States", "Durations of steps")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

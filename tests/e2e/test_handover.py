@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from models import counter
+from ports import fixed_addresses
 from rpc import Rpc, module
 from server import SLOW_BUILD
 from shared_store import shared_store_in
@@ -96,9 +97,8 @@ def test_two_nodes_hand_their_sequences_over_to_each_other_under_load(server, st
     """Steps and gRPC streams are under way while each node leaves in turn. Clients that repeat a step with its key see
     no failed step, and each sum is right: no step was lost and none was done twice."""
     nodes = [server(counter(minWorkers=1, maxWorkers=1, batchSize=8), name=name,
-                    flags=["--state-store", store.url, "--drain-delay", 300]) for name in "ab"]
-    for each in nodes:  # each comes back at the address where clients look for it
-        each.flags += ["--inference-address", each.inference, "--grpc-inference-address", f"http://{each.grpc}"]
+                    flags=["--state-store", store.url, "--drain-delay", 300,
+                           *fixed_addresses("inference", "grpc-inference")]) for name in "ab"]
     callers = [HttpStepper(f"h{i}", [each.client(f"h{i}-{each.name}") for each in nodes]).start()
                for i in range(CALLERS)]
     streams = [StreamStepper(f"g{i}", [each.grpc for each in nodes]).start() for i in range(STREAMS)]

@@ -15,7 +15,8 @@ import yaml
 
 from client import Client
 from models import BIN, ROOT, counter
-from proxying import free_ports, program
+from ports import free_ports
+from proxying import program
 from server import address_of
 from waiting import expect, limit
 

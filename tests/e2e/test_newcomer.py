@@ -4,11 +4,11 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import threading
 
 from models import BIN, ROOT
+from ports import free_ports
 from waiting import expect, limit
 
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -18,16 +18,6 @@ PORTS = {"inference": 8080, "management": 8081, "metrics": 8082}
 def blocks():
     """(kind, text) of each fenced block, in the order of the page."""
     return re.findall(r"^```(sh|text dev|text)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-
-
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Terminal:

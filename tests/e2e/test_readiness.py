@@ -8,15 +8,10 @@ import requests
 import tritonclient.grpc
 
 from models import counter, stateless
+from ports import free_port
 from waiting import expect
 
 BROKEN_LUA = "return { api = 1, step = function() end, load = function() error('no weights') end }"
-
-
-def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
 
 
 def launched_with_held_model(server, source, *flags):

@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from models import ROOT, counter
+from ports import fixed_addresses
 from proxying import SPELLINGS, Proxy, program
 from rpc import Rpc
 from server import SLOW_BUILD
@@ -82,9 +83,8 @@ def site(request, server, store, folder, transcript):
     name = request.param
     program(name)
     nodes = [server(counter(minWorkers=1, maxWorkers=1, batchSize=8), accumulator(), name=each,
-                    flags=["--state-store", store.url, "--drain-delay", 6000]) for each in "ab"]
-    for each in nodes:
-        each.flags += ["--inference-address", each.inference, "--grpc-inference-address", f"http://{each.grpc}"]
+                    flags=["--state-store", store.url, "--drain-delay", 6000,
+                           *fixed_addresses("inference", "grpc-inference")]) for each in "ab"]
     place = pathlib.Path(folder) / name
     place.mkdir()
     proxy = Proxy(name, place, transcript, nodes, source)

@@ -104,8 +104,7 @@ def test_a_failover_needs_nothing_but_patience(server, replicated):
     steppers = load(pair(server, replicated))
     for replica in replicated.replicas:
         all_go_on(steppers)
-        replica.say("CLUSTER", "FAILOVER")
-        expect(lambda replica=replica: replica.says("role:master", "INFO", "replication"), "the failover", 30)
+        replica.fail_over()
     all_go_on(steppers)
     end_all(steppers)
 

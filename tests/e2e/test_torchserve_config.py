@@ -6,6 +6,7 @@ import socket
 
 from client import Client
 from models import counter, stateless
+from ports import free_port
 from server import address_of
 
 WITHOUT_WORKERS = "sequenceBatching: true\nbatchSize: 4\n"
@@ -129,12 +130,6 @@ def test_headers_of_sequences_may_have_other_names(torchserve):
     assert text == "9" and made.startswith("ts-seq-")
     described = t.client().get("/api-description").json["paths"]["/predictions/{model_name}"]["post"]["parameters"]
     assert {"x-session", "x-begin", "x-end"} <= {each["name"] for each in described}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def shared(*interfaces):

@@ -7,13 +7,13 @@ import contextlib
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 
 import pytest
 
 from client import Client
 from models import ROOT
+from ports import free_ports
 from server import address_of
 from waiting import expect
 
@@ -27,14 +27,6 @@ def program(name):
     if not found:
         pytest.skip(f"{name} is not installed (scripts/proxies.sh)")
     return found
-
-
-def free_ports(n):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def replaced(text, pairs):

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from shared_store import SharedStore, free_port
+from ports import free_port
+from shared_store import SharedStore
 from store_tls import NAME as CERTIFICATE_NAME
 from store_tls import Authority, TlsStore, certificate_settings
 from waiting import expect, limit

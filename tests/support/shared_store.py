@@ -3,18 +3,12 @@
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 
 import pytest
 
+from ports import free_port
 from waiting import expect, limit
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class SharedStore:
@@ -37,7 +31,7 @@ class SharedStore:
         self.transcript.log("store", f"starts on port {self.port}")
         self.process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-             "--save", "", "--appendonly", "yes", *self.settings],
+             "--save", "", "--appendonly", "yes", "--logfile", "log.txt", *self.settings],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         expect(self.answers, "redis-server to answer")
         return self

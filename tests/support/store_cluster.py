@@ -2,10 +2,12 @@
 
 import contextlib
 import shutil
+import time
 
 import pytest
 
-from shared_store import SharedStore, free_port
+from ports import free_port
+from shared_store import SharedStore
 from waiting import expect
 
 RANGES = [(0, 5460), (5461, 10922), (10923, 16383)]
@@ -27,6 +29,22 @@ class Member(SharedStore):
 
     def says(self, text, *question):
         return text in self.say(*question)
+
+    def fail_over(self):
+        """A planned failover. The server gives one up after five seconds, as on a machine that is busy with other
+        tests, and an operator asks for it again."""
+        asked = 0
+
+        def is_primary():
+            nonlocal asked
+            if self.says("role:master", "INFO", "replication"):
+                return True
+            if time.monotonic() > asked + 6:
+                asked = time.monotonic()
+                self.say("CLUSTER", "FAILOVER")
+            return False
+
+        expect(is_primary, "the failover", 60)
 
 
 class StoreCluster:

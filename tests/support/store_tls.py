@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from shared_store import SharedStore, free_port
+from ports import free_port
+from shared_store import SharedStore
 from waiting import limit
 
 NAME = "store.example"  # what the server's certificate is for
