@@ -1,5 +1,10 @@
 /* develop/child.c - programs of Continuo as children: the archiver, and a server in a temporary
- * folder. One thread, so that fork is safe. */
+ * folder. One thread, so that fork is safe.
+ *
+ * The server has a folder of its own under $TMPDIR. Where the caller gives no address, it listens
+ * there, on a socket such as /tmp/continuo-dev-Xa81bQ/i.sock, so a test never meets another
+ * server's ports. It is told to end when its parent dies (PR_SET_PDEATHSIG), however that happens.
+ * The folder has the packed models and the states, and is removed at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

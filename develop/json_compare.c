@@ -1,4 +1,9 @@
-/* develop/json_compare.c - see develop/json_compare.h. Any thread. */
+/* develop/json_compare.c - see develop/json_compare.h. Any thread.
+ *
+ * 1 and 1.0 are equal, and 0.1 + 0.2 equals 0.3: handlers in different languages write the same
+ * number differently, and models on different machines round differently. Everything else must be
+ * the same: the members of an object, the length of a list, texts. A number in the text "5" is a
+ * text. */
 #include "develop/json_compare.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
-/* develop/project.c - the folder of a model, and how it is packed. One thread. */
+/* develop/project.c - the folder of a model, and how it is packed. One thread.
+ *
+ * A folder is a model by the names of its files: handler.lua, handler.py or handler.so is the
+ * handler; model.pt, model.pt2 or model.onnx is a model for its runtime; model-config.yaml has the
+ * settings. build.sh runs first, because it may make one of these files. Whatever else lies in the
+ * folder is packed as an extra file, except what is only for the author (left_out), sources in C,
+ * hidden files and archives. A path to a file instead of a folder chooses that file. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

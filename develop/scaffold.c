@@ -1,4 +1,11 @@
-/* develop/scaffold.c - continuo new: writes the files of a new model. One thread. */
+/* develop/scaffold.c - continuo new: writes the files of a new model. One thread.
+ *
+ * The files of a new model are templates in develop/templates, which the build puts into the
+ * program as arrays. In them @NAME@ stands for the model's name, @PACK@ for the archiver's option,
+ * and @STEP@ for the body of a first step:
+ *   continuo-archiver --model-name @NAME@ ... @PACK@
+ * becomes, for `continuo new lua counter`, ... --handler counter/handler.lua. The values of @PACK@
+ * have @NAME@ in them, so fill_in() calls itself for them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

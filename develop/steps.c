@@ -4,7 +4,19 @@
  * All tests run twice, each in sequences of its own: once plainly, and once with the worker killed
  * after each step, since a handler that keeps something outside of its state gives other answers
  * then. A test may begin with a recorded state (state: FILE, from continuo-ctl seq export), which
- * the handler migrates if its schema is older. */
+ * the handler migrates if its schema is older.
+ *
+ * A test.yaml looks like this:
+ *   tests:
+ *     - name: it counts
+ *       steps:
+ *         - {body: 4, expect: 4}
+ *         - {body: 5, expect: 9}
+ *         - {sequence: other, json: {x: [1]}, expect: {y: [1]}}   # in a second sequence
+ *         - {body: nonsense, error: "not a number"}               # a part of the error's message
+ * Numbers match within a relative 1e-6, and a text that is equal byte for byte matches, too. Each
+ * test has sequences of its own, "test-1-" and "test-1-other" here, and "test-1-killed-" in the
+ * second round. A recorded state is that of the steps without the key `sequence`. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -4,7 +4,17 @@
  * There are three forms: MessagePack (Lua), tagged values (Python,
  * handlers/python/format/py_state_format.h) and sets of tensors (declared states). A C handler's
  * state is bytes of its own. The bytes come from a disk or from an imported sequence, so each size
- * is checked, and nesting is bounded. */
+ * is checked, and nesting is bounded.
+ *
+ * The result is JSON for people and is cut where it becomes long: the first MEMBERS_MAX members of
+ * a list or a map, the first SHOWN_VALUES elements of a tensor, the first SHOWN_BYTES bytes of what
+ * is not text:
+ *   Lua       82 a1 6e 05 a4 "last" c0                    {"n": 5, "last": null}
+ *   Python    "Py\x01" m, 1 member, s "n", i 5            {"n": 5}
+ *   tensors   h, FP32, [2]                                {"h": {"datatype": "FP32", "shape": [2],
+ *                                                          "bytes": 8, "first": [0.5, 1.0]}}
+ * If anything does not fit, also if bytes are left over at the end, the whole state is shown as
+ * bytes: a wrong picture of a state would be worse than none. */
 #include "handlers/state_text.h"
 
 #include <jansson.h>
@@ -82,7 +92,11 @@ put_member(json_t *map, json_t *key, json_t *value)
     json_decref(key);
 }
 
-/* Reads the members of a container with `read`. A cut container ends with what is left out. */
+/* Reads the members of a container with `read`. A cut container ends with what is left out.
+ *
+ * Members behind the cut are read, too, and thrown away, because the reader must know where the
+ * container ends. Each member takes at least one byte, so a huge count in damaged bytes ends at the
+ * end of the bytes. */
 static json_t *
 show_members(struct cn_reader *reader, uint64_t n, bool is_map, unsigned depth,
              json_t *(*read)(struct cn_reader *reader, unsigned depth))

@@ -3,7 +3,13 @@
  * {name: values} is the form for people with curl: {"X": [[1, 2], [3, 4]]}. It has no datatype and
  * no shape. The datatype is the declared one, and the shape is measured: all lists of one depth
  * must have the same length. {"X": 5} becomes a tensor of the declared rank with sizes of 1.
- */
+ *
+ * Example: a model declares the input x with dims [2] and batches, so its tensors have rank 2.
+ *   {"x": [1, 2]}            shape [2] is measured; a batch of 1 is put in front: [1, 2]
+ *   {"x": [[1, 2], [3, 4]]}  shape [2, 2], two rows
+ *   {"x": [[1, 2], [3]]}     refused: its lists differ in length
+ * A raw tensor has its bytes and nothing else. One size may be open (-1) and follows from the
+ * number of bytes. */
 #include "kserve/plain.h"
 
 #include <inttypes.h>
@@ -121,7 +127,10 @@ struct measure {
 };
 
 /* Measures the shape of nested lists. Returns false when two lists of one depth differ in length.
- * The reader has limited the depth. */
+ * The reader has limited the depth.
+ *
+ * The first value that is not a list ends the search for the rank. Until then each new depth adds a
+ * size; after that each list must have the size that its depth has already. */
 static bool
 measure(struct measure *m, const json_t *value, uint32_t depth)
 {

@@ -2,7 +2,15 @@
  *
  * Each loop has a ring with one writer, the loop, and one reader, the exporter. So neither needs a
  * lock: the writer publishes a trace with the store of `end`, and the reader gives the place back
- * with the store of `begin`. */
+ * with the store of `begin`.
+ *
+ * Whether a step has a trace is decided once, at its begin: a caller that sends a traceparent has
+ * decided already, by the flag in it, and otherwise chance decides with the rate of the options. A
+ * step without a trace costs nothing further.
+ *
+ * The counters of a ring only grow and wrap around at 2^32; the place is the counter modulo the
+ * size. That stays right over the wrap only if the size divides 2^32, so it is rounded up to a
+ * power of two. */
 #include "tracing/trace.h"
 
 #include <string.h>
@@ -133,6 +141,9 @@ dress(struct cn_trace *trace, struct cn_row *row)
     row->n_headers = n;
 }
 
+/* All texts are copied behind the struct in one allocation, because the request that has them may
+ * end before the trace is exported. The random ids of all spans are drawn at once, also for spans
+ * that the step never reaches. */
 struct cn_trace *
 cn_trace_begin(const void *job, struct cn_row *row, const char *model, const char *version,
                uint64_t begun_us)
@@ -195,6 +206,8 @@ cn_trace_answered(struct cn_trace *trace, struct cn_row *row, const struct cn_an
     }
 }
 
+/* The loop wakes the exporter once, when its ring becomes half full, and not with each trace: a
+ * write to the eventfd is a system call. */
 void
 cn_trace_send(struct cn_trace *trace, unsigned loop)
 {

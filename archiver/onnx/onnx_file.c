@@ -1,4 +1,16 @@
-/* archiver/onnx/onnx_file.c - reads the protobuf message of an ONNX file. Archiver only. */
+/* archiver/onnx/onnx_file.c - reads the protobuf message of an ONNX file. Archiver only.
+ *
+ * An ONNX file is one protobuf message. A message is a series of fields, each with a tag (8 *
+ * number + kind) and a value; nested messages are values of kind 2, with their length in front. For
+ * example
+ *   3a 05 0a 03 ...   field 7 of the model (its graph) has 5 bytes: field 1 (a node) with 3 bytes
+ * Only the few fields that are named below are read, and all others are skipped by their length, so
+ * a file of gigabytes costs little: its weights are never touched. Texts point into the mapped
+ * file.
+ *
+ * Three things are looked for: the inputs and outputs of the graph with types and shapes, the
+ * initializers, because an input that has one needs no value, and the names of files with weights
+ * outside of this one, wherever a tensor is. */
 #include "archiver/onnx/onnx_file.h"
 
 #include <errno.h>

@@ -1,5 +1,10 @@
 /* archiver/onnx/onnx_suggest.c - guesses a model's YAML from the graph of an ONNX file. Archiver
- * only. */
+ * only.
+ *
+ * ONNX has no word for states: a recurrent model takes h as one more input and returns the new h as
+ * one more output. So the guess goes by names, types and ranks: an input "past.0.key" and an output
+ * "present.0.key" with the same type are probably one state. The result is a YAML that says "check"
+ * wherever the guess is weak; the author reads it before it is used. */
 #include "archiver/onnx/onnx_suggest.h"
 
 #include <inttypes.h>

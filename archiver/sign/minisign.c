@@ -6,7 +6,13 @@
  * salt (32), scrypt's two limits (8 and 8), and 104 bytes that are encrypted by XOR with what
  * scrypt gives: id, key (64), and the BLAKE2b-256 of "Ed", id and key, by which a wrong password is
  * recognised. Without a password that checksum is zero.
- */
+ *
+ * A signature file has four lines:
+ *   untrusted comment: signature of continuo-archiver
+ *   RUQ...                       base64 of the signature of the archive's BLAKE2b-512
+ *   trusted comment: timestamp:1760000000  file:counter.mar  hashed
+ *   ...                          base64 of a second signature, of the first one and the comment
+ * So nobody can put another trusted comment to a signature. The untrusted one may say anything. */
 #include "archiver/sign/minisign.h"
 
 #include <inttypes.h>

@@ -3,7 +3,10 @@
  * Whoever can write to the model store could change an archive after its signature was verified and
  * before it is unpacked. So an archive is verified while it is copied to where nobody else can
  * write, and the copy is what is unpacked.
- */
+ *
+ * The files of minisign are used as they are, so an archive can also be signed and verified with
+ * that program. The key's id in a signature only finds the key; it proves nothing, since anyone can
+ * write it there. */
 #include "archiver/sign/sign.h"
 
 #include <errno.h>

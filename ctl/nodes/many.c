@@ -75,6 +75,9 @@ take_store(struct cn_arena *arena, const json_t *from, struct cn_ctl_store_facts
     }
 }
 
+/* The answer to GET /nodes says which node has answered, lists all nodes of the store, and
+ * describes the store. Only the list's entry about the answering node is taken here; take_list()
+ * reads the others. What a server of another version does not send stays empty. */
 void
 cn_ctl_node_take(struct cn_ctl_node *node, struct cn_str answer, struct cn_ctl_store_facts *store)
 {
@@ -136,6 +139,8 @@ ask(struct cn_ctl_http *http, struct cn_ctl_node *node, bool with_metrics,
     return 0;
 }
 
+/* A node that did not answer keeps the name of the list, since ask() may have put another one into
+ * it before it failed. */
 static void *
 thread_main(void *ctx)
 {
@@ -155,6 +160,9 @@ thread_main(void *ctx)
     return NULL;
 }
 
+/* The calling thread works, too, so one node needs no thread, and a system that has no thread left
+ * only makes it slower. Every node describes the same store; the first description that has come is
+ * shown. */
 static void
 ask_all(struct cn_ctl_nodes *nodes, bool with_metrics)
 {
@@ -191,6 +199,8 @@ add_node(struct cn_ctl_nodes *nodes, const char *management, const char *name, c
     cn_ctl_view_init(&node->view);
 }
 
+/* Reads "host1:8081,https://host2:8081,unix:/run/c.sock". An address without a scheme is one of
+ * http. */
 int
 cn_ctl_nodes_split(struct cn_arena *arena, const char *text, const char ***out, unsigned *n,
                    struct cn_error *err)

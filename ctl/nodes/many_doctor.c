@@ -117,7 +117,11 @@ versions(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_nodes *nodes)
     }
 }
 
-/* Is one node sent many more steps than the others? */
+/* Is one node sent many more steps than the others?
+ *
+ * It compares the node with the most steps with the mean of all. With two nodes, three quarters of
+ * the steps are too many; with ten nodes, 15 %. Below HOT_STEPS_MIN steps chance alone could do
+ * that. */
 static void
 hot(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_nodes *nodes)
 {
@@ -148,6 +152,9 @@ hot(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_nodes *nodes)
     finding->advice = "check the proxy's hash ring (its size, and the weights of the nodes)";
 }
 
+/* A write is lost when another node has written the sequence's state since this node read it. Now
+ * and then that is normal, when a proxy moves a sequence; more than CONFLICT_PERCENT of the steps
+ * means that sequences wander all the time. */
 static void
 conflicts(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_nodes *nodes)
 {

@@ -1,4 +1,9 @@
-/* ctl/nodes/many_show.c - prints several nodes as a table or as JSON. */
+/* ctl/nodes/many_show.c - prints several nodes as a table or as JSON.
+ *
+ * The table for `status` has a line for each node, also for one that does not answer, with the
+ * reasons below the table. `top` has two readings of all nodes and shows the differences; nodes are
+ * matched by their instance, so one that was restarted in between begins at rates of 0 and not at
+ * negative ones. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,6 +22,8 @@ cn_ctl_nodes_healthy(const struct cn_ctl_nodes *nodes)
     return healthy;
 }
 
+/* A node has two opinions about itself: the word in the store's list, such as "draining", and
+ * whether its models are healthy. The first one wins unless it is "ready". */
 static const char *
 state_of(const struct cn_ctl_node *node)
 {

@@ -1,4 +1,9 @@
-/* ctl/nodes/node_commands.c - runs a command for several nodes. */
+/* ctl/nodes/node_commands.c - runs a command for several nodes.
+ *
+ * Commands with --all or --nodes lead here. The exit status is wrong if a node does not answer or
+ * is not healthy, so that a script can wait for all of them. Without these options the doctor of
+ * one server still asks for the list of nodes, and tells what concerns this node
+ * (cn_ctl_nodes_diagnose_self). */
 #include "ctl/nodes/node_commands.h"
 
 #include <string.h>
@@ -81,6 +86,8 @@ cn_ctl_nodes_diagnose_self(const struct cn_ctl_server *server, struct cn_ctl_dia
 
 /* --- any node */
 
+/* Finds the first node of the list that answers. Only a node that cannot be reached leads to the
+ * next one: any other error, such as a wrong token, would be the same there. */
 int
 cn_ctl_nodes_any(struct cn_ctl_http *http, const struct cn_ctl_options *options,
                  struct cn_buf *address, struct cn_error *err)

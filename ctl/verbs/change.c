@@ -40,6 +40,8 @@ cn_ctl_verb_query(struct cn_buf *path, const char *name, const char *value)
     cn_ctl_put_escaped(path, value);
 }
 
+/* MODEL/VERSION is split before each part is escaped, because the slash between them must stay one:
+ * a?b/1.0 becomes /models/a%3Fb/1.0. */
 void
 cn_ctl_verb_path(struct cn_buf *path, const char *base, const char *model)
 {
@@ -142,7 +144,10 @@ make_request(const struct cn_ctl_options *options, struct cn_buf *path)
     }
 }
 
-/* Reads how many sequences still live in versions that were swapped for another one. */
+/* Reads how many sequences still live in versions that were swapped for another one.
+ *
+ * The answer has one object for each version. Those that were swapped for another one have a member
+ * "swap"; the missing members of the others count as 0. */
 static int
 count_left(struct cn_ctl_http *http, const struct cn_ctl_options *options, uint64_t *left,
            struct cn_error *err)

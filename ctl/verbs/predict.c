@@ -2,7 +2,11 @@
  *
  * The body is the word behind the model, a file (@FILE), or the standard input (- or no word when
  * the standard input is not a terminal). With --json the answer is an object with the sequence, the
- * step and the body; a body that is not UTF-8 is there in base64. */
+ * step and the body; a body that is not UTF-8 is there in base64.
+ *
+ * The options become headers of TorchServe's sequence interface: --sequence is
+ * ts-request-sequence-id, --start and --end are ts-request-sequence-start and -end, and --key is
+ * Idempotency-Key, with which the same step may be sent twice. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -70,7 +74,10 @@ add_header(struct cn_ctl_call *call, char **lines, const char *name, const char 
     return 0;
 }
 
-/* Returns the value of a header of the answer; NULL: there is none. */
+/* Returns the value of a header of the answer; NULL: there is none.
+ *
+ * `heads` has the lines of the answer as they came, "Name: value\r\n". Names are compared without
+ * regard to case, since a proxy may write them in small letters. */
 static json_t *
 header_of(const struct cn_buf *heads, const char *name)
 {

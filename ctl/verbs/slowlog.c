@@ -4,7 +4,10 @@
  * first. The table has the total time of each step and how it is divided: the wait in the queue,
  * the time in the worker, and of that the handler and the commit. `slowlog clear` empties the ring
  * after a question.
- */
+ *
+ * --limit, --model and --sort become the query, so the server chooses and sorts the steps. The hint
+ * about an empty list names the threshold, because a threshold that is too high looks like a server
+ * without slow steps. */
 #include <string.h>
 
 #include "ctl/columns.h"

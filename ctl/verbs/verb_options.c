@@ -1,5 +1,11 @@
 /* ctl/verbs/verb_options.c - words and flags of the commands that change a server, of predict and
- * of slowlog. Everything that can be checked without the server is checked here. */
+ * of slowlog. Everything that can be checked without the server is checked here.
+ *
+ * verb_flags.def has a row for each flag: where its value goes, which commands take it, and its
+ * help. The parser, the help, the manual page and the completions for shells all go through that
+ * table, so they cannot contradict each other. A flag is accepted in front of any command at first,
+ * since the command may stand behind it; cn_ctl_verb_check() then refuses those that the command
+ * does not take. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +145,8 @@ cn_ctl_check_model(const char *text, bool needs_version, struct cn_error *err)
                    needs_version ? "MODEL/VERSION" : "MODEL or MODEL/VERSION");
 }
 
+/* `words` is a list such as "pin migrate reset reject". A part of a word must not pass, so what is
+ * found has to begin and end where a word of the list does. */
 static int
 check_word(const char *what, const char *text, const char *words, struct cn_error *err)
 {

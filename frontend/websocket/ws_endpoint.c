@@ -4,7 +4,15 @@
  * Browsers let any page open a WebSocket to any server, and send cookies with it, so the Origin is
  * checked for each handshake. They cannot set the header Authorization; a page uses a subprotocol
  * or a ticket instead.
- */
+ *
+ * A stream is opened with one of these requests:
+ *   GET /v1/streams/counter/user-1                      a new stream; any version
+ *   GET /v1/streams/counter/1.0/user-1?credit=8         up to 8 unanswered steps
+ *   GET /v1/streams/counter/user-1?last=41&generation=3 it goes on behind the answer to step 41
+ *   GET /v1/streams/counter/user-1?ticket=4f1c...       by a page that has got a ticket before
+ *
+ * Once the connection is a WebSocket, a browser tells its page nothing about an error but a number.
+ * So whatever can be refused is refused before that, with an ordinary HTTP status and a text. */
 #include "frontend/websocket/ws_endpoint.h"
 
 #include <inttypes.h>
@@ -37,6 +45,8 @@ cn_streams_is_handshake(const struct cn_http_request *request)
            memcmp(request->path.ptr, PATH_PREFIX, len) == 0;
 }
 
+/* A header is the strongest word, then a key among the subprotocols, then a ticket. A ticket beside
+ * a key is not used up. */
 int
 cn_streams_authorize(struct cn_http_request *request, struct cn_error *err)
 {
@@ -93,6 +103,8 @@ read_number(const struct cn_http_request *request, struct cn_str name, uint64_t 
     return false;
 }
 
+/* `last` is the number of the last step whose answer the client has. last=0 therefore resumes, too:
+ * the client knows that a stream was there, but has seen no answer of it. */
 static int
 read_query(const struct cn_http_request *request, struct cn_ws_opening *opening,
            struct cn_error *err)
@@ -191,6 +203,9 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
     return 0;
 }
 
+/* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes that the
+ * client has sent behind its handshake without waiting for the answer; they are the first
+ * frames. */
 static void
 on_upgraded(struct cn_http_request *request, int fd, struct cn_str extra,
             const struct cn_http_upgrade *upgrade)

@@ -58,7 +58,10 @@ refuse(struct cn_ws_frames *frames, enum cn_ws_close code, const char *reason)
     wslay_event_shutdown_read(frames->wslay);
 }
 
-/* A client's frame has a mask, and its length in the shortest form. */
+/* A client's frame has a mask, and its length in the shortest form.
+ *
+ * So the head has 2 bytes, 4 bytes of the mask, and 2 or 8 more bytes if the length does not fit
+ * into 7 bits. wslay refuses a longer form than needed, so the sum below never drifts. */
 static uint64_t
 head_bytes(uint64_t payload_bytes)
 {
@@ -175,6 +178,9 @@ cn_ws_frames_init(struct cn_ws_frames *frames, cn_ws_message_fn on_message)
     return wake(frames);
 }
 
+/* Frees the buffers of a stream that has nothing under way. A server with many thousand idle
+ * streams then pays for their records only. The next bytes, in either direction, make the buffers
+ * again (is_awake). */
 void
 cn_ws_frames_rest(struct cn_ws_frames *frames)
 {
@@ -215,6 +221,9 @@ flush(struct cn_ws_frames *frames)
         frames->failed = true;
 }
 
+/* Returns what was not used, because a message has filled the client's credit and on_message has
+ * set `is_paused`. wslay may have bytes inside itself even then, so the caller keeps only what this
+ * returns. */
 struct cn_str
 cn_ws_frames_take(struct cn_ws_frames *frames, struct cn_str bytes)
 {

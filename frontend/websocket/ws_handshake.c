@@ -1,5 +1,20 @@
 /* frontend/websocket/ws_handshake.c - the headers of the opening handshake. Any thread, no
- * state. */
+ * state.
+ *
+ * A client asks for a WebSocket with an HTTP request like this one, and gets status 101 with the
+ * last two headers:
+ *   GET /v1/streams/counter/user-1 HTTP/1.1
+ *   Upgrade: websocket
+ *   Connection: keep-alive, Upgrade
+ *   Sec-WebSocket-Version: 13
+ *   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==
+ *   Sec-WebSocket-Protocol: continuo.v1.json, continuo.key.SECRET
+ *
+ *   Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=
+ *   Sec-WebSocket-Protocol: continuo.v1.json
+ *
+ * The lists are separated by commas, and a header may also come several times. Both are the same
+ * list, so everything here goes through all headers with the name. */
 #include "frontend/websocket/ws_handshake.h"
 
 #include <gnutls/crypto.h>
@@ -55,6 +70,9 @@ has_word(const struct cn_header *headers, uint32_t n, struct cn_str name, struct
     return false;
 }
 
+/* Answers the client's key: SHA-1 of the key's text and the GUID, in base64. Nothing here is
+ * secret: it only proves that the server knows WebSockets and that no cache has answered in its
+ * place. */
 static void
 make_accept(struct cn_str key, char out[CN_WS_ACCEPT_BYTES])
 {
@@ -108,6 +126,10 @@ is_known(struct cn_str word, struct cn_ws_handshake *out)
     return false;
 }
 
+/* Takes the first subprotocol of the client's list that we know. Without any list the stream has
+ * the plain form. If the client offers only others, it is refused, because browsers give a
+ * connection up whose answer chooses none of them, and say no reason. A key is offered as a
+ * subprotocol, too, and never chosen. */
 static int
 choose_protocol(const struct cn_header *headers, uint32_t n, struct cn_ws_handshake *out,
                 struct cn_error *err)
@@ -186,7 +208,13 @@ read_parameter(struct cn_str word, struct offer *offer)
     return value.len == 0;
 }
 
-/* Accepts an offer if the server can keep all that it asks for. */
+/* Accepts an offer if the server can keep all that it asks for.
+ *
+ * A client may make several offers, the one that it likes best first:
+ *   permessage-deflate; server_max_window_bits=8, permessage-deflate; client_max_window_bits
+ * Here the first one is declined, because zlib has no window of 8 bits, and the second one is
+ * accepted. The answer always asks for no context takeover on both sides: each message is then
+ * compressed by itself, so streams can share one compressor, and an idle stream costs no window. */
 static bool
 accept_offer(struct cn_str words, struct cn_arena *arena, struct cn_ws_handshake *out)
 {

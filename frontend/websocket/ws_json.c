@@ -3,7 +3,16 @@
  *
  * The functions take the position of the next character and return the position behind what they
  * read, or NULL if it is not what it should be. The caller checks UTF-8.
- */
+ *
+ * The reader checks the whole grammar of RFC 8259, but it makes nothing: no tree, no copies, no
+ * numbers. For
+ *   {"type": "step", "data": [1, {"a": 2.50}]}
+ * cn_ws_json_next() gives the name type with the value "step" (with its quotes), then the name data
+ * with the value [1, {"a": 2.50}]. A step of many megabytes costs one pass over its bytes, and 2.50
+ * reaches the handler as 2.50.
+ *
+ * The functions call each other for nested values, so CN_WS_JSON_DEPTH bounds the stack that a
+ * client can use. */
 #include "frontend/websocket/ws_json.h"
 
 #include <string.h>
@@ -57,6 +66,9 @@ skip_digits(const char *at, const char *end)
     return at > from ? at : NULL;
 }
 
+/* A number must not begin with a superfluous zero: behind 0 or -0 only a fraction or an exponent
+ * may follow. In "01" this function reads only the 0; the caller then finds a 1 where a comma or a
+ * bracket should be. */
 static const char *
 skip_number(const char *at, const char *end)
 {
@@ -99,7 +111,10 @@ skip_name(const char *at, const char *end)
     return at && at < end && *at == ':' ? at + 1 : NULL;
 }
 
-/* After the opening bracket. `close` is the closing one. */
+/* After the opening bracket. `close` is the closing one.
+ *
+ * An array and an object differ only in the names before the values. A comma before the closing
+ * bracket is refused, since a value must follow it. */
 static const char *
 skip_list(const char *at, const char *end, char close, unsigned depth)
 {

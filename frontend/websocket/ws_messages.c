@@ -1,4 +1,20 @@
-/* frontend/websocket/ws_messages.c - the JSON messages of streams. Any thread, no state. */
+/* frontend/websocket/ws_messages.c - the JSON messages of streams. Any thread, no state.
+ *
+ * The form of a stream, which the handshake has agreed on, and the kind of a message, text or
+ * binary, decide how it is read:
+ *   plain   text: the body of a step, text/plain     binary: the body, application/octet-stream
+ *   json    text: an object, see below               binary: as in the plain form
+ *   binary  text: an object, such as a ping          binary: a head and tensors (ws_binary.c)
+ *
+ * An object says its type and at most one body, in any order of the members:
+ *   {"type": "step", "data": {"x": [1, 2]}}                      the body is the text {"x": [1, 2]}
+ *   {"type": "step", "text": "hello", "content_type": "text/x"}  the escapes are decoded
+ *   {"type": "step", "base64": "AAEC", "end": true}
+ *   {"type": "answer", "step": 3, "final": true, "data": 4}      what the server sends
+ *
+ * Members that this version does not know are skipped, so that a newer client can talk to it.
+ * "data" is never parsed into a tree: its text is the body of the step, so a long number keeps all
+ * of its digits. */
 #include "frontend/websocket/ws_messages.h"
 
 #include <inttypes.h>
@@ -60,6 +76,8 @@ read_count(struct cn_str value, uint64_t *out)
     return cn_read_uint(value, COUNT_MAX, out) && *out > 0;
 }
 
+/* A content_type of the client counts whether it stands before or behind the body: `type` is taken
+ * only while there is none, and a member that comes later overwrites it. */
 static int
 take_body(struct cn_ws_request *out, struct cn_str body, struct cn_str type, struct cn_error *err)
 {
@@ -201,6 +219,9 @@ cn_ws_body_of(struct cn_str type)
     return CN_WS_BODY_BYTES;
 }
 
+/* Can the body stand in a message as text? The handler's word decides first, but bytes that are not
+ * UTF-8 cannot be in a text message, whatever their type says: they are sent in base64. A body
+ * without a type is text unless a NUL in it shows that it is not meant to be read. */
 static bool
 is_text_body(const struct cn_ws_piece *piece)
 {
@@ -227,6 +248,10 @@ write_tensors(struct cn_str body, struct cn_buf *out, struct cn_error *err)
     return rc;
 }
 
+/* Writes the member that has the body: data, text or base64. A body that claims to be JSON is
+ * checked first, because it is put into the message as it is and would otherwise break the object
+ * around it. A piece of a longer JSON text, or several lines of application/x-ndjson, fail that
+ * check and are sent as text. */
 static int
 write_body(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error *err)
 {
@@ -299,6 +324,9 @@ cn_ws_write_answer(enum cn_ws_form form, const struct cn_ws_piece *piece, struct
     return rc;
 }
 
+/* A handler may fail with any bytes as its message. If these are not UTF-8, the error's word takes
+ * their place, because a client would have to close the stream at a text message that is not
+ * UTF-8. */
 void
 cn_ws_write_failure(const struct cn_ws_failure *failure, struct cn_buf *out)
 {

@@ -1,7 +1,14 @@
 /* frontend/websocket/ws_site.c - who has which stream; tickets.
  *
  * A new stream takes its sequence from an older one, which may be on another loop, so its key is
- * posted to all loops with a serial number: of two that are opened at once, the later one stays. */
+ * posted to all loops with a serial number: of two that are opened at once, the later one stays.
+ *
+ * Each loop changes its own site only, so the streams and the table of sequences need no lock. All
+ * loops share the serial number, which is an atomic counter, and the tickets, which have a lock.
+ *
+ * A ticket is 128 random bits, written as 32 hexadecimal digits. A page gets one over HTTP and puts
+ * it into the URL of its WebSocket, because browsers cannot set headers there. It opens one stream
+ * and then is used up, so a URL that ends up in a log is worth nothing. */
 #include "frontend/websocket/ws_site.h"
 
 #include <pthread.h>
@@ -18,6 +25,9 @@
 #include "frontend/websocket/ws_stream.h"
 #include "metrics/counters/metrics.h"
 
+/* The slots are searched from the first to the last. That is cheap enough for 1024 slots, which are
+ * looked at only when a stream is opened, and a fixed number of them bounds the memory that callers
+ * can take. */
 struct ticket {
     uint64_t random[2];
     uint64_t ends_ms; /* 0: free */
@@ -127,6 +137,9 @@ on_takeover(struct cn_msg *msg)
     cn_free(takeover);
 }
 
+/* Tells the other loops that this stream has the sequence now. The message has a copy of the key,
+ * since the stream may be gone before it arrives. Loops without a site, whose listeners serve no
+ * streams, are left out. */
 static void
 tell_others(struct cn_ws_site *site, const struct cn_ws_stream *stream)
 {
@@ -147,6 +160,9 @@ tell_others(struct cn_ws_site *site, const struct cn_ws_stream *stream)
     }
 }
 
+/* Suppose two streams of one sequence are opened at the same time, on loops 1 and 2, with serials 7
+ * and 8. Loop 2 gets the message of 7, finds its own stream newer and keeps it; loop 1 gets the
+ * message of 8 and closes 7. So one of them stays, whichever message comes first. */
 void
 cn_ws_site_add(struct cn_ws_site *site, struct cn_ws_stream *stream)
 {

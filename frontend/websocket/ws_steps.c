@@ -122,7 +122,10 @@ cn_ws_take_message(struct cn_ws_frames *frames, bool is_text, struct cn_str mess
 
 /* --- from a message to a job */
 
-/* The step becomes no job. */
+/* The step becomes no job.
+ *
+ * It stays in the list until its turn, so that its error leaves behind the answers of the steps
+ * before it. */
 static void
 refuse(struct step *step, const struct cn_error *why)
 {
@@ -202,6 +205,9 @@ fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool
     return cn_intake_set_step(&step->job.row, step->number, err);
 }
 
+/* The model is looked up for each step, and not once for the stream: another version may have
+ * become the default since. If the client has named no version, its steps go on there. `request` is
+ * NULL for a step of the server's own, which runs no handler. */
 static void
 submit(struct step *step, const struct cn_ws_request *request)
 {
@@ -231,7 +237,10 @@ cn_ws_ask(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, uint64_t numbe
     submit(step, NULL);
 }
 
-/* Gives the step its number. A START is always the first step. */
+/* Gives the step its number. A START is always the first step.
+ *
+ * A client may give a number itself, for example after it has connected again; further steps then
+ * count on from there. */
 static void
 number_step(struct step *step, struct cn_ws_request *request)
 {
@@ -264,7 +273,11 @@ answer_control(struct cn_ws_stream *stream, const struct cn_ws_request *request)
     cn_ws_io_send_soon(stream);
 }
 
-/* Makes a step of the message, or does what it asks for. */
+/* Makes a step of the message, or does what it asks for.
+ *
+ * The step is made before the message is read, because what is read goes into the step's arena. A
+ * control message needs no step in the end, and its answer may overtake answers of steps that came
+ * before it. */
 static void
 take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
 {
@@ -388,6 +401,10 @@ note_final(struct step *step, const struct cn_answer *answer)
         tell_end(step);
 }
 
+/* Only the first piece has the content type, so it is kept in the step for the others. A piece
+ * without bytes says nothing unless it is the final one. In the plain form even a final piece
+ * without bytes is left out if the client has already got pieces of this answer, because it would
+ * look like one more answer. */
 static void
 send_piece(struct step *step, const struct cn_answer_box *box)
 {
@@ -470,7 +487,11 @@ flush_step(struct step *step)
     return step->is_done && !step->boxes;
 }
 
-/* After a failure, when nothing is under way any more: the count goes on where the server is. */
+/* After a failure, when nothing is under way any more: the count goes on where the server is.
+ *
+ * Example: the client sends three messages, which become the steps 5, 6 and 7, and the handler
+ * fails in step 5. The worker refuses 6 and 7, since it still expects 5. When all three are
+ * answered, the next message becomes step 5 again. */
 static void
 settle_count(struct cn_ws_stream *stream)
 {
@@ -482,6 +503,9 @@ settle_count(struct cn_ws_stream *stream)
     stream->expected = 0;
 }
 
+/* Sending an answer makes room for a waiting message, and that message may be refused at once and
+ * have its error ready. So the two are done in turns, as long as the first step is one that was
+ * refused. */
 void
 cn_ws_steps_go_on(struct cn_ws_stream *stream)
 {
@@ -505,6 +529,9 @@ cn_ws_steps_go_on(struct cn_ws_stream *stream)
         cn_ws_io_send_soon(stream);
 }
 
+/* The scheduler calls this on the stream's loop, once for each piece of an answer. The step owns
+ * the box from then on. If the connection is gone, nobody will read the pieces: they are only
+ * counted as taken, so that the handler is not held up, and the final one frees the step. */
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
@@ -528,6 +555,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     cn_ws_go_on(stream);
 }
 
+/* A submitted step stays in the list until its job ends, because the job is inside the step. The
+ * scheduler answers it as cancelled, or with its result if that came first. */
 void
 cn_ws_steps_cancel(struct cn_ws_stream *stream)
 {

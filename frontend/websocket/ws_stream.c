@@ -2,7 +2,17 @@
  *
  * Only callbacks of the loop (a socket's event, the timer, the deferred send, an answer) free a
  * stream; what is found out deeper down only puts a close frame into `out`.
- */
+ *
+ * The usual way through the phases, with what leads from one to the next:
+ *   OPENING   the worker is asked where the sequence is (ws_resume.c), if the model has sequences
+ *   RESUMING  only if the client has missed answers: they are sent first
+ *   OPEN      messages become steps, answers become messages
+ *   LEAVING   the server drains: what was begun is finished, and nothing more is read
+ *   CLOSING   our close frame is in `out`; the socket ends soon after
+ *
+ * The struct lies in an arena of its own, together with its texts and the headers of the handshake.
+ * When the connection is gone, the stream stays until its last step has its final answer: jobs
+ * point to its headers and to `left`. */
 #include "frontend/websocket/ws_stream.h"
 
 #include <string.h>
@@ -51,6 +61,9 @@ cn_ws_set_credit(struct cn_ws_stream *stream, uint64_t credit)
     stream->keep = stream->credit > stream->keep ? stream->credit : stream->keep;
 }
 
+/* The record is made before the handshake is answered, while the request and its headers still
+ * exist. That is why all texts are copied, and why the listener counts the stream as a request: a
+ * server that drains waits for it. */
 struct cn_ws_stream *
 cn_ws_stream_create(struct cn_ws_site *site, const struct cn_ws_opening *opening)
 {
@@ -185,6 +198,8 @@ cn_ws_fail(struct cn_ws_stream *stream, enum cn_ws_close code, const struct cn_w
     cn_buf_fini(&text);
 }
 
+/* Callbacks of the loop call it last. If the connection is gone and no step is left, it frees the
+ * stream, so nobody may touch the stream after false. */
 bool
 cn_ws_go_on(struct cn_ws_stream *stream)
 {

@@ -4,7 +4,16 @@
  * If there are fewer rows than the bucket has, copies of the first row fill it up. Zeros would not
  * do, because the model may not expect such values. States and outputs change only after all
  * results have been checked.
- */
+ *
+ * Example: a recurrent model with an input x of dims [16], a state h of dims [2, 64] whose batch
+ * axis is 1, and buckets 1 and 4. Three sequences step at the same time:
+ *   gather   x of the rows becomes [4, 16], h becomes [2, 4, 64]; place 3 repeats row 0
+ *   run      the method gets both tensors and returns y [4, 8] and the new h [2, 4, 64]
+ *   check    type, rank and sizes of y and h are as declared, with the batch dimension 4
+ *   scatter  y of each row goes to its request, and h into the bytes of its sequence's state
+ *
+ * What the YAML declares wrongly therefore shows as an error of the run with both shapes in it, and
+ * never as bytes of one sequence in another one. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,7 +25,9 @@
 /* One run in eight is timed, because reading a thread's CPU clock twice takes 2 us. */
 #define TIMED_EACH 8
 
-/* Returns the dimensions with the batch dimension inserted at `axis`. With `n` 0 there is none. */
+/* Returns the dimensions with the batch dimension inserted at `axis`. With `n` 0 there is none.
+ *
+ * For example [2, 64] with axis 1 and n 4 is [2, 4, 64]. */
 static uint32_t
 put_axis(uint32_t rank, const int64_t *dims, uint32_t axis, uint32_t n, int64_t *out)
 {
@@ -143,7 +154,11 @@ read_number(const struct module_runtime *rt, uint32_t row,
         out->integer = (int64_t)out->number;
 }
 
-/* Finds the values of the attributes. Tensors are only described, and gathered later. */
+/* Finds the values of the attributes. Tensors are only described, and gathered later.
+ *
+ * An attribute is one of four things: a state that is None now, a state that the module keeps as
+ * one number for all rows, a state that is a tensor, or a value of `set`, which is constant or the
+ * size of the batch. */
 static int
 find_attributes(struct module_runtime *rt, uint32_t row, uint32_t bucket, struct cn_error *err)
 {
@@ -305,6 +320,8 @@ check_result(struct module_runtime *rt, const struct ctt_tensor *got, const char
     return rc;
 }
 
+/* A state declared with `init: none` may also become None again, for example when a model resets
+ * itself. */
 static int
 check_state(struct module_runtime *rt, const struct ctt_tensor *got, int32_t state, uint32_t bucket,
             struct cn_error *err)

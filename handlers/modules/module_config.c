@@ -1,5 +1,16 @@
 /* handlers/modules/module_config.c - reads a module's settings from the model's YAML. Worker's
- * thread. */
+ * thread.
+ *
+ * module_config.h shows the keys. What is read here ends in three tables, which a run goes through
+ * without looking at a name again:
+ *   arguments   each is an input, a state or a number, by its index in the declarations
+ *   results     each is an output, a state, both (a state that clients see, too), or not wanted
+ *   attributes  each is a state that the module keeps itself, or a number that is set before a run
+ *
+ * With `arguments: [audio, 16000]`, one input `audio` and one state `h` that the module keeps in
+ * `_h`, the tables are {input 0}, {number 16000} for the arguments and {_h: state 0} for the
+ * attributes. A wrong key or name is refused with its line and column, because a model that is
+ * served with half of its settings gives wrong answers silently. */
 #include "handlers/modules/module_config.h"
 
 #include <inttypes.h>
@@ -121,6 +132,8 @@ compare_counts(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
+/* A batchSize of 12 gives the buckets 1, 2, 4, 8 and 12. With `deterministic` there is only the
+ * largest one, since a kernel may round differently for another batch size. */
 static int
 default_buckets(struct cn_module_config *config, uint32_t batch_size)
 {
@@ -203,6 +216,8 @@ kept_by_module(const struct cn_module_config *config, int32_t state)
     return false;
 }
 
+/* Both maps fill one table. `attributes: {_h: h}` names a state for an attribute of the module, and
+ * `set: {_sr: 16000, _n: batch}` names a number, or the size of the batch. */
 static int
 read_attributes(const struct parse *parse, const struct cn_yaml *settings)
 {
@@ -472,7 +487,11 @@ check_tensors(const struct parse *parse)
     return rc;
 }
 
-/* Checks that every output and state has a source, and that every input is used. */
+/* Checks that every output and state has a source, and that every input is used.
+ *
+ * A state that the module keeps is its own source. An output without a source would be an answer
+ * without that tensor, and a state without one would never change; both are found here, at
+ * registration. */
 static int
 check_complete(const struct parse *parse)
 {
@@ -603,6 +622,8 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
     return 0;
 }
 
+/* The tensors come first, because all settings refer to them by name. The kind's own settings come
+ * last. */
 static int
 read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, uint32_t batch_size,
               struct cn_error *err)

@@ -1,5 +1,10 @@
 /* handlers/modules/module_plan.c - finds the cheapest batches for a number of rows. Worker's
- * thread. */
+ * thread.
+ *
+ * The split is found by dynamic programming: the time for n rows is the least sum of a bucket's
+ * cost and the time for the rows that this bucket leaves. If buckets of 1, 4 and 8 rows take 100,
+ * 150 and 400 us, then six rows are run as 4 + 2 (padded to 4) in 300 us, and not in the bucket of
+ * 8. The table has one byte for each number of rows, so a batch only looks it up. */
 #include "handlers/modules/module_plan.h"
 
 #include <stdbool.h>

@@ -1,5 +1,18 @@
 /* handlers/modules/module_probe.c - runs random rows alone and together (see module_probe.h).
- * Worker's thread. */
+ * Worker's thread.
+ *
+ * The order of the questions, and what each answer leads to:
+ *   1. Does the model take random rows, or those without negative numbers?  no: SKIPPED
+ *   2. Does a row alone, run twice, differ?  yes: the module keeps something and is refused; but if
+ *      its kind keeps nothing (ONNX), it draws random numbers: RANDOM
+ *   3. Does it differ with another seed?  yes: RANDOM; a comparison with batches would mean nothing
+ *   4. Does a row differ in a batch?  yes: APART; rows are run alone from now on
+ *   5. Was there time for all buckets?  no: SHORT; what was compared was alike
+ * The rows have different magnitudes and their sequences different ages, so that what the model
+ * shares by mistake (a scale, a length, a position) is not the same for all of them by accident.
+ *
+ * The probe borrows rt->items and rt->rows for its own rows and puts the real ones back at the
+ * end. */
 #include "handlers/modules/module_probe.h"
 
 #include <inttypes.h>
@@ -53,7 +66,10 @@ in_time(struct probe *probe)
     return cn_now_us() < probe->until_us;
 }
 
-/* Gives the row a sequence of its own that has had some steps. */
+/* Gives the row a sequence of its own that has had some steps.
+ *
+ * Row 0 begins with a fresh state, row 1 with one that had a step, row 2 with one that had two, and
+ * so on from the beginning (AGES). Models that treat the first step specially show it this way. */
 static int
 age(struct probe *probe, uint32_t row, struct cn_error *err)
 {
@@ -116,7 +132,9 @@ run_again(struct probe *probe, struct cn_error *err)
     return rc;
 }
 
-/* Runs the rows with another seed, to see whether the results change. */
+/* Runs the rows with another seed, to see whether the results change.
+ *
+ * The result of the comparisons so far is put back, because a difference here is not a fault. */
 static int
 is_random(struct probe *probe, bool *out, struct cn_error *err)
 {

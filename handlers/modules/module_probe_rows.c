@@ -1,5 +1,9 @@
 /* handlers/modules/module_probe_rows.c - makes the random rows of a probe, runs them, and keeps and
- * compares their results. Worker's thread. */
+ * compares their results. Worker's thread.
+ *
+ * A run changes the states of its rows, so each one starts from a copy of `begin`. `alone` has what
+ * each row gave in its first run by itself, copied out of the arena; every later run of the row is
+ * compared with that. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

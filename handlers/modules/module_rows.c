@@ -4,7 +4,13 @@
  * First all tensors of a run are described (struct module_piece), then row after row is copied. So
  * a row's state, which is one piece of memory, is read or written once from its beginning to its
  * end. Nothing is allocated for a tensor.
- */
+ *
+ * A row's part of a tensor is not in one place if the batch axis is not the first one. With dims
+ * [2, 64] of FP32, axis 1 and a bucket of 4, `outer` is 2 and `inner` is 256 bytes, and the tensor
+ * [2, 4, 64] looks like this:
+ *   h0 of row 0 | h0 of row 1 | h0 of row 2 | h0 of row 3 | h1 of row 0 | h1 of row 1 | ...
+ * In the state's bytes, h0 and h1 of one row stand side by side. So piece o of row i begins behind
+ * o * bucket + i others. With axis 0, `outer` is 1 and each row is copied at once. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -238,6 +244,9 @@ take_output(struct module_runtime *rt, const struct ctt_tensor *from, int32_t ou
     return 0;
 }
 
+/* The order matters: everything that can fail (memory for outputs, the layout, memory for the
+ * states) is done before the first byte of a state is written. A failed run leaves all states as
+ * they were, and may be repeated row by row. */
 int
 cn_module_rows_scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                        struct cn_error *err)
@@ -261,6 +270,8 @@ cn_module_rows_scatter(struct module_runtime *rt, const uint32_t *rows, uint32_t
 
 /* --- nanPolicy: refuse --- */
 
+/* It only marks the rows. Their neighbours in the same run are not to blame: they keep their
+ * results, and write_states() leaves out the marked ones. */
 static void
 mark_tensor(struct module_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
             const char *what, struct cn_str name, const uint32_t *rows, uint32_t k, uint32_t bucket)

@@ -1,5 +1,14 @@
 /* handlers/modules/module_run.c - runs a batch of requests: checks their tensors, sorts their rows
- * by shape, runs them, and answers each request. Worker's thread. */
+ * by shape, runs them, and answers each request. Worker's thread.
+ *
+ * An item is a request, and a row is one line of its batch dimension. A step of a sequence has one
+ * row; a request without sequence may have up to maxBatchSize. Rows that agree in all shapes form a
+ * group, whichever requests they are from, and the plan cuts a group into runs: with buckets 1, 4
+ * and 8, five rows of one shape and two of another may become the runs 4, 1 and 2 (padded to 4).
+ *
+ * A request fails alone. If its tensors are wrong, it is answered at once and adds no rows. If a
+ * run fails, its rows are tried one by one, so that only those that make the model fail are
+ * answered with the error. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -183,6 +192,8 @@ same_numbers(const struct module_runtime *rt, const struct module_state *a,
     return true;
 }
 
+/* If the YAML fixes all shapes, `alike` answers at once. Otherwise two states with the same layout
+ * need no comparison of their dimensions. */
 bool
 cn_module_same_shape(const struct module_runtime *rt, const struct module_row *a,
                      const struct module_row *b)
@@ -268,6 +279,9 @@ run_group(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
     }
 }
 
+/* It compares each row with the first of each group. That is quadratic in the worst case, where
+ * every row has a shape of its own, but a batch has few rows, and then each of them is a run that
+ * costs far more. */
 static void
 run_rows(struct module_runtime *rt)
 {

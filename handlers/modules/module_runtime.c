@@ -1,5 +1,16 @@
 /* handlers/modules/module_runtime.c - loads a model, measures it and describes it. module_run.c
- * runs its batches. Worker's thread. */
+ * runs its batches. Worker's thread.
+ *
+ * A model is opened in this order, and each part needs the one before:
+ *   settings    module_config.c reads the YAML; nothing of the model is loaded if it is wrong
+ *   library     the kind opens it and loads the model's file (kind->load)
+ *   files       the first values of states with init: {file: ...}
+ *   rooms       the arrays of a run, whose sizes are known from the settings
+ *   warm-up     each bucket runs with zeros and is measured (module_warmup.c)
+ *   plan        which bucket to run for how many rows (module_plan.c)
+ *   probe       do rows influence each other? (module_probe.c)
+ * A failure at any point closes what is there, so cn_module_close() must accept a runtime that is
+ * only half made. */
 #include "handlers/modules/module_runtime.h"
 
 #include <inttypes.h>
@@ -29,6 +40,8 @@ read_init_files(struct module_runtime *rt, struct cn_error *err)
     return rc;
 }
 
+/* Then two rows always have the same shapes, and need not be compared before they are put into one
+ * run. */
 static bool
 has_fixed_shapes(const struct cn_model_io *io)
 {
@@ -107,6 +120,8 @@ cn_module_report(struct cn_runtime *base)
     }
 }
 
+/* Worker 1 gets the first device of the list, worker 2 the second one, and after the last device
+ * the list begins again. Without a list, all devices of the machine take turns. */
 int
 cn_module_choose_device(struct module_runtime *rt, uint32_t *device, struct cn_error *err)
 {
@@ -267,6 +282,8 @@ show_probe(const struct module_probe_result *probe)
     return out;
 }
 
+/* `firstBucketOfRows` shows the plan: for 1, 2, 4 ... waiting rows the bucket that runs first. If
+ * it is smaller than the number of rows, larger batches were not worth it on this machine. */
 void
 cn_module_metadata(struct cn_runtime *base, struct cn_item *item)
 {

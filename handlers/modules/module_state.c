@@ -5,7 +5,17 @@
  * stay as they are, a step overwrites only the data, and the heads stay too: the layout says where
  * the data of each tensor lies. When a step changes a shape, its states get a new layout, and the
  * heads are written again.
- */
+ *
+ * So the bytes in memory are at any time what is written to the store, and a commit copies them
+ * without any conversion:
+ *   magic, version, zero, number of tensors
+ *   name, type and shape of h | data of h | name, type and shape of c | data of c
+ * The layout has the offsets of the two blocks of data. A state that grows with each step, such as
+ * a cache of keys and values, needs a new layout each time; a model with fixed shapes has one
+ * layout for all of its sequences.
+ *
+ * A layout counts its references: one of the runtime for its newest one, and one of each state that
+ * has it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -45,6 +55,9 @@ is_same(const struct module_layout *a, const struct module_layout *b)
     return true;
 }
 
+/* The caller describes the new states in rt->draft, which is never shared. If they look like the
+ * last ones, which is the usual case, the last layout is used again and the draft is overwritten
+ * next time. Otherwise the draft becomes the layout, and a new draft is made. */
 int
 cn_module_layout_settle(struct module_runtime *rt, struct module_layout **out, struct cn_error *err)
 {
@@ -279,6 +292,8 @@ cn_module_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out
     return 0;
 }
 
+/* The stored tensors are compared with the declarations and copied into a layout of this runtime.
+ * `from_schema` says nothing here, since the bytes describe themselves. */
 int
 cn_module_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema,
                        void **out, struct cn_error *err)

@@ -1,5 +1,9 @@
 /* handlers/modules/module_values.c - reads and writes elements of tensors as numbers. Any thread.
- */
+ *
+ * FP16 has 1 bit for the sign, 5 for the exponent (with 15 added) and 10 for the fraction; BF16 is
+ * the upper half of an FP32. C has no type for either, so they are converted here: 1.0 is 0x3c00 as
+ * FP16 and 0x3f80 as BF16. The probe, nanPolicy and numbers that a module keeps need these
+ * functions; other tensors are only copied. */
 #include "handlers/modules/module_values.h"
 
 #include <math.h>
@@ -25,7 +29,11 @@ half_value(uint16_t bits)
     return bits & 0x8000 ? -value : value;
 }
 
-/* Cuts the bits off instead of rounding, which is good enough for random inputs. */
+/* Cuts the bits off instead of rounding, which is good enough for random inputs.
+ *
+ * frexp() gives a fraction from 0.5 on, and the format wants one from 1 on, so 14 is added to the
+ * exponent and not 15. fraction * 2048 has 11 bits; the first one is always 1, and the format does
+ * not store it. */
 static uint16_t
 half_bits(double value)
 {
@@ -170,6 +178,10 @@ cn_module_tolerance(enum cn_datatype type)
     }
 }
 
+/* Returns how far two tensors are apart, as a share of the largest magnitude in either: compared
+ * one by one, a tiny element beside a large one would look completely different after rounding.
+ * Integers have no rounding, so for them the plain difference counts. A NaN is like another NaN,
+ * and unlike everything else. */
 double
 cn_module_distance(enum cn_datatype type, const char *a, const char *b, size_t n)
 {

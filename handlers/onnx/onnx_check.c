@@ -1,5 +1,15 @@
 /* handlers/onnx/onnx_check.c - checks whether the declarations in the YAML fit the graph. Worker's
- * thread. */
+ * thread.
+ *
+ * The graph and the YAML both describe the tensors. The YAML leaves the batch dimension out, and a
+ * graph may leave a size open (-1) or a shape out. So an input of the graph [batch, 1, 576] fits
+ * dims [1, 576], and [batch, 1, -1] fits them, too, because the graph takes more than the YAML
+ * promises. The other way round it is an error: a graph with the fixed size 512, where the YAML has
+ * -1, would fail at the first request of another size. For an output an open size of the YAML fits
+ * any size of the graph.
+ *
+ * What is found here, at registration, would otherwise be an error of onnxruntime in the middle of
+ * a sequence. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,14 @@
-/* handlers/onnx/onnx_config.c - the settings under `onnx` in a model's YAML. Worker's thread. */
+/* handlers/onnx/onnx_config.c - the settings under `onnx` in a model's YAML. Worker's thread.
+ *
+ *   onnx:
+ *     providers: [{CUDAExecutionProvider: {gpu_mem_limit: 2147483648}}, CPUExecutionProvider]
+ *     sessionOptions: {session.set_denormal_as_zero: 1}   # passed on to onnxruntime as they are
+ *     graphOptimization: extended                         # none, basic, extended or all
+ *     interOpThreads: 2
+ *     library: /opt/onnxruntime/lib                       # a file, or a folder that has it
+ * The settings that all modules have, such as threads and buckets, are read by
+ * handlers/modules/module_config.c before these. What is read here lies in the configuration's
+ * arena and lives as long as the runtime. */
 #include "handlers/onnx/onnx_config.h"
 
 #include <stdio.h>
@@ -174,6 +184,8 @@ cn_onnx_config_read(struct cn_module_config *config, const struct cn_yaml_doc *d
     return rc ? rc : check_states(&read);
 }
 
+/* Then the session runs in the calling thread alone, so a process that has loaded the model can
+ * still be forked. */
 bool
 cn_onnx_is_plain(const struct cn_module_config *config)
 {

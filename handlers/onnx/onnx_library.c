@@ -1,5 +1,10 @@
 /* handlers/onnx/onnx_library.c - finds and opens libonnxruntime.so, once per process. Worker's
- * thread. */
+ * thread.
+ *
+ * The server is not linked with onnxruntime and does not contain it. Only one function of the
+ * library is looked up by name, OrtGetApiBase(), which gives a table of function pointers by a
+ * version number. New versions only append to that table, so the positions in ort_functions.def
+ * hold for all later versions of the same major number. */
 #include "handlers/onnx/onnx_library.h"
 
 #include <dlfcn.h>

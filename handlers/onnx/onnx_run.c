@@ -1,5 +1,15 @@
 /* handlers/onnx/onnx_run.c - runs an ONNX model: the table of functions that handlers/modules
- * calls. Worker's thread. */
+ * calls. Worker's thread.
+ *
+ * A run copies nothing between us and onnxruntime. Each argument has a buffer of ours with a value
+ * (OrtValue) around it, bound to the graph's input; handlers/modules joins the rows right into that
+ * buffer. An output whose shape is known from the YAML is bound to a buffer of ours, too. Other
+ * outputs, such as caches that grow with each step, are allocated by onnxruntime (`given`) and are
+ * freed before the next run.
+ *
+ * Making and binding a value costs some microseconds, so it stays as long as shape and memory stay.
+ * With a provider that has memory of its own (`copies`), BindInput is what copies the data to the
+ * device, and is called before each run. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -255,6 +265,9 @@ take_results(struct ctt_model *model, struct ctt_tensor *results, int64_t rows)
     return status;
 }
 
+/* A run is tried twice, because a wrong guess about an output's shape looks like any other failure.
+ * That does no harm: a graph keeps nothing, and what was written into the buffers is
+ * overwritten. */
 static int
 onnx_run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_arguments,
          struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results, uint64_t *method_ns,

@@ -1,5 +1,10 @@
 /* handlers/onnx/onnx_session.c - opens an ONNX file and reads what its graph declares. Worker's
- * thread. */
+ * thread.
+ *
+ * A session is a loaded graph, and belongs to one worker. Its parts are made in this order and
+ * freed in the reverse one: the session, the memory (where tensors of the CPU lie), and the binding
+ * (which buffers a run uses). Functions of onnxruntime return NULL or a status with a message,
+ * which must be released; cn_onnx_failed() turns it into text and does so. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,10 @@
  * The shape decides how many values there must be. So the tensor's memory is allocated before the
  * values are read, after its size has been checked against max-v2-request-size. BYTES have no fixed
  * size; they are collected in a buffer with the same limit.
- */
+ *
+ * The lists may be nested like the shape or in any other way: [[1, 2], [3, 4]] and [1, 2, 3, 4] are
+ * the same for the shape [2, 2]. Only the number of values counts. The texts of errors are those
+ * that clients of this protocol know. */
 #include "kserve/json/json_values.h"
 
 #include <inttypes.h>

@@ -3,7 +3,11 @@
  * The JSON is written by hand into a buffer: a tensor's numbers go from its bytes straight into the
  * text, without a document in between, which would allocate memory for each number. Each number
  * first reserves CN_NUMBER_MAX bytes, so that the conversion needs no further checks.
- */
+ *
+ * A response whose outputs are all JSON is one text; with binary outputs their bytes follow behind
+ * the text, in the order in which it lists them, and *json_len says where they begin:
+ *   {"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[2],
+ *    "parameters":{"binary_data_size":8}}]}<8 bytes> */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

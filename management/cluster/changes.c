@@ -7,7 +7,14 @@
  *
  * The thread reads the set, applies the change, and writes the set conditionally. If another node
  * has written in between, the change is applied again, to what that node has written.
- */
+ *
+ * A change lives from the call to the answer and goes back and forth between the two threads:
+ *   loop 0   cn_cluster_scale() and the like fill a struct change and hand it to the thread (run)
+ *   thread   attempt(): read the set, apply the change, write it if nobody has written since
+ *   loop 0   done_change(): take the set that was written, then `next` does this node's part
+ *   loop 0   answer(): the caller gets the result, and the change is freed
+ * The other nodes see the new set at their next look and follow by themselves (reconcile.c). So the
+ * answer says that the change is decided, and not that all nodes are done with it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -222,6 +229,8 @@ undo(struct change *change)
         answer(change, change->rc, 0, change->err.message);
 }
 
+/* The id makes the version one of the set. From now on reconcile.c compares it with the set, and
+ * closes it when the id disappears from there. */
 static void
 after_register(struct change *change)
 {
@@ -339,6 +348,9 @@ after_default(struct change *change)
     answer(change, 0, 200, text);
 }
 
+/* The deadline of a swap is a time and not a duration in the set, so that nodes which look at the
+ * set later close the old version at the same moment. A duration that the caller leaves out comes
+ * from the model's own settings. */
 void
 cn_cluster_set_default(struct cn_management *management, const struct cn_default_call *call,
                        cn_lifecycle_done_fn done, void *ctx)

@@ -6,7 +6,11 @@
  * without a change that this text has, because it lost its data or the last writes before a
  * failover, the thread writes a set that has the changes of both (cn_wanted_merge()). The
  * conditional write makes sure that one node does that.
- */
+ *
+ * The token is the version of the set in the store, and it has the set's generation in it
+ * (cn_wanted_generation). A look sends the token that is known; if it is still the right one, the
+ * answer has no text, so a look at an unchanged set costs almost nothing. Loop 0 has its own copy
+ * of token and set; what is in `on_thread` belongs to the thread. */
 #include "management/cluster/cluster_priv.h"
 
 #include <stdio.h>
@@ -79,7 +83,11 @@ restore(struct cn_cluster *cluster, const struct cn_wanted *merged, uint64_t gen
     return rc;
 }
 
-/* Takes the set that the store has. If it lacks changes, it is mended first. */
+/* Takes the set that the store has. If it lacks changes, it is mended first.
+ *
+ * The store may have fewer changes than this node has seen, for example after a failover to a
+ * replica that lagged. The generation of the merged set is one above the higher of the two, so it
+ * looks new to every node. */
 static int
 take_stored(struct cn_cluster *cluster, struct cn_wanted_look *look, struct cn_wanted *wanted,
             struct cn_error *err)
@@ -164,7 +172,10 @@ note_store(struct cn_cluster *cluster, const struct look *look)
     cluster->store_err = look->rc ? look->err : (struct cn_error){0};
 }
 
-/* The set was read for the first time. */
+/* The set was read for the first time.
+ *
+ * Only the first node of a new cluster registers the models of its command line. On the others the
+ * set counts, or each start of a node would bring back models that were unregistered since. */
 static void
 begin_serving(struct cn_cluster *cluster)
 {
@@ -257,6 +268,8 @@ struct describing {
     void *ctx;
 };
 
+/* A node's key is "name#random", so two nodes with one name do not overwrite each other's reports,
+ * and neither does a node that was restarted. People see only the name. */
 static void
 take_report(void *ctx, struct cn_str node, uint64_t age_ms, struct cn_str report)
 {

@@ -6,7 +6,14 @@
  * this node is matched by the id of its registration, so that a version that was unregistered and
  * registered anew meanwhile is loaded anew. A version without an id was registered on this node and
  * is not in the set yet; it is left alone until that is decided.
- */
+ *
+ * A version in the set and one of this node can stand to each other in these ways:
+ *   wanted, not here          register it, unless it has failed a short while ago
+ *   wanted, here, same id     adjust its workers, the default version and the swap policy
+ *   wanted, here, another id  it was registered anew: close ours, and load it at the next call
+ *   not wanted, here, an id   close it
+ *   here, without an id       leave it alone (see above)
+ * A version that fails is tried again after 0.5 s, then 1 s, 2 s and so on, up to 30 s. */
 #include <stdio.h>
 #include <string.h>
 
@@ -359,6 +366,9 @@ forget_old_troubles(struct cn_cluster *cluster)
     }
 }
 
+/* `waits` holds the start of the server: it is over when nothing is under way any more, though some
+ * versions may be in trouble. `converged` is stricter, and goes into the report: everything is as
+ * wanted. */
 void
 cn_cluster_reconcile(struct cn_cluster *cluster)
 {

@@ -333,6 +333,8 @@ apply_scale(struct cn_wanted_model *found, const struct cn_wanted_model *model, 
     found->max_workers = model->max_workers;
 }
 
+/* The default until now gets the time at which it goes; the version that becomes the default loses
+ * such a time, if it had one from an earlier swap. */
 static void
 apply_default(struct cn_wanted *wanted, struct cn_wanted_model *found,
               const struct cn_wanted_change *change, bool *changed)
@@ -413,6 +415,9 @@ apply_to(struct cn_wanted *wanted, struct cn_wanted_model *found,
     }
 }
 
+/* The change is noted in the log with the registration's id and its version, even if the caller has
+ * named neither. When the log is merged into another set later, "unregister the default version"
+ * must not hit another version there. */
 int
 cn_wanted_apply(struct cn_wanted *wanted, const struct cn_wanted_change *change, bool *changed,
                 char *id, struct cn_error *err)

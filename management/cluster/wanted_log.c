@@ -212,6 +212,10 @@ apply_missing(struct cn_wanted *to, const struct cn_wanted *from, uint64_t gener
     }
 }
 
+/* Example: the store has the changes 1 2 3, fails over and comes back with 1 2; then another node
+ * adds 4. This node still has 1 2 3. The store's set lacks 3, so 4 is applied to 1 2 3. Had both
+ * scaled the same model, 4 would win, as it is the later one. A set without a log is of an older
+ * version: then the higher generation wins as a whole. */
 bool
 cn_wanted_merge(struct cn_wanted *stored, struct cn_wanted *mine, bool went_back,
                 uint64_t generation, cn_wanted_lost_fn on_lost, void *ctx)

@@ -2,7 +2,14 @@
  *
  * Packages are not flushed while pip writes them, so before the note is written the whole file
  * system is flushed: a power cut then leaves either no note, or a whole environment.
- */
+ *
+ * A folder of environments looks like this, with a folder and a note for each one:
+ *   1f3a9c0d52e87b64-5b2f90c1/   the venv: 16 digits of the digest, and a random number
+ *   1f3a9c0d52e87b64...e1.whole  the note, whose name is the whole digest
+ * The note's first line is the folder's name, and the recipe follows for people who want to know
+ * what is in it. It is written last and removed first, so a folder without a note is half made or
+ * half removed, and goes at the next start. The random number lets a new environment be made while
+ * the old one with the same digest is being removed. */
 #include "management/environments/environment_files.h"
 
 #include <dirent.h>

@@ -4,7 +4,16 @@
  * Names of requirements files do not matter, and names of wheels do, because pip reads a package's
  * version from them. Files are listed in the order in which they are named, and those of a folder
  * by name, so that the order of a folder on the disk changes nothing.
- */
+ *
+ * A recipe is a text such as this one; its SHA-256 is the digest, and models with the same digest
+ * share an environment:
+ *   continuo environment 1
+ *   interpreter ...                         what the interpreter says about itself
+ *   requirements 9c56cc51b374... -          SHA-256 of each requirements file, included ones too
+ *   path 2c26b46b68ff... ./libs/helper.whl  of each local file that they refer to
+ *   wheel fcde2b2edba5... wheels/numpy-2.1-cp312-cp312-linux_x86_64.whl
+ * Packages from an index are not in it: "numpy" without a version is whatever pip finds on the day
+ * on which the environment is made. */
 #include "management/environments/environment_recipe.h"
 
 #include <dirent.h>
@@ -35,7 +44,9 @@ struct recipe {
     int rc;
 };
 
-/* Files that are scanned at this moment, so that a file that includes itself ends. */
+/* The requirements file that is being scanned. Further requirements files in it are named relative
+ * to it, and packages relative to the model's folder. A file that includes itself ends at
+ * DEPTH_MAX. */
 struct scanning {
     struct recipe *recipe;
     const char *path;

@@ -12,7 +12,11 @@
  * The file thread does its tasks in order. Its first one looks at what an earlier server left, so
  * the environments on the disk are known before the first digest is. It is not the server's other
  * file thread, because deleting or flushing gigabytes of packages may take seconds.
- */
+ *
+ * An environment counts its users, which are model versions. Without users it stays for keep_ms,
+ * since a model that is registered again wants the same packages, and is deleted after that. At the
+ * start of a server all environments on the disk begin like this, so those that nobody wants any
+ * more go by themselves. */
 #include "management/environments/environments.h"
 
 #include <stdio.h>

@@ -4,7 +4,13 @@
  * This is not a parser of the whole format: a word that could be a path is reported, and the caller
  * looks whether there is such a file. A word too many does no harm, because the caller ignores what
  * does not exist.
- */
+ *
+ * An example of a requirements file, and what is reported about each line:
+ *   -r base.txt                                    the requirements file base.txt
+ *   --constraint=pins.txt                          the requirements file pins.txt
+ *   ./libs/helper.whl                              the path ./libs/helper.whl
+ *   thing @ file:dist/thing-1.0.tar.gz ; extra     the path dist/thing-1.0.tar.gz
+ *   https://example.org/other.whl                  nothing: it is not on this machine */
 #include "management/environments/requirements_scan.h"
 
 #include <stdbool.h>

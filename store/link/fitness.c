@@ -2,7 +2,17 @@
  * connection's thread.
  *
  * The same checks are made after each reconnection, because another server may have become the
- * primary. */
+ * primary.
+ *
+ * Nearly all of it comes from INFO, a text of lines "name:value\r\n" with sections "# Name" between
+ * them:
+ *   role:master                   a replica would refuse writes, or lose them
+ *   loading:0                     while it loads, it answers most commands with an error
+ *   maxmemory_policy:noeviction   any other policy may remove a state when memory runs short
+ *   cluster_enabled:0             must agree with the scheme of the URL
+ *   aof_enabled:1                 with durability power, together with appendfsync or WAITAOF
+ * Two kinds of failure are told apart: CN_E_STATE_STORE means that somebody must change a setting,
+ * and CN_E_STORE_UNREACHABLE that a later attempt may succeed. */
 #include "store/link/fitness.h"
 
 #include <stdio.h>
@@ -222,7 +232,10 @@ check_answers(struct cn_valkey_server *server, const struct answers *answers, st
 }
 
 /* A replica that has become the primary goes on with the history of the one before it, which is in
- * master_replid2. */
+ * master_replid2.
+ *
+ * A server that has been a primary since its start has only zeros there. The replicas are in lines
+ * such as slave0:ip=10.0.0.2,port=6379,state=online,offset=1234,lag=0. */
 void
 cn_valkey_take_history(struct cn_valkey_server *server, struct cn_str info)
 {

@@ -1,4 +1,16 @@
-/* store/link/hash_slots.c - reads what the servers of a cluster say about slots. Any thread. */
+/* store/link/hash_slots.c - reads what the servers of a cluster say about slots. Any thread.
+ *
+ * A cluster divides its keys into 16384 slots, and each primary has some of them. The slot of a key
+ * is CRC16 modulo 16384, of the whole key or of what stands between the first { and the next }:
+ * "c:{42}:a" and "c:{42}:b" are in one slot, while "{}a" has nothing between its braces and is
+ * hashed as a whole.
+ *
+ * CLUSTER SLOTS answers with a list of ranges, each with its primary first:
+ *   [[0, 5460, ["10.0.0.1", 6379, "id"], ["10.0.0.4", 6379, "id"]], [5461, 10922, ...], ...]
+ * A link needs the owners of its few slots only, so this list is not kept.
+ *
+ * A server that does not have a slot says so with "MOVED 3999 10.0.0.2:6379", or with "ASK ..." for
+ * a single command while the slot moves. */
 #include "store/link/hash_slots.h"
 
 #include <string.h>

@@ -3,7 +3,11 @@
  *
  * There are three ways to find the servers: the URL has them, Sentinels name the primary, or the
  * nodes of a cluster say which of them has which keys (valkey_cluster.c). valkey_exchange.c sends
- * the commands. */
+ * the commands.
+ *
+ * Calls never wait longer than their deadline, which is the model's time limit for the store. While
+ * the store is down, a call fails at once if another one has waited in vain a short while ago
+ * (FAIL_FAST_US): a batch of many sequences would otherwise wait once for each of them. */
 #include "store/link/link.h"
 
 #include <string.h>

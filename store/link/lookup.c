@@ -1,5 +1,11 @@
 /* store/link/lookup.c - calls getaddrinfo() in a thread, so that the wait for it can end. The
- * link's thread, and the lookup's own. */
+ * link's thread, and the lookup's own.
+ *
+ * getaddrinfo() takes no deadline, and with a name server that does not answer it may need half a
+ * minute. So it runs in a detached thread, and its caller waits for the eventfd only until the
+ * deadline. The thread cannot be stopped: a lookup that is given up stays in *pending, and the next
+ * call for the same host goes on waiting for it. A connection has one such thread at most.
+ * Addresses such as 10.0.0.1 are converted without a thread. */
 #include "store/link/lookup.h"
 
 #include <errno.h>

@@ -4,7 +4,12 @@
  * subscribes to the message +switch-master, so that a node that still has a connection to the old
  * primary leaves it. Such a connection may well be alive, because the old primary was only stopped
  * or cut off for a while, and what is written there is lost when the Sentinels make it a replica.
- * Question and subscription are sent together, so no change falls between them. */
+ * Question and subscription are sent together, so no change falls between them.
+ *
+ * An answer to SENTINEL GET-MASTER-ADDR-BY-NAME is ["10.0.0.1", "6379"], or nil if the name is
+ * unknown there. The message is the text "mymaster 10.0.0.1 6379 10.0.0.2 6379" with the old and
+ * the new address. It is only a hint that something has changed for this name; the Sentinels are
+ * then asked again. */
 #include "store/link/sentinel.h"
 
 #include <stdio.h>
@@ -222,6 +227,9 @@ ask_one(struct cn_sentinel *sentinel, uint64_t deadline_us, struct cn_error *err
     return rc;
 }
 
+/* A Sentinel that does not know the name must not hide one that cannot be reached, and the other
+ * way round: the next one is asked in both cases. If none helps, a Sentinel that has said "unknown
+ * name" decides, because that is a setting to be corrected. */
 int
 cn_sentinel_find(struct cn_sentinel *sentinel, uint64_t deadline_us, struct cn_shared_host *out,
                  struct cn_error *err)

@@ -141,7 +141,11 @@ forget_servers(struct cn_valkey_link *link)
     link->n_servers = n;
 }
 
-/* Is the answer as new as what is known? */
+/* Is the answer as new as what is known?
+ *
+ * Suppose epoch 7 was seen, and a primary answers with 6: it was probably replaced, so its answer
+ * is left out. If only answers with 6 come for LOWER_US, the cluster itself must have begun
+ * anew. */
 static bool
 is_new_enough(struct cn_valkey_cluster *cluster, uint64_t epoch)
 {

@@ -281,7 +281,11 @@ put_redirected(struct cn_valkey_link *link)
 
 /* --- the trip */
 
-/* Finds out what came of a command. */
+/* Finds out what came of a command.
+ *
+ * A lost command may or may not have been done: the connection broke before its reply or its
+ * confirmation. An unconfirmed one was done, but too few replicas, or no disk, have it. The caller
+ * must treat both as unknown. */
 static enum cn_valkey_result
 judge(const struct cn_valkey_command *command, bool confirm, struct cn_error *err)
 {

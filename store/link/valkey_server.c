@@ -1,5 +1,11 @@
 /* store/link/valkey_server.c - connects to one server of the shared store, and asks it to confirm
- * what it has written. The link's thread. */
+ * what it has written. The link's thread.
+ *
+ * One trip costs one round trip, confirmation included: WAIT and WAITAOF go out together with the
+ * commands that they confirm, and the server answers them when replicas or disk have caught up, or
+ * when their time is over. WAIT 2 880, for instance, is answered with the number of replicas that
+ * have everything, perhaps 1; WAITAOF 1 0 880 with [1, 2]: the server's own disk has it, and those
+ * of two replicas. */
 #include "store/link/valkey_server.h"
 
 #include <stdio.h>
@@ -101,6 +107,9 @@ cn_valkey_server_connect(struct cn_valkey_server *server, uint64_t deadline_us,
     return rc;
 }
 
+/* A server that is down must not hold up the steps whose keys other servers have. So the pause is
+ * ten times what the attempt took: at most a tenth of the time is spent on such attempts, however
+ * slowly they fail. */
 void
 cn_valkey_retry_later(struct cn_valkey_retry *retry, uint64_t began_us, uint32_t timeout_ms)
 {

@@ -1,7 +1,11 @@
 /* store/link/valkey_tls.c - TLS to the shared store. The link's thread.
  *
  * GnuTLS is the library that the server's own ports use, through libmicrohttpd. A worker without a
- * URL with TLS never loads it. */
+ * URL with TLS never loads it.
+ *
+ * The socket does not block. Sending and receiving return the number of bytes, 0 for "nothing now",
+ * or an error code with the reason in `why`. The library's own words help few people, so each
+ * reason also names the part of the URL that mends it: ca=, certificate=, key= or name=. */
 #include "store/link/valkey_tls.h"
 
 #include <dlfcn.h>

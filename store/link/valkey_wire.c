@@ -3,7 +3,17 @@
  *
  * The socket does not block; each wait is a poll that ends at the call's deadline. Sockets' own
  * timeouts would not do: they bound each read, and a server that sends a byte now and then would
- * never be too slow. */
+ * never be too slow.
+ *
+ * A command is an array of words in the protocol RESP, each with its length in front. SET with a
+ * key and a value is
+ *   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n
+ * Lengths instead of quotes mean that a word may have any bytes, so states are sent as they are.
+ *
+ * A talk sends commands and counts their replies; cn_wire_talk_all() holds several talks with
+ * different servers at once, with one poll for all of them. A connection on which a talk has failed
+ * is dropped, because replies to it could still come and would be taken for those of the next
+ * commands. */
 #include "store/link/valkey_wire.h"
 
 #include <errno.h>

@@ -147,6 +147,10 @@ cn_valkey_read_fronts(struct cn_valkey_store *vs, struct cn_error *err)
     return rc ? rc : fronts.rc;
 }
 
+/* Example with two buckets that give two ids each: a c and b x. The first bucket may have more
+ * behind c, so x is left for the next page, and this page is a b c. A bucket that gives fewer ids
+ * than it was asked for has no more, and sets no bound. At least one id is not behind the bound, so
+ * every page makes progress. */
 static int
 read_page(struct cn_valkey_store *vs, struct cn_str after, struct cn_error *err)
 {
@@ -164,6 +168,9 @@ read_page(struct cn_valkey_store *vs, struct cn_str after, struct cn_error *err)
     return cn_valkey_read_fronts(vs, err);
 }
 
+/* The store's interface asks for one entry after the other, each time with the key of the last one;
+ * the page is kept between these calls. If `after` is not the key that was given last, another
+ * listing has begun, and the page is dropped. */
 int
 cn_valkey_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
                struct cn_str *prefix, struct cn_error *err)

@@ -5,7 +5,15 @@
  * lease again and again (valkey_sweep.c), so a lease that has not ended tells that there is one.
  *
  * A bucket's entries go before their ids leave the index, so whatever interrupts a call, the next
- * one finds the rest. Nothing here is a script, because nobody else writes these keys. */
+ * one finds the rest. Nothing here is a script, because nobody else writes these keys.
+ *
+ * A call works for about a second (ROUND_US) and then says how many sequences are left; its caller
+ * calls again as long as there are any. With `removes` false nothing of a sequence is removed, and
+ * the call only counts. The order of the removal:
+ *   entries   DEL of up to 256 values of a bucket, 8 buckets in one trip
+ *   times     ZREM of their ids from the bucket's sorted set of times
+ *   index     ZREM of their ids from the bucket's sorted set of ids; this is what is counted
+ *   the rest  fences, lease and layout, when nothing is left */
 #include <stdlib.h>
 #include <string.h>
 

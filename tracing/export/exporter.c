@@ -7,7 +7,12 @@
  * rings fill up and drop what is too much, so the memory is bounded by the rings and one message.
  *
  * The server never depends on any of this. What is lost is counted, and the log says so at most
- * once a minute. */
+ * once a minute.
+ *
+ * Who owns a trace: until cn_traces_take() the ring, then this thread, which frees it as soon as it
+ * is in the message. The thread has its own libcurl handle, and so its own connection to the
+ * collector. At the end of the server it sends what is left for LAST_MS at most; on_progress() cuts
+ * a transfer that takes longer. */
 #include "tracing/export/exporter.h"
 
 #include <curl/curl.h>

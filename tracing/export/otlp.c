@@ -2,7 +2,16 @@
  *
  * The messages are built in an arena that lives for one call, and packed from there. A step's spans
  * have the step's times; a time that is missing, because the step never got so far, is that of the
- * phase before. */
+ * phase before.
+ *
+ * One message has one resource (this server), one scope, and up to five spans for each trace:
+ *   request   from the request's arrival to its final answer; its parent is that of the caller
+ *     queue   until the step was sent to a worker
+ *     batch   at the worker
+ *       handler   inside the handler
+ *       commit    from the handler's return until the state was committed
+ * The times of a trace come from the monotonic clock. OTLP wants the time of day, so the difference
+ * of both clocks at the moment of the export is added to all of them. */
 #include "tracing/export/otlp.h"
 
 #include <otlp.pb-c.h>

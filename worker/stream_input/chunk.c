@@ -7,7 +7,14 @@
  * certain one first. What is wrong is refused with the value, before any sample is read.
  *
  * The size of the request is checked here, too, before memory for its samples is allocated: their
- * number as they came, and their number after resampling, which may be 384 times as large. */
+ * number as they came, and their number after resampling, which may be 384 times as large.
+ *
+ * From the least certain to the most certain source:
+ *   the sequence's last request, or the model's YAML for the first one
+ *   the content type          audio/x-pcm; rate=44100; channels=2; encoding=pcm_f32le
+ *   parts named rate, channels and encoding
+ *   a tensor's datatype       INT16 is pcm_s16le, FP32 is pcm_f32le; with one channel
+ *   the header of a WAV file */
 #include "worker/stream_input/chunk.h"
 
 #include <inttypes.h>

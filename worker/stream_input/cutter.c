@@ -10,7 +10,17 @@
  *          44  u32 history samples, u32 samples
  *          52  history, samples: floats
  *         end  the handler's state, if there is one
- */
+ *
+ * With a window of 5 and a hop of 3, two requests of 7 and 6 samples are cut like this:
+ *   request 1   0 1 2 3 4 5 6                   window 0 1 2 3 4; the rest 3 4 5 6 is kept
+ *   request 2   + 7 8 9 10 11 12                windows 3..7, 6..10; the rest 9 10 11 12 is kept
+ *   at the end  the rest is longer than what the last window had already (9 10), so it is filled
+ *               with a zero: 9 10 11 12 0, padding 1
+ * If the hop is the window, nothing overlaps. The rest is a part of the sequence's state, so a
+ * stream goes on with exactly the same windows after a crash, or on another node.
+ *
+ * A resampler stands before the samples if the request's rate is another one. `history` has the
+ * inputs that it still needs, and `phase` says where between them its next output lies. */
 #include "worker/stream_input/cutter.h"
 
 #include <string.h>
@@ -128,6 +138,9 @@ is_sound(const struct stored *stored)
            stored->history.len <= cn_rates_history_max(&rates) * sizeof(float);
 }
 
+/* A state without the magic was written before the model had stream.input: all of it is the
+ * handler's. If the model's rate has changed since, the samples are of no use and are dropped, and
+ * the handler's state stays. */
 int
 cn_stream_rest_get(struct cn_stream_rest *rest, uint32_t to_rate, struct cn_str *state,
                    bool *has_state, struct cn_error *err)

@@ -224,7 +224,10 @@ as_integers(const float *samples, uint32_t n, int16_t *out)
     return (struct cn_str){(const char *)out, n * sizeof(*out)};
 }
 
-/* Sets the call's row to its present window. */
+/* Sets the call's row to its present window.
+ *
+ * START belongs to the first window and END to the last one, though the request has both: the
+ * handler would otherwise reset its state with each window. */
 static void
 begin_window(const struct cn_stream_layer *over, struct call *call)
 {
@@ -365,7 +368,11 @@ keep_piece(void *worker, struct cn_item *item)
     return item->stop;
 }
 
-/* Runs the present window of each of these calls. Returns how many have another one. */
+/* Runs the present window of each of these calls. Returns how many have another one.
+ *
+ * The present windows of all requests run as one batch, so short and long requests can share it;
+ * calls that have no further window leave the batch. Windows of one request run one after the
+ * other, because each needs the state that the one before left. */
 static uint32_t
 run_windows(struct cn_runtime *rt, uint32_t n)
 {

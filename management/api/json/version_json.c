@@ -2,7 +2,9 @@
  * sequences. Loop 0.
  *
  * Members that TorchServe has come first, in its order and under its names; ours follow.
- */
+ *
+ * In our own members, null means that there is nothing to be said, as in "busy": null for a worker
+ * that waits, and a duration has its unit in its name (MSec). */
 #include "management/api/json/version_json.h"
 
 #include <math.h>
