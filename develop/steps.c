@@ -29,7 +29,8 @@
 #include "develop/json_compare.h"
 
 #define ANSWER_MAX_BYTES (64u << 20)
-#define STATE_MAX_BYTES (64u << 20)
+#define STATE_MAX_MB 64
+#define STATE_PATH_MAX 255
 
 struct run {
     const struct cn_project *project;
@@ -223,19 +224,28 @@ import_state(const struct run *run, const struct cn_yaml *at, const char *test,
     struct cn_buf bytes, answer;
     FILE *file;
     size_t n;
-    int rc;
+    int rc = 0;
 
-    snprintf(path, sizeof path, "%s/%.*s", run->project->dir, (int)(at->text.len % 256),
-             at->text.ptr ? at->text.ptr : "");
+    if (at->text.len == 0 || at->text.len > STATE_PATH_MAX)
+        return cn_fail(err, CN_E_CONFIG,
+                       "%s:%u: state: give the path of a file, of at most %d bytes", run->file,
+                       at->line, STATE_PATH_MAX);
+    snprintf(path, sizeof path, "%s/%.*s", run->project->dir, (int)at->text.len, at->text.ptr);
     file = fopen(path, "rbe");
     if (!file)
         return cn_fail_sys(err, CN_E_NOT_FOUND, errno, "%s:%u: cannot read the state %.300s",
                            run->file, at->line, path);
-    cn_buf_init(&bytes, STATE_MAX_BYTES);
+    cn_buf_init(&bytes, (size_t)STATE_MAX_MB << 20);
     cn_buf_init(&answer, 0);
-    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0)
-        cn_buf_append(&bytes, chunk, n);
+    while (rc == 0 && (n = fread(chunk, 1, sizeof chunk, file)) > 0)
+        if (cn_buf_append(&bytes, chunk, n) < 0)
+            rc = cn_fail(err, CN_E_CONFIG, "%s:%u: the state %.300s has more than %d MB", run->file,
+                         at->line, path, STATE_MAX_MB);
     fclose(file);
+    if (rc) {
+        cn_buf_fini(&bytes);
+        return rc;
+    }
     snprintf(path, sizeof path, "/models/%s/1/sequences/%s-?any_model=true", run->project->name,
              test);
     rc = cn_develop_manage(run->server, "PUT", path, cn_buf_str(&bytes), &answer, err);
