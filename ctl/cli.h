@@ -33,6 +33,8 @@ enum cn_ctl_command {
     CN_CTL_UNREGISTER,
     CN_CTL_PREDICT,
     CN_CTL_SLOWLOG,
+    CN_CTL_BACKUP,
+    CN_CTL_RESTORE,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,

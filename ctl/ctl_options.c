@@ -33,6 +33,9 @@ static const struct {
     {"unregister", CN_CTL_UNREGISTER, "unregister a version of a model"},
     {"predict", CN_CTL_PREDICT, "run a prediction, or a step of a sequence"},
     {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
+    {"backup", CN_CTL_BACKUP, "save all sequences in a file, while the server works"},
+    {"restore", CN_CTL_RESTORE,
+     "import the sequences of such a file (--replace: also those that are open)"},
     {"environments", CN_CTL_ENVIRONMENTS,
      "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
@@ -216,11 +219,12 @@ find_command(const char *word, enum cn_ctl_command *out)
     return false;
 }
 
+/* Was a flag of seq given that `command` does not take? */
 static bool
-has_seq_flag(const struct cn_ctl_seq_options *seq, bool limit_is_fine)
+has_seq_flag(const struct cn_ctl_seq_options *seq, enum cn_ctl_command command)
 {
-    return seq->prefix || seq->state || seq->idle_s || (seq->limit && !limit_is_fine) ||
-           seq->replace || seq->any_model;
+    return seq->prefix || seq->state || seq->idle_s || (seq->limit && command != CN_CTL_SLOWLOG) ||
+           (seq->replace && command != CN_CTL_RESTORE) || seq->any_model;
 }
 
 static int
@@ -321,11 +325,11 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
                        "--once works only with top; the other commands print once anyway");
     if (check_nodes(out, err))
         return err->code;
-    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq, out->command == CN_CTL_SLOWLOG))
+    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq, out->command))
         return cn_fail(err, CN_E_CONFIG,
                        "--prefix, --idle, --state, --limit, --replace and "
-                       "--any-model work only with seq (see seq --help), and --limit also with "
-                       "slowlog");
+                       "--any-model work only with seq (see seq --help), --limit also with "
+                       "slowlog, and --replace also with restore");
     if (cn_ctl_verb_check(out, err))
         return err->code;
     rc = out->command == CN_CTL_SEQ     ? cn_ctl_seq_check(out, err)

@@ -90,7 +90,10 @@ fail_status(long status, const char *base, const struct cn_buf *body, struct cn_
 {
     json_t *value = json_loadb(body->data ? body->data : "", body->len, 0, NULL);
     const char *words = json_string_value(json_object_get(value, "message"));
-    int code = status == 404 ? CN_E_NOT_FOUND : status == 409 ? CN_E_CONFLICT : CN_E_PROTOCOL;
+    int code = status == 404   ? CN_E_NOT_FOUND
+               : status == 409 ? CN_E_CONFLICT
+               : status == 410 ? CN_E_SEQUENCE_ENDED
+                               : CN_E_PROTOCOL;
 
     cn_fail(err, code, "%s answered with status %ld%s%s", base, status, words ? ": " : "",
             words ? words : "");
@@ -164,6 +167,7 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     /* This keeps the connection and drops the options of the last request. */
     curl_easy_reset(http->curl);
     curl_easy_setopt(http->curl, CURLOPT_URL, url.data);
+    curl_easy_setopt(http->curl, CURLOPT_PATH_AS_IS, 1L); /* ".." may be the id of a sequence */
     curl_easy_setopt(http->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* never ask through a proxy */
     curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);

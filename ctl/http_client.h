@@ -32,9 +32,9 @@ struct cn_ctl_call {
     struct cn_buf *answer_headers; /* gets the lines of the answer's head; NULL: not wanted */
 };
 /* Makes the request base + path, and puts the answer's body into `answer`, which is emptied first.
- * Returns CN_E_UNAVAILABLE if nobody answered, CN_E_NOT_FOUND for 404, CN_E_CONFLICT for 409, or
- * CN_E_PROTOCOL for any other error status. The error has the server's own message if there was
- * one. */
+ * Returns CN_E_UNAVAILABLE if nobody answered, CN_E_NOT_FOUND for 404, CN_E_CONFLICT for 409,
+ * CN_E_SEQUENCE_ENDED for 410, or CN_E_PROTOCOL for any other error status. The error has the
+ * server's own message if there was one. */
 int cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl_call *call,
                      struct cn_buf *answer, struct cn_error *err);
 /* Makes a GET request whose answer has the usual size. */

@@ -107,6 +107,7 @@ read_model(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_model *mo
     model->last_error = text_of(view, from, "lastError", NULL);
     model->reload_error = text_of(view, json_object_get(from, "failedReload"), "error", NULL);
     model->reload_since = text_of(view, json_object_get(from, "failedReload"), "since", "");
+    model->stateful = json_is_true(json_object_get(from, "stateful"));
     model->scales = json_is_true(json_object_get(json_object_get(from, "scaling"), "automatic"));
     model->min_workers = small(from, "minWorkers");
     model->max_workers = small(from, "maxWorkers");

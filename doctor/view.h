@@ -33,7 +33,7 @@ struct cn_ctl_model {
     const char *last_error; /* why the last load failed; NULL if it succeeded */
     const char *reload_error,
         *reload_since; /* set if the archive cannot be loaded again; else NULL */
-    bool is_default;
+    bool is_default, stateful;
     bool scales; /* the number of its workers follows the load */
     uint32_t min_workers, max_workers, n_workers, n_ready;
     struct cn_ctl_worker *workers;

@@ -1,5 +1,5 @@
-/* ctl/verbs/verb_options.c - words and flags of the commands that change a server, of predict and
- * of slowlog. Everything that can be checked without the server is checked here.
+/* ctl/verbs/verb_options.c - words and flags of the commands that change a server, and of predict,
+ * slowlog, backup and restore. Everything that can be checked without the server is checked here.
  *
  * verb_flags.def has a row for each flag: where its value goes, which commands take it, and its
  * help. The parser, the help, the manual page and the completions for shells all go through that
@@ -41,6 +41,8 @@ static const struct {
     {CN_CTL_UNREGISTER, "unregister", "MODEL[/VERSION]", 1, 1, cn_ctl_change},
     {CN_CTL_PREDICT, "predict", "MODEL[/VERSION] [BODY|@FILE|-]", 1, 2, cn_ctl_predict},
     {CN_CTL_SLOWLOG, "slowlog", "[clear]", 0, 1, cn_ctl_slowlog},
+    {CN_CTL_BACKUP, "backup", "FILE|-", 1, 1, cn_ctl_backup},
+    {CN_CTL_RESTORE, "restore", "FILE|-", 1, 1, cn_ctl_restore},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -197,7 +199,8 @@ check_words(const struct cn_ctl_options *options, struct cn_error *err)
                        verbs[i].name, verbs[i].words);
     if (options->command == CN_CTL_SLOWLOG)
         return n ? check_word("the word behind slowlog", options->words[0], "clear", err) : 0;
-    if (options->command == CN_CTL_REGISTER)
+    if (options->command == CN_CTL_REGISTER || options->command == CN_CTL_BACKUP ||
+        options->command == CN_CTL_RESTORE)
         return 0;
     rc = cn_ctl_check_model(
         options->words[0],

@@ -1,5 +1,5 @@
-/* ctl/verbs/verbs.h - the commands that change a server, run a prediction or show slow steps. One
- * thread. */
+/* ctl/verbs/verbs.h - the commands that change a server, run a prediction, show slow steps, or save
+ * and restore all sequences. One thread. */
 #ifndef CN_CTL_VERBS_VERBS_H
 #define CN_CTL_VERBS_VERBS_H
 
@@ -34,11 +34,33 @@ int cn_ctl_check_model(const char *text, bool needs_version, struct cn_error *er
 int cn_ctl_check_number(const char *what, const char *text, unsigned long long max,
                         struct cn_error *err);
 
-/* slow_steps.c, change.c, predict.c: the commands themselves. */
+/* An exported sequence in a backup has at most this size, which is the largest value that the
+ * server's --max-envelope-size can have, and a name with this end. */
+#define CN_CTL_SEQUENCE_MAX_BYTES (1ull << 30)
+#define CN_CTL_SEQUENCE_SUFFIX ".cnseq"
+
+/* What backup and restore have moved so far. */
+struct cn_ctl_moved {
+    uint64_t sequences, bytes;
+    uint64_t left_out; /* backup: ended meanwhile; restore: open already */
+    uint64_t shown_us; /* when progress was shown last; 0: not yet */
+};
+/* Shows progress on standard error if that is a terminal, at most twice a second. `done` is "saved"
+ * or "restored". `last` ends the line. */
+void cn_ctl_moved_show(struct cn_ctl_moved *moved, const char *done, bool last);
+/* Appends the result, as JSON with --json. */
+void cn_ctl_moved_put(const struct cn_ctl_moved *moved, const struct cn_ctl_options *options,
+                      const char *done, const char *file, struct cn_buf *out);
+
+/* slowlog.c, change.c, predict.c, backup.c, restore.c: the commands themselves. */
 int cn_ctl_slowlog(struct cn_ctl_http *http, const struct cn_ctl_options *options,
                    struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
 int cn_ctl_change(struct cn_ctl_http *http, const struct cn_ctl_options *options,
                   struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
+int cn_ctl_backup(struct cn_ctl_http *http, const struct cn_ctl_options *options,
+                  struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
+int cn_ctl_restore(struct cn_ctl_http *http, const struct cn_ctl_options *options,
+                   struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
 int cn_ctl_predict(struct cn_ctl_http *http, const struct cn_ctl_options *options,
                    struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
 
