@@ -79,13 +79,12 @@ cn_ctl_help(FILE *out)
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
     fputs(
-        "\nIf the server runs with --token-auth, set the variable CONTINUO_TOKEN to the management "
-        "key.\n"
-        "For an https server, set CONTINUO_CA to a file with its CA certificate. URL is http(s)://"
-        "HOST:PORT\n"
-        "or unix:/PATH; the server prints it in its line \"Model server started\". Exit status: 0 "
-        "if all is\n"
-        "well, 1 if something is wrong or a server does not answer, 2 for a wrong command line.\n",
+        "\nWith --token-auth, set CONTINUO_TOKEN to the management key; for https, CONTINUO_CA to "
+        "the CA file.\n"
+        "URL is http(s)://HOST:PORT or unix:/PATH, as in the server's line \"Model server "
+        "started\". Exit\n"
+        "status: 0 if all is well, 1 if something is wrong or the server is silent, 2 for wrong "
+        "arguments.\n",
         out);
 }
 
