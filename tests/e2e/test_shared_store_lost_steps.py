@@ -16,7 +16,7 @@ def replica_of(primary, folder, transcript, name="replica"):
         made.start()
         primary.say("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         made.say("REPLICAOF", "127.0.0.1", str(primary.port))
-        expect(lambda: "master_link_status:up" in made.say("INFO", "replication"), "the replica", 30)
+        expect(lambda: made.counts("master_link_status:up", "INFO", "replication"), "the replica", 30)
         yield made
     finally:
         made.destroy()

@@ -69,7 +69,7 @@ def test_no_step_is_lost_when_the_primary_is_killed(server, replicated):
 
 def follows(primary, n):
     """Waits until the primary has n replicas with its data."""
-    expect(lambda: primary.say("INFO", "replication").count("state=online") == n, f"{n} replicas", 30)
+    expect(lambda: primary.counts("state=online", "INFO", "replication") == n, f"{n} replicas", 30)
 
 
 def restarted_without_one_replica(store):
@@ -141,7 +141,7 @@ def test_an_idle_node_leaves_a_primary_that_was_replaced_and_comes_back(server, 
     old.go_on()
     assert surely(b.client(), "s", "k4") == 4  # 503 as long as the new primary has no replica again
     assert surely(a.client(), "s", "k5") == 5
-    expect(lambda: "role:slave" in old.say("INFO", "replication"), "the old primary to be a replica", 60)
+    expect(lambda: old.counts("role:slave", "INFO", "replication"), "the old primary to be a replica", 60)
     assert new is replicated.primary()
 
 

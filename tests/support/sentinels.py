@@ -102,7 +102,7 @@ class ReplicatedStore:
             store.start()
         for store in self.stores[1:]:
             store.say("REPLICAOF", "127.0.0.1", str(self.ports[0]))
-        expect(lambda: self.stores[0].say("INFO", "replication").count("state=online") == 2, "two replicas", 30)
+        expect(lambda: self.stores[0].counts("state=online", "INFO", "replication") == 2, "two replicas", 30)
         for each in self.sentinels:
             each.start()
         expect(lambda: all("status=ok,address" in each.say("INFO", "sentinel")

@@ -42,12 +42,17 @@ class SharedStore:
                               timeout=limit(10), check=False)
         return b"PONG" in done.stdout
 
-    def say(self, *words):
+    def say(self, *words, check=True):
         self.transcript.log("store", " ".join(words))
         login = ["-a", self.password] if self.password else []
         done = subprocess.run(["redis-cli", "-p", str(self.port), *login, *words], capture_output=True,
-                              timeout=limit(10), check=True, text=True)
+                              timeout=limit(10), check=check, text=True)
         return done.stdout.strip()
+
+    def counts(self, text, *question):
+        """How often the text is in the answer. There is none while the server starts, and when it becomes a replica,
+        which closes the connections of its clients."""
+        return self.say(*question, check=False).count(text)
 
     def kill(self):
         self.transcript.log("store", "is killed")

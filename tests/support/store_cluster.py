@@ -28,7 +28,7 @@ class Member(SharedStore):
         return self.say("CLUSTER", "MYID")
 
     def says(self, text, *question):
-        return text in self.say(*question)
+        return self.counts(text, *question) > 0
 
     def fail_over(self):
         """A planned failover. The server gives one up after five seconds, as on a machine that is busy with other
