@@ -26,6 +26,7 @@ QUESTIONS = {
     "what does it have that Triton does not": {"faq.html", "from-triton.html"},
     "install on Debian": {"install.html"},
     "full disk": {"operating.html"},
+    "back up all states": {"operating.html"},
     "TLS": {"operating.html", "shared-store.html"},
 }
 TINY = """
@@ -164,3 +165,11 @@ def test_a_question_without_an_answer_finds_nothing(site):
     """Otherwise the test above would prove nothing."""
     run = subprocess.run(["node", SEARCH, site, "xylophone quartet"], capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(run.stdout) == {"xylophone quartet": []}
+
+
+def test_the_script_deletes_no_folder_with_other_files(tmp_path):
+    """The generator empties the folder that it builds into, so a mistyped --to must not cost anybody's files."""
+    (tmp_path / "thesis.txt").write_text("three years of work")
+    run = subprocess.run([ROOT / "scripts" / "site.sh", "--to", tmp_path], capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and "choose another folder" in run.stderr
+    assert (tmp_path / "thesis.txt").exists()
