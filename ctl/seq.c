@@ -320,7 +320,7 @@ read_file(const char *name, struct cn_buf *out, struct cn_error *err)
     if (n < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot read %s", name);
     if (out->failed)
-        return cn_fail(err, CN_E_IO, "%s is larger than 1 GiB, which no exported sequence is",
+        return cn_fail(err, CN_E_IO, "%s is larger than 1 GiB; no exported sequence is that large",
                        name);
     return 0;
 }

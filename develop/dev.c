@@ -246,12 +246,11 @@ serve(struct dev *dev, const char *inference)
     return status;
 }
 
+/* The value of a flag, or NULL if argv[*i] is another word or the flag has no value. */
 static const char *
 value_of(int argc, char **argv, int *i, const char *flag)
 {
-    if (strcmp(argv[*i], flag) != 0)
-        return NULL;
-    return *i + 1 < argc ? argv[++*i] : "";
+    return strcmp(argv[*i], flag) == 0 && *i + 1 < argc ? argv[++*i] : NULL;
 }
 
 int
@@ -272,7 +271,7 @@ cn_develop_dev(int argc, char **argv)
         else if ((value = value_of(argc, argv, &i, "--metrics")))
             metrics = value;
         else if (argv[i][0] == '-' || dev.path)
-            return fputs("usage: continuo dev DIR|FILE [--inference URL] [--server URL] "
+            return fputs("usage: continuo dev [DIR|FILE] [--inference URL] [--server URL] "
                          "[--metrics URL]\n",
                          stderr),
                    CN_DEVELOP_USAGE;

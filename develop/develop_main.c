@@ -12,12 +12,12 @@ static const struct {
 } commands[] = {
     {"new", "lua|python|c|torch|onnx NAME",
      "make the folder NAME with a model to begin with, its settings and its test", cn_develop_new},
-    {"dev", "[DIR|FILE]",
+    {"dev", "[DIR|FILE] [--inference URL] [--server URL] [--metrics URL]",
      "serve a folder, and serve it again whenever a file changes; live sequences go on",
      cn_develop_dev},
     {"test", "[DIR]",
-     "send the steps of DIR/test.yaml and compare the answers, also with a worker that is killed "
-     "after each step",
+     "send the steps of DIR/test.yaml and compare the answers, also with the worker killed after "
+     "each step",
      cn_develop_test},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
@@ -25,10 +25,15 @@ static const struct {
 static void
 help(FILE *out)
 {
-    fputs("usage: continuo COMMAND ...\n\nCommands for the author of a model:\n", out);
+    fputs("usage: continuo COMMAND ...\n\nThese commands are for the author of a model. DIR is "
+          "the working folder if none is given.\n\n",
+          out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  continuo %s %s\n      %s\n", commands[i].name, commands[i].words,
                 commands[i].help);
+    fputs("\nThe URLs are the addresses of the server that dev starts: for steps, for management "
+          "and for metrics.\n",
+          out);
 }
 
 /* Prints the manual page continuo-dev(1) as troff. */

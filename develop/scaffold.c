@@ -36,7 +36,7 @@ static const struct {
 #undef CN_TEMPLATE
 };
 
-/* `pack` is how continuo-archiver is told of the model; `step` is a step for curl. */
+/* `pack` is the flag by which continuo-archiver gets the model; `step` is a step for curl. */
 static const struct {
     const char *word;
     unsigned kind;
@@ -149,8 +149,8 @@ cn_develop_new(int argc, char **argv)
         return CN_DEVELOP_USAGE;
     }
     if (!is_name(argv[1])) {
-        cn_develop_error("\"%.80s\" cannot be the name of a model: it may have %d letters, digits, "
-                         "'_', '-' and '.', and begins with a letter or a digit",
+        cn_develop_error("\"%.80s\" cannot be the name of a model: a name has up to %d letters, "
+                         "digits, '_', '-' and '.', and begins with a letter or a digit",
                          argv[1], CN_DEVELOP_NAME_MAX);
         return CN_DEVELOP_USAGE;
     }

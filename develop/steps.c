@@ -131,12 +131,13 @@ tell(struct run *run, const struct cn_yaml *step, const char *expected, const ch
 {
     run->n_failed++;
     cn_develop_error("%s:%u: %s\n  expected: %.1000s\n  got:      %.1000s", run->file, step->line,
-                     run->kills ? "a step with a worker that was killed before it"
+                     run->kills ? "a step has another answer when the worker is killed after each "
+                                  "step"
                                 : "a step has another answer",
                      expected, got);
 }
 
-/* Compares an answer that is no error. */
+/* Compares an answer that is not an error. */
 static void
 compare_answer(struct run *run, const struct cn_yaml *step, struct cn_str answer)
 {
@@ -342,7 +343,7 @@ run_all(const struct cn_project *project, const struct cn_yaml_doc *doc, struct 
         show_log(log);
     unlink(log);
     if (rc == 0 && run.n_failed)
-        rc = cn_fail(err, CN_E_HANDLER_FAILED, "%u steps have wrong answers", run.n_failed);
+        rc = cn_fail(err, CN_E_HANDLER_FAILED, "wrong answers: %u", run.n_failed);
     return rc;
 }
 

@@ -71,7 +71,7 @@ void cn_ctl_view_fini(struct cn_ctl_view *view);
  * another form. */
 int cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
                     struct cn_error *err);
-/* The same for an answer that is a JSON value already; the value stays the caller's. */
+/* Does the same with an answer that is a JSON value already; the value stays the caller's. */
 int cn_ctl_view_add_value(struct cn_ctl_view *view, const json_t *versions,
                           const char *default_version, struct cn_error *err);
 /* Adds the answer to GET /metrics, each metric summed over its labels. */

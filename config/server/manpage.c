@@ -50,6 +50,7 @@ cn_server_config_man(FILE *out)
     fputs(".SH NAME\ncontinuo \\- model server for stateful inference\n"
           ".SH SYNOPSIS\n.B continuo\n.B \\-\\-model\\-store\n.I DIR\n"
           "[\\fB\\-\\-models\\fR \\fINAME=FILE\\fR ...] [\\fIoptions\\fR]\n"
+          ".br\n.B continuo\nnew|dev|test ..., to write a model; see\n.BR continuo\\-dev (1)\n"
           ".SH DESCRIPTION\nServes the models of a model store over HTTP, in the foreground, until "
           "SIGTERM. Prints one line when it is ready.\n"
           ".SH OPTIONS\nEach option is also a key of\n.BR continuo.yaml (5)\n"

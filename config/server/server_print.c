@@ -21,7 +21,7 @@ static const struct {
     {"drain-timeout", "server", ""},
     {"model-control-mode", "v2", "the v2 protocol: model repository and shared memory"},
     {"model-api", "models", "registration, downloads, workers and queues"},
-    {"certificate-file", "security", "TLS and tokens"},
+    {"trusted-keys", "security", "signed archives, who may manage the server, TLS and keys"},
     {"service-envelope", "http", "envelopes, header names, compression and CORS"},
     {"log-level", "logs", "log files, their format and rotation"},
     {"default-workers", "models", ""},
@@ -136,7 +136,8 @@ put_tunings(FILE *out)
 static void
 put_common(FILE *out)
 {
-    fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n\n"
+    fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
+          "       continuo new|dev|test ..., to write a model; see continuo new --help\n\n"
           "Serves stateful models until SIGTERM. These are the most used options and their "
           "defaults:\n\n",
           out);

@@ -92,15 +92,14 @@ ask_first(const struct cn_ctl_options *options, struct cn_error *err)
 
     if (options->command == CN_CTL_UNREGISTER)
         snprintf(what, sizeof what,
-                 "%.100s is unregistered: its workers stop, and steps that wait are refused "
+                 "%.100s will be unregistered: its workers stop, and steps that wait are refused "
                  "(the states stay in its store)",
                  model);
     else if (stops)
-        snprintf(what, sizeof what, "%.100s is scaled to 0 workers: it answers no more steps",
-                 model);
+        snprintf(what, sizeof what, "%.100s will have 0 workers: it answers no more steps", model);
     else if (options->command == CN_CTL_SWAP && policy && strcmp(policy, "reset") == 0)
         snprintf(what, sizeof what,
-                 "sequences that live in older versions than %.100s lose their states (reset)",
+                 "sequences that live in older versions than %.100s will lose their states (reset)",
                  model);
     else
         return 0;

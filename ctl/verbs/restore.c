@@ -127,8 +127,7 @@ read_entry(struct restore *r)
 
         if (!to)
             return cn_fail(r->err, CN_E_IO,
-                           "%s has an entry of more than 1 GiB, which no "
-                           "exported sequence is",
+                           "%s has an entry of more than 1 GiB; no exported sequence is that large",
                            r->options->words[0]);
         n = archive_read_data(r->reader, to, BLOCK_BYTES);
         if (n < 0)

@@ -19,7 +19,6 @@ struct wslay_event_context;
 enum cn_ws_close {
     CN_WS_CLOSE_NORMAL = 1000,
     CN_WS_CLOSE_PROTOCOL = 1002,
-    CN_WS_CLOSE_UNSUPPORTED = 1003,
     CN_WS_CLOSE_INVALID = 1007,
     CN_WS_CLOSE_SLOW = 1008,
     CN_WS_CLOSE_TOO_LARGE = 1009,

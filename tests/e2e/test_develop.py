@@ -69,6 +69,12 @@ def test_new_never_changes_a_folder_that_is_there(desk):
     assert "cannot be the name of a model" in run(desk, "new", "lua", "../x", code=2).stderr
 
 
+def test_dev_refuses_a_flag_without_its_address(desk):
+    folder = made(desk)
+    done = run(desk, "dev", folder.name, "--inference", code=2)
+    assert done.stderr.startswith("usage: continuo dev [DIR|FILE] [--inference URL]"), done
+
+
 def test_a_wrong_answer_names_the_line_and_both_values(desk):
     folder = made(desk)
     replace(folder / "test.yaml", "count: 2, mean: 6", "count: 2, mean: 7")
@@ -89,7 +95,7 @@ def test_what_is_kept_outside_of_the_state_is_found(desk):
     done = run(desk, "test", "m", code=1)
     assert "as they stand: 1 tests, 2 steps, 0 wrong" in done.stdout
     assert "with the worker killed after each step: 1 tests, 2 steps, 1 wrong" in done.stdout
-    assert "test.yaml:4: a step with a worker that was killed before it" in done.stderr
+    assert "test.yaml:4: a step has another answer when the worker is killed after each step" in done.stderr
 
 
 def test_a_recorded_state_of_an_older_schema_is_migrated(desk, server, transcript):

@@ -5,7 +5,7 @@
 #include "core/memory/buf.h"
 #include "tracing/trace.h"
 
-/* Who sends: attributes of all spans of a message. */
+/* The server that sends: attributes of all spans of a message. */
 struct cn_otlp_sender {
     const char *service;  /* service.name */
     const char *instance; /* service.instance.id */

@@ -205,7 +205,7 @@ class Stream:
 
     def step(self, value: Any, start: bool = False, end: bool = False,
              timeout: Optional[float] = None, content_type: Optional[str] = None) -> Answer:
-        """Does one step, as Sequence.step does. Tensors need stream(..., tensors=True)."""
+        """Does one step like Sequence.step. Tensors need stream(..., tensors=True)."""
         return self._do([_streams.sent(value, start, end, content_type)], timeout)[0]
 
     def steps(self, values: Iterable[Any], timeout: Optional[float] = None) -> List[Answer]:

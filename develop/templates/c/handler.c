@@ -8,7 +8,7 @@ struct state {
     double mean;
 };
 
-/* One step of a sequence: changes the state in place and replies. */
+/* Does one step of a sequence: changes the state in place and replies. */
 static void
 step(struct continuo_item *item)
 {

@@ -5,7 +5,7 @@ function M.init(seq)
     return { count = 0, mean = 0.0 }
 end
 
--- One step of a sequence: changes the state in place and returns the answer.
+-- Does one step of a sequence: changes the state in place and returns the answer.
 function M.step(state, req)
     local x = tonumber(req.body)
     if not x then

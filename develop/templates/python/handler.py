@@ -7,7 +7,7 @@ def init(req):
 
 
 def step(state, req):
-    """Is one step of a sequence: changes the state in place and returns the answer."""
+    """Does one step of a sequence: changes the state in place and returns the answer."""
     try:
         x = float(req.text)
     except ValueError:
