@@ -103,6 +103,15 @@ a_runtimes_warning_is_told_once(void **state)
     assert_int_equal(diagnosis.n_problems, 0);
     assert_contains(shown, "model m 1.0: its runtime gave a warning when it loaded the model");
     assert_contains(shown, "why    each row is run alone: output y differs\n");
+    assert_contains(shown, "docs/torch.md");
+    diagnose("[" MODEL("m", "1.0",
+                       WORKER("1", "ready", "READY",
+                              ", \"warning\": \"handler.lua: on_close is never called: the server "
+                              "calls close\""),
+                       "") "]",
+             NULL, 0);
+    assert_contains(shown, "the name that the server calls");
+    assert_null(strstr(shown, "docs/torch.md"));
 }
 
 /* A single crash is a note. Several crashes are a problem if the last one is recent, and a note if

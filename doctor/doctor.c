@@ -319,8 +319,11 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                  model->name, model->version));
     finding->why = SAY(diagnosis, "%s", model->workers[i].warning);
     finding->advice =
-        "the section \"Rows that depend on each other\" of docs/torch.md explains, also for ONNX "
-        "models, what the warning means, and what to change in the model or in its YAML";
+        strstr(model->workers[i].warning, "is never called")
+            ? "give the handler's function the name that the server calls; if it is a function of "
+              "your own, make it local"
+            : "the section \"Rows that depend on each other\" of docs/torch.md explains, also for "
+              "ONNX models, what the warning means, and what to change in the model or in its YAML";
 }
 
 static void

@@ -63,7 +63,7 @@ read_password(const char *prompt, char password[CN_SIGN_PASSWORD_MAX], struct cn
         fputc('\n', stderr);
     }
     if (!got || password[strcspn(password, "\r\n")] == '\0')
-        return cn_fail(err, CN_E_CONFIG, "no password, or one of more than %d bytes",
+        return cn_fail(err, CN_E_CONFIG, "a password must have 1 to %d bytes",
                        CN_SIGN_PASSWORD_MAX - 2);
     password[strcspn(password, "\r\n")] = '\0';
     return 0;
@@ -78,7 +78,7 @@ new_password(char password[CN_SIGN_PASSWORD_MAX], struct cn_error *err)
     if (rc == 0 && isatty(STDIN_FILENO)) {
         rc = read_password("The same password again: ", again, err);
         if (rc == 0 && strcmp(password, again) != 0)
-            rc = cn_fail(err, CN_E_CONFIG, "these are two different passwords");
+            rc = cn_fail(err, CN_E_CONFIG, "the two passwords differ");
         sodium_memzero(again, sizeof again);
     }
     return rc;

@@ -50,8 +50,8 @@ cn_browser_check_origin(const struct cn_header *headers, uint32_t n, const char 
     if (!site && (!origin || (host && is_own_origin(origin->value, host->value))))
         return 0;
     return cn_fail(err, CN_E_FOREIGN_SITE,
-                   "a page of another site (%s: %.*s) may not change anything here; if it should, "
-                   "set its origin with --cors-allowed-origin",
+                   "a page of another site (%s: %.*s) may not change anything here; to allow it, "
+                   "name its origin with --cors-allowed-origin",
                    origin ? "Origin" : "Sec-Fetch-Site", (int)(origin ? origin : site)->value.len,
                    (origin ? origin : site)->value.ptr);
 }

@@ -61,8 +61,8 @@ cn_download_signature(const struct cn_download *archive, const char *path, bool 
             cn_fail(err, rc, "%s", why.message);
         else if (rc != 0)
             rc = cn_fail(err, CN_E_UNTRUSTED,
-                         "the archive has no signature that can be had, and trusted-keys demands "
-                         "one: %s",
+                         "the signature of the archive, which trusted-keys requires, cannot be "
+                         "downloaded: %s",
                          why.message);
         else if (rename(part, target) < 0)
             rc = cn_fail_sys(err, CN_E_IO, errno, "cannot make the file %s", target);
