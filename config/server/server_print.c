@@ -21,7 +21,7 @@ static const struct {
     {"drain-timeout", "server", ""},
     {"model-control-mode", "v2", "the v2 protocol: model repository and shared memory"},
     {"model-api", "models", "registration, downloads, workers and queues"},
-    {"trusted-keys", "security", "signed archives, who may manage the server, TLS and keys"},
+    {"trusted-keys", "security", "signed archives, access to management, TLS and keys"},
     {"service-envelope", "http", "envelopes, header names, compression and CORS"},
     {"log-level", "logs", "log files, their format and rotation"},
     {"default-workers", "models", ""},
