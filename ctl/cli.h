@@ -81,6 +81,8 @@ int cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, stru
 int cn_ctl_run(int argc, char **argv);
 
 void cn_ctl_help(FILE *out);
+/* What the command does, as the help says it. */
+const char *cn_ctl_command_help(enum cn_ctl_command command);
 /* Calls `put` for each command with its words, and for each flag with its argument. */
 void cn_ctl_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
 /* Prints the manual page continuo-ctl(1) as troff. */

@@ -29,13 +29,13 @@ static const struct {
     {"register", CN_CTL_REGISTER, "register the archive URL (or a name in the store) and load it"},
     {"scale", CN_CTL_SCALE, "set the number of workers of a model"},
     {"set-default", CN_CTL_SET_DEFAULT, "make a version the one that serves by default"},
-    {"swap", CN_CTL_SWAP, "do the same, and move the live sequences to that version"},
+    {"swap", CN_CTL_SWAP, "make a version the default, and move the live sequences to it"},
     {"unregister", CN_CTL_UNREGISTER, "unregister a version of a model"},
     {"predict", CN_CTL_PREDICT, "run a prediction, or a step of a sequence"},
     {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
     {"backup", CN_CTL_BACKUP, "save all sequences in a file, while the server works"},
     {"restore", CN_CTL_RESTORE,
-     "import the sequences of such a file (--replace: also those that are open)"},
+     "import the sequences of a backup (--replace: also those that are open)"},
     {"environments", CN_CTL_ENVIRONMENTS,
      "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
@@ -86,6 +86,16 @@ cn_ctl_help(FILE *out)
         "status: 0 if all is well, 1 if something is wrong or the server is silent, 2 for wrong "
         "arguments.\n",
         out);
+}
+
+const char *
+cn_ctl_command_help(enum cn_ctl_command command)
+{
+    size_t i = 0;
+
+    while (i < N_COMMANDS && commands[i].command != command)
+        i++;
+    return i < N_COMMANDS ? commands[i].help : "";
 }
 
 void

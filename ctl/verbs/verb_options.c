@@ -6,6 +6,7 @@
  * table, so they cannot contradict each other. A flag is accepted in front of any command at first,
  * since the command may stand behind it; cn_ctl_verb_check() then refuses those that the command
  * does not take. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,16 +103,29 @@ cn_ctl_verb_flags(void (*put)(FILE *out, const char *name, const char *help), FI
     }
 }
 
+/* Cuts off "with register, swap: ", which the help of a single command does not need. */
+static const char *
+without_commands(const char *help)
+{
+    const char *colon = strncmp(help, "with ", 5) == 0 ? strstr(help, ": ") : NULL;
+
+    return colon ? colon + 2 : help;
+}
+
 void
 cn_ctl_verb_help(enum cn_ctl_command command, FILE *out)
 {
     const size_t i = find(command);
+    const char *what = cn_ctl_command_help(command);
 
-    fprintf(out, "usage: continuo-ctl %s %s\n\n", verbs[i].name, verbs[i].words);
+    fprintf(out, "usage: continuo-ctl %s %s\n\n%c%s.\n\n", verbs[i].name, verbs[i].words,
+            toupper((unsigned char)what[0]), what + 1);
     for (size_t k = 0; k < N_FLAGS; k++)
         if (flags[k].commands & 1u << command)
             fprintf(out, "  %s%s%s\n      %s\n", flags[k].flag, flags[k].argument ? " " : "",
-                    flags[k].argument ? flags[k].argument : "", flags[k].help);
+                    flags[k].argument ? flags[k].argument : "", without_commands(flags[k].help));
+    if (command == CN_CTL_RESTORE) /* the flag of seq import */
+        fputs("  --replace\n      close the sequences that are open on the server first\n", out);
     fputs("\ncontinuo-ctl --help explains --server and --json.\n", out);
 }
 

@@ -20,7 +20,7 @@ int cn_ctl_verb_check(const struct cn_ctl_options *options, struct cn_error *err
 int cn_ctl_verb(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
                 struct cn_buf *hint, struct cn_error *err);
 
-/* Prints how the command is written, and its flags. */
+/* Prints how the command is written, what it does, and its flags. */
 void cn_ctl_verb_help(enum cn_ctl_command command, FILE *out);
 /* Calls `put` for each flag, with its argument, for help and the manual page. */
 void cn_ctl_verb_flags(void (*put)(FILE *out, const char *name, const char *help), FILE *out);

@@ -144,6 +144,14 @@ def test_wrong_command_lines_name_the_mistake(words, message):
     assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("verb,flag", [("restore", "--replace"), ("backup", "--model NAME"), ("swap", "--no-wait")])
+def test_the_help_of_a_command_says_what_it_does_and_has_its_flags(verb, flag):
+    shown = subprocess.run([BIN / "continuo-ctl", verb, "--help"], capture_output=True, text=True, check=True).stdout
+    usage, what, *rest = [line.strip() for line in shown.splitlines() if line]
+    assert usage.startswith(f"usage: continuo-ctl {verb} ") and what[0].isupper() and what.endswith(".")
+    assert flag in rest and not any(line.startswith("with ") for line in rest), shown
+
+
 def test_slow_steps_are_kept_with_their_phases(server, ctl):
     """The slowest first; the phases add up to the whole; the ring keeps the last ones."""
     s = server(Model("slow", SLOW_LUA), counter(), flags=["--slowlog-threshold", 30, "--slowlog-length", 4])
