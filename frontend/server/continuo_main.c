@@ -63,8 +63,8 @@ has_store(const struct cn_server_config *config)
     return false;
 }
 
-/* Runs `continuo new`, `dev` and `test` by the program continuo-dev, which the server does without.
- * Returns only if that is impossible. */
+/* Runs `continuo new`, `dev` and `test` by the program continuo-dev, so that the server does not
+ * contain their code. Returns only if that is impossible. */
 static int
 develop(char **argv)
 {
