@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Makes the commit and the tag of a release, here and only here: pushing both is left to you.
+#   scripts/release.sh VERSION              VERSION is MAJOR.MINOR.PATCH, such as 1.0.0
+#   scripts/release.sh --dry-run VERSION    checks everything, says what would be done, changes nothing
+#   scripts/release.sh --tested VERSION     the tests have passed for this commit elsewhere
+# The release is made of a clean checkout of main for which scripts/test.sh has passed. The commit moves what
+# CHANGELOG.md has under "Unreleased" below the new version and the date (of SOURCE_DATE_EPOCH, or today), and sets the
+# version in the files that have it. The tag vVERSION has that part of CHANGELOG.md as its message, and
+# build/release-notes.md has it, too. Exit 0: made. 1: refused, and nothing was changed. 2: wrong options.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dry= tested= version=
+for arg in "$@"; do
+    case $arg in
+    --dry-run) dry=1 ;;
+    --tested) tested=1 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "scripts/release.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
+    *) [ -z "$version" ] || { echo "scripts/release.sh: one version, not \"$version\" and \"$arg\"" >&2; exit 2; }
+        version=$arg ;;
+    esac
+done
+[ -n "$version" ] || { echo "scripts/release.sh: which version? (--help lists the options)" >&2; exit 2; }
+
+# Where the version of this tree stands: a file, and what is before and after the version there.
+places=(
+    'CMakeLists.txt|project(continuo VERSION | '
+    'python/continuo/__init__.py|__version__ = "|"'
+    'clients/python/continuo_client/__init__.py|__version__ = "|"'
+    'clients/python/pyproject.toml|version = "|"'
+    'docs/install.md|build/continuo_|_amd64.deb'
+)
+
+refuse() {
+    echo "scripts/release.sh: $*" >&2
+    exit 1
+}
+
+# Prints the versions in a file between two texts, each once.
+versions_in() { # file, before, after
+    python3 - "$@" <<'PYTHON'
+import re
+import sys
+
+path, before, after = sys.argv[1:]
+with open(path, encoding="utf-8") as file:
+    print(*sorted(set(re.findall(re.escape(before) + r"(\d+\.\d+\.\d+)" + re.escape(after), file.read()))))
+PYTHON
+}
+
+set_version() { # file, before, after, version
+    python3 - "$@" <<'PYTHON'
+import re
+import sys
+
+path, before, after, version = sys.argv[1:]
+with open(path, encoding="utf-8") as file:
+    text = file.read()
+with open(path, "w", encoding="utf-8") as file:
+    file.write(re.sub(re.escape(before) + r"\d+\.\d+\.\d+" + re.escape(after), before + version + after, text))
+PYTHON
+}
+
+# Prints what CHANGELOG.md has under "Unreleased", and with --move and a heading writes it below that heading.
+unreleased() { # [--move, heading]
+    python3 - "$@" <<'PYTHON'
+import re
+import sys
+
+with open("CHANGELOG.md", encoding="utf-8") as file:
+    text = file.read()
+parts = re.split(r"^## Unreleased\n", text, flags=re.M)
+if len(parts) != 2:
+    sys.exit(f"scripts/release.sh: CHANGELOG.md has {len(parts) - 1} headings \"## Unreleased\" instead of one")
+following = re.search(r"^## ", parts[1], re.M)
+end = following.start() if following else len(parts[1])
+section, rest = parts[1][:end].strip(), parts[1][end:]
+if not re.search(r"^- \S", section, re.M):
+    sys.exit("scripts/release.sh: CHANGELOG.md has no entries under \"Unreleased\", so there is nothing to release")
+if sys.argv[1:2] == ["--move"]:
+    with open("CHANGELOG.md", "w", encoding="utf-8") as file:
+        file.write(f"{parts[0]}## Unreleased\n\n## {sys.argv[2]}\n\n{section}\n" + (rest and "\n" + rest))
+else:
+    print(section)
+PYTHON
+}
+
+newest_of() { printf '%s\n' "$@" | sort -V | tail -n 1; }
+
+number='(0|[1-9][0-9]*)'
+[[ $version =~ ^$number\.$number\.$number$ ]] ||
+    refuse "the version \"$version\" is not MAJOR.MINOR.PATCH, such as 1.0.0 (the tag gets the \"v\" by itself)"
+tag=v$version
+
+[ "$(git rev-parse --show-toplevel)" = "$PWD" ] || refuse "$PWD is not the root of a git checkout"
+branch=$(git symbolic-ref --short -q HEAD || echo "no branch")
+[ "$branch" = main ] || refuse "this checkout is on $branch; a release is made on main"
+changed=$(git status --porcelain)
+[ -z "$changed" ] || refuse "the tree has changes that are not committed:
+$changed"
+! git rev-parse -q --verify "refs/tags/$tag" >/dev/null ||
+    refuse "the tag $tag exists already, at commit $(git rev-parse --short "$tag^{commit}"); take another version"
+latest=$(git tag --list 'v[0-9]*' | sed 's/^v//' | sort -V | tail -n 1)
+[ -z "$latest" ] || [ "$(newest_of "$latest" "$version")" = "$version" ] ||
+    refuse "the version $version is lower than $latest, which has been released"
+
+current=
+for place in "${places[@]}"; do
+    IFS='|' read -r file before after <<<"$place"
+    found=$(versions_in "$file" "$before" "$after")
+    [ -n "$found" ] || refuse "$file has no version behind \"$before\""
+    [ -n "$current" ] || current=$found first=$file
+    [ "$found" = "$current" ] || refuse "the versions differ: $first has $current, and $file has $found"
+done
+[ "$(newest_of "$current" "$version")" = "$version" ] ||
+    refuse "the version $version is lower than $current, which $first has"
+
+notes=$(unreleased) || exit 1
+commit=$(git rev-parse HEAD)
+if [ -z "$tested" ] && [ "$(cat build/tested 2>/dev/null)" != "$commit" ]; then
+    refuse "scripts/test.sh has not passed here for commit ${commit:0:12}; run it," \
+        "or say --tested if the tests of this commit have passed elsewhere"
+fi
+
+date=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%d)
+notes=$(printf '# Continuo %s\n\nReleased on %s.\n\n%s' "$version" "$date" "$notes")
+if [ -n "$dry" ]; then
+    echo "release: $version could be made of commit ${commit:0:12}; nothing was changed"
+    echo "release: it would set the version, now $current, in $(printf '%s ' "${places[@]%%|*}")and make the tag $tag:"
+    printf '\n%s\n' "$notes"
+    exit 0
+fi
+
+# Until the commit is made, a failure leaves the tree as it was; if no tag can be made, the commit goes, too.
+trap 'git reset -q --hard "$commit"; refuse "git failed, and the tree is as it was"' ERR
+unreleased --move "$version ($date)"
+for place in "${places[@]}"; do
+    IFS='|' read -r file before after <<<"$place"
+    set_version "$file" "$before" "$after" "$version"
+done
+git commit -q -a -m "release: $version"
+git tag -a "$tag" --cleanup=whitespace -F - <<<"$notes" # the usual clean-up would take headings for comments
+trap - ERR
+mkdir -p build
+printf '%s\n' "$notes" >build/release-notes.md
+echo "release: made commit $(git rev-parse --short HEAD) and tag $tag; build/release-notes.md has the notes"
+echo "release: nothing was pushed; publish it with: git push --atomic origin main $tag"
