@@ -29,7 +29,7 @@ places=(
     'python/continuo/__init__.py|__version__ = "|"'
     'clients/python/continuo_client/__init__.py|__version__ = "|"'
     'clients/python/pyproject.toml|version = "|"'
-    'docs/install.md|build/continuo_|_amd64.deb'
+    'docs/install.md|continuo_|_amd64.deb'
 )
 
 refuse() {

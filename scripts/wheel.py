@@ -9,6 +9,7 @@ Debian packages that the server needs, and is for Linux and CPython 3.9 and late
 
 import base64
 import hashlib
+import os
 import pathlib
 import re
 import sys
@@ -69,11 +70,13 @@ def make(name, package, tag, metadata):
     files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
     made = ROOT / "build" / f"{name}-{version}-{tag}.whl"
     made.parent.mkdir(exist_ok=True)
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
+    begun = made.with_suffix(f".{os.getpid()}")  # whoever reads the wheel meanwhile reads a whole one
+    with zipfile.ZipFile(begun, "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))  # a fixed date: equal files give equal bytes
             entry.external_attr = 0o644 << 16
             wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    begun.replace(made)
     print(f"wheel: {made.relative_to(ROOT)}, {made.stat().st_size // 1024} kB")
 
 

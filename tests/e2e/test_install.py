@@ -1,6 +1,9 @@
 """An installed tree runs from any place, and the Debian package is complete."""
 
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -16,8 +19,11 @@ PAGES = ["man1/continuo.1", "man1/continuo-archiver.1", "man1/continuo-ctl.1", "
          "man1/torch-model-archiver.1", "man5/continuo.yaml.5"]
 
 
-def run(*command):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True,
+DATED = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600"}
+
+
+def run(*command, env=None):
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True, env=env,
                           timeout=limit(120), check=False)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
@@ -38,6 +44,44 @@ def serves(server, program):
     return made
 
 
+def bill_of(path):
+    """Reads the list of libraries beside a package or wheel, and checks what holds for each."""
+    bill = json.loads(path.with_name(path.name + ".cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["timestamp"] == "2026-01-01T00:00:00Z"
+    described = bill["metadata"]["component"]
+    assert described["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}]
+    for component in bill["components"]:
+        installed = run("dpkg-query", "-W", "-f", "${Version}", component["name"])
+        assert component["version"] == installed and component["purl"].startswith("pkg:deb/debian/")
+        licence, = component["licenses"]
+        assert licence.get("expression") or licence["license"]["name"], component
+    graph = {node["ref"]: node["dependsOn"] for node in bill["dependencies"]}
+    reached, found = [described["bom-ref"]], set()
+    while reached:
+        found.add(ref := reached.pop())
+        reached += [need for need in graph[ref] if need not in found]
+    assert found == graph.keys() == {described["bom-ref"], *(each["bom-ref"] for each in bill["components"])}
+    return {component["name"]: component for component in bill["components"]}
+
+
+def check_bills(package, wheels):
+    """The list lets the users of a package look up which libraries come with it, for known holes and for licences."""
+    libraries = bill_of(package)
+    for name, licence in {"libmicrohttpd12": "LGPL-2.1-or-later", "libgrpc29": "Apache-2.0", "liblmdb0": "OLDAP-2.8",
+                          "liblua5.4-0": "MIT", "libwslay1": "MIT", "libjemalloc2": "BSD-2-Clause"}.items():
+        assert libraries[name]["licenses"] == [{"expression": licence}] and libraries[name]["scope"] == "required", name
+    assert libraries["libhiredis0.14"]["scope"] == "optional"
+    bills = {wheel.name.split("-")[0]: bill_of(wheel) for wheel in wheels}
+    assert bills["continuo_client"] == {}
+    if "continuo" in bills:  # without Python's headers there is none
+        assert {"liblmdb0", "libxxhash0"} <= bills["continuo"].keys() and "libmicrohttpd12" not in bills["continuo"]
+
+    written = {path: path.with_name(path.name + ".cdx.json").read_bytes() for path in [package, *wheels]}
+    subprocess.run([ROOT / "scripts/sbom.py", *written], env=DATED, check=True, timeout=limit(120))
+    assert written == {path: path.with_name(path.name + ".cdx.json").read_bytes() for path in written}
+
+
 def test_an_installed_tree_runs_wherever_it_lies(server, folder):
     prefix, moved = folder / "prefix", folder / "moved"
     run("cmake", "--install", BUILD, "--prefix", prefix)
@@ -56,8 +100,9 @@ def test_the_debian_package_has_it_all(server, folder):
     cache = (BUILD / "CMakeCache.txt").read_text()
     if "CN_SANITIZE:STRING=\n" not in cache or shutil.which("dpkg-shlibdeps") is None:
         pytest.skip("packages are made of builds without sanitizers, with dpkg-dev")
-    run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", folder / "package")
-    package, = (folder / "package").glob("continuo_*.deb")
+    made = run("scripts/package.sh", BUILD, env=DATED)
+    package = ROOT / re.search(r"^package: (build/continuo_\S+\.deb),", made, re.M)[1]
+    check_bills(package, [ROOT / wheel for wheel in re.findall(r"^wheel: (build/\S+\.whl),", made, re.M)])
     depends = run("dpkg-deb", "-f", package, "Depends")
     assert all(library in depends for library in ("liblmdb0", "liblua5.4-0", "libmicrohttpd12", "libgrpc"))
     run("dpkg-deb", "-R", package, folder / "files")
@@ -68,6 +113,16 @@ def test_the_debian_package_has_it_all(server, folder):
     told = run(folder / "files/usr/bin/continuo", "--config", folder / "files/etc/continuo/continuo.yaml",
                "--print-config")
     assert 'state-dir: "/var/lib/continuo/state"' in told
+
+
+def test_what_has_no_list_of_libraries_is_named(folder):
+    """A list with a hole would be wrong without a sign of it."""
+    (folder / "notes.txt").write_text("x")
+    for path, said in ((folder / "notes.txt", "is neither a Debian package (.deb) nor a wheel (.whl)"),
+                       (folder / "gone.deb", "there is no file")):
+        done = subprocess.run([ROOT / "scripts/sbom.py", path], capture_output=True, text=True, check=False,
+                              timeout=limit(60))
+        assert done.returncode == 1 and said in done.stderr and not list(folder.glob("*.json"))
 
 
 @pytest.mark.parametrize("script, arguments, said", [
