@@ -1,7 +1,7 @@
 /* ctl/show_json.c - the same facts as show.c, as JSON for programs.
  *
- * The keys are part of what continuo-ctl promises (docs/stability.md): they may be added to, but
- * not renamed. A value that is not known is null, so that each object always has the same keys.
+ * The keys are part of what continuo-ctl promises (docs/compatibility.md): they may be added to,
+ * but not renamed. A value that is not known is null, so that each object always has the same keys.
  * `top` writes one object to a line, so that a program can read the samples as they come; the other
  * commands write one indented document. */
 #include <jansson.h>

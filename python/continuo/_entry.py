@@ -17,7 +17,7 @@ from continuo import _python_version
 from continuo.types import Model, Program
 
 
-#: The version of the interface for native handlers (docs/stability.md).
+#: The version of the interface for native handlers (docs/compatibility.md).
 API = 1
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check.sh [compiler]: compiles each header alone as C17, and those of include/
-# also as strict C99 and, where g++ is installed, as C++. Run from the root.
+# also as strict C99 and, where g++ is installed, as C++, and the layouts of handler_abi_*.c. Run from the root.
 set -uo pipefail
 cc=${1:-cc}
 warnings=(-Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only -I. -Iinclude)
@@ -42,6 +42,10 @@ for header in include/*/*.h; do
         # In C++ a function that shares its name with a struct counts as shadowing it.
         alone C++ "${header#include/}" g++ -x c++ -std=c++11 -pedantic -Wno-shadow
     fi
+done
+# What was compiled against an earlier minor version of the handlers' ABI still fits.
+for layout in tests/headers/handler_abi_*.c; do
+    alone C17 "$layout" "$cc" -x c -std=c17
 done
 echo "$checked compilations of headers, $failed failed"
 [ $failed = 0 ] && [ $checked != 0 ]

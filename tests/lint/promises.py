@@ -4,7 +4,8 @@ messages, log events, commands and functions of handlers (docs/compatibility.md)
 
 tests/lint/promises.txt lists them, each as the words `kind name`. A new name needs no line until the next release.
 
-  promises.py          checks that each name of the list is still there; exit status 1 when one is gone
+  promises.py          checks that each name of the list is still there, and that the page has the numbers of formats
+                       that the sources have and names tests that exist; exit status 1 when one of this is wrong
   promises.py --add    adds the names that are new to the list, as for a release
 """
 import pathlib
@@ -14,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "lint" / "promises.txt"
+PAGE = "docs/compatibility.md"
 # Tables whose rows begin with a name, and where it is in the row: (kind, file, row, pattern of what is before it).
 ANY = r"[^,]*,\s*"
 TABLES = [
@@ -120,6 +122,18 @@ def names_of_today():
     return found
 
 
+def wrong_on_the_page():
+    page = read(PAGE)
+    for number, name, path in re.findall(r"(\d+)[^|:]*: `(\w+)` in `([\w./]+)`", page):
+        if not re.search(rf"^#define {name} {number}\b", read(path), re.M):
+            yield f"{name} is not {number} in {path}"
+    for path, test in re.findall(r"`([\w.-]+/[\w./-]+\.(?:py|c|sh|txt))(?:::(\w+))?`", page):
+        if not (ROOT / path).is_file():
+            yield f"there is no file {path}"
+        elif test and not re.search(rf"^(?:def )?{test}\(", read(path), re.M):
+            yield f"{path} has no test {test}"
+
+
 def main():
     today = names_of_today()
     lines = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
@@ -135,8 +149,11 @@ def main():
     gone = sorted(promised - today)
     for name in gone:
         print(f"{name}: it was promised and is gone. Only a MAJOR release removes it (docs/compatibility.md)")
+    wrong = list(wrong_on_the_page())
+    for what in wrong:
+        print(f"{PAGE}: {what}")
     print(f"{len(promised)} promised names, {len(gone)} of them gone; {len(today - promised)} are new")
-    return 1 if gone else 0
+    return 1 if gone or wrong else 0
 
 
 if __name__ == "__main__":
