@@ -23,66 +23,64 @@ for arg in "$@"; do
 done
 [ -n "$version" ] || { echo "scripts/release.sh: which version? (--help lists the options)" >&2; exit 2; }
 
-# Where the version of this tree stands: a file, and what is before and after the version there.
-places=(
-    'CMakeLists.txt|project(continuo VERSION | '
-    'python/continuo/__init__.py|__version__ = "|"'
-    'clients/python/continuo_client/__init__.py|__version__ = "|"'
-    'clients/python/pyproject.toml|version = "|"'
-    'docs/install.md|continuo_|_amd64.deb'
-)
-
 refuse() {
     echo "scripts/release.sh: $*" >&2
     exit 1
 }
 
-# Prints the versions in a file between two texts, each once.
-versions_in() { # file, before, after
+# `files check` prints the version of this tree and what CHANGELOG.md has under "Unreleased", and
+# `files write VERSION DATE` sets the one and moves the other. Errors are for people.
+files() {
     python3 - "$@" <<'PYTHON'
 import re
 import sys
 
-path, before, after = sys.argv[1:]
-with open(path, encoding="utf-8") as file:
-    print(*sorted(set(re.findall(re.escape(before) + r"(\d+\.\d+\.\d+)" + re.escape(after), file.read()))))
-PYTHON
-}
+# Where the version stands, and what is before and after it there.
+PLACES = [("CMakeLists.txt", "project(continuo VERSION ", " "),
+          ("python/continuo/__init__.py", '__version__ = "', '"'),
+          ("clients/python/continuo_client/__init__.py", '__version__ = "', '"'),
+          ("clients/python/pyproject.toml", 'version = "', '"'),
+          ("docs/install.md", "continuo_", "_amd64.deb")]
 
-set_version() { # file, before, after, version
-    python3 - "$@" <<'PYTHON'
-import re
-import sys
 
-path, before, after, version = sys.argv[1:]
-with open(path, encoding="utf-8") as file:
-    text = file.read()
-with open(path, "w", encoding="utf-8") as file:
-    file.write(re.sub(re.escape(before) + r"\d+\.\d+\.\d+" + re.escape(after), before + version + after, text))
-PYTHON
-}
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
-# Prints what CHANGELOG.md has under "Unreleased", and with --move and a heading writes it below that heading.
-unreleased() { # [--move, heading]
-    python3 - "$@" <<'PYTHON'
-import re
-import sys
 
-with open("CHANGELOG.md", encoding="utf-8") as file:
-    text = file.read()
-parts = re.split(r"^## Unreleased\n", text, flags=re.M)
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def refuse(why):
+    sys.exit(f"scripts/release.sh: {why}")
+
+
+found = {}
+for path, before, after in PLACES:
+    pattern = re.escape(before) + r"(\d+\.\d+\.\d+)" + re.escape(after)
+    for version in re.findall(pattern, read(path)) or refuse(f'{path} has no version behind "{before}"'):
+        first = next(iter(found.items()), (path, version))
+        if version != first[1]:
+            refuse(f"the versions differ: {first[0]} has {first[1]}, and {path} has {version}")
+        found[path] = version
+    if sys.argv[1] == "write":
+        write(path, re.sub(pattern, before + sys.argv[2] + after, read(path)))
+
+parts = re.split(r"^## Unreleased\n", read("CHANGELOG.md"), flags=re.M)
 if len(parts) != 2:
-    sys.exit(f"scripts/release.sh: CHANGELOG.md has {len(parts) - 1} headings \"## Unreleased\" instead of one")
+    refuse(f'CHANGELOG.md has {len(parts) - 1} headings "## Unreleased" instead of one')
 following = re.search(r"^## ", parts[1], re.M)
 end = following.start() if following else len(parts[1])
 section, rest = parts[1][:end].strip(), parts[1][end:]
 if not re.search(r"^- \S", section, re.M):
-    sys.exit("scripts/release.sh: CHANGELOG.md has no entries under \"Unreleased\", so there is nothing to release")
-if sys.argv[1:2] == ["--move"]:
-    with open("CHANGELOG.md", "w", encoding="utf-8") as file:
-        file.write(f"{parts[0]}## Unreleased\n\n## {sys.argv[2]}\n\n{section}\n" + (rest and "\n" + rest))
+    refuse('CHANGELOG.md has no entries under "Unreleased", so there is nothing to release')
+if sys.argv[1] == "write":
+    heading = f"## {sys.argv[2]} ({sys.argv[3]})"
+    write("CHANGELOG.md", f"{parts[0]}## Unreleased\n\n{heading}\n\n{section}\n" + (rest and "\n" + rest))
 else:
-    print(section)
+    print(found["CMakeLists.txt"], section, sep="\n")
 PYTHON
 }
 
@@ -93,7 +91,7 @@ number='(0|[1-9][0-9]*)'
     refuse "the version \"$version\" is not MAJOR.MINOR.PATCH, such as 1.0.0 (the tag gets the \"v\" by itself)"
 tag=v$version
 
-[ "$(git rev-parse --show-toplevel)" = "$PWD" ] || refuse "$PWD is not the root of a git checkout"
+[ "$(git rev-parse --show-toplevel)" = "$(pwd -P)" ] || refuse "$PWD is not the root of a git checkout"
 branch=$(git symbolic-ref --short -q HEAD || echo "no branch")
 [ "$branch" = main ] || refuse "this checkout is on $branch; a release is made on main"
 changed=$(git status --porcelain)
@@ -105,18 +103,11 @@ latest=$(git tag --list 'v[0-9]*' | sed 's/^v//' | sort -V | tail -n 1)
 [ -z "$latest" ] || [ "$(newest_of "$latest" "$version")" = "$version" ] ||
     refuse "the version $version is lower than $latest, which has been released"
 
-current=
-for place in "${places[@]}"; do
-    IFS='|' read -r file before after <<<"$place"
-    found=$(versions_in "$file" "$before" "$after")
-    [ -n "$found" ] || refuse "$file has no version behind \"$before\""
-    [ -n "$current" ] || current=$found first=$file
-    [ "$found" = "$current" ] || refuse "the versions differ: $first has $current, and $file has $found"
-done
+notes=$(files check) || exit 1
+current=${notes%%$'\n'*} notes=${notes#*$'\n'}
 [ "$(newest_of "$current" "$version")" = "$version" ] ||
-    refuse "the version $version is lower than $current, which $first has"
+    refuse "the version $version is lower than $current, which CMakeLists.txt has"
 
-notes=$(unreleased) || exit 1
 commit=$(git rev-parse HEAD)
 if [ -z "$tested" ] && [ "$(cat build/tested 2>/dev/null)" != "$commit" ]; then
     refuse "scripts/test.sh has not passed here for commit ${commit:0:12}; run it," \
@@ -127,18 +118,14 @@ date=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%d)
 notes=$(printf '# Continuo %s\n\nReleased on %s.\n\n%s' "$version" "$date" "$notes")
 if [ -n "$dry" ]; then
     echo "release: $version could be made of commit ${commit:0:12}; nothing was changed"
-    echo "release: it would set the version, now $current, in $(printf '%s ' "${places[@]%%|*}")and make the tag $tag:"
+    echo "release: it would set the version, which is $current now, and make a commit and the tag $tag:"
     printf '\n%s\n' "$notes"
     exit 0
 fi
 
 # Until the commit is made, a failure leaves the tree as it was; if no tag can be made, the commit goes, too.
 trap 'git reset -q --hard "$commit"; refuse "git failed, and the tree is as it was"' ERR
-unreleased --move "$version ($date)"
-for place in "${places[@]}"; do
-    IFS='|' read -r file before after <<<"$place"
-    set_version "$file" "$before" "$after" "$version"
-done
+files write "$version" "$date"
 git commit -q -a -m "release: $version"
 git tag -a "$tag" --cleanup=whitespace -F - <<<"$notes" # the usual clean-up would take headings for comments
 trap - ERR

@@ -56,7 +56,7 @@ class Checkout:
 
     def git(self, *words):
         return subprocess.run(["git", *words], cwd=self.path, env=ENV, capture_output=True, text=True, check=True,
-                              timeout=limit(30)).stdout
+                              timeout=limit(120)).stdout
 
     def commit(self):
         self.git("add", ".")
@@ -69,7 +69,7 @@ class Checkout:
 
     def release(self, *words):
         return subprocess.run([self.path / "scripts/release.sh", *words], env=ENV, capture_output=True, text=True,
-                              check=False, timeout=limit(30))
+                              check=False, timeout=limit(120))
 
     def everything(self):
         """Returns what a refused release must leave as it is."""
@@ -86,7 +86,7 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing(checkout):
     before = checkout.everything()
     done = checkout.release("--dry-run", "--tested", "1.0.0")
     assert done.returncode == 0, done.stderr
-    assert "the tag v1.0.0" in done.stdout and "- The second change" in done.stdout
+    assert "the tag v1.0.0:" in done.stdout and "- The second change" in done.stdout
     assert "An old change" not in done.stdout
     assert checkout.everything() == before
 
