@@ -50,8 +50,8 @@ class SharedStore:
         return done.stdout.strip()
 
     def counts(self, text, *question):
-        """How often the text is in the answer. There is none while the server starts, and when it becomes a replica,
-        which closes the connections of its clients."""
+        """How often the text is in the answer: 0 times while the server starts, and when it becomes a replica and
+        closes the connections of its clients."""
         return self.say(*question, check=False).count(text)
 
     def kill(self):
