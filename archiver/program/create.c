@@ -307,14 +307,14 @@ cn_archiver_help(const char *program, FILE *out)
             "       %s keygen --secret-key FILE --public-key FILE [--no-password]\n"
             "       %s sign --secret-key FILE [--comment LINE] ARCHIVE ...\n"
             "       %s suggest MODEL.onnx\n\n"
-            "Packs a model archive (create), shows its content (inspect) or checks it "
-            "(verify).\nkeygen makes a pair of keys, and sign writes ARCHIVE.minisig. A server "
-            "with trusted-keys\nneeds it; keys and signatures have the formats of "
-            "minisign.\nWithout a command it takes the flags of torch-model-archiver; under that "
-            "name it also prints\nnothing on success.\nimport turns the folder of a model in a "
-            "Triton repository into "
-            "archives, and lists the\nsettings that it could not carry over. suggest guesses the "
-            "YAML of an ONNX model and prints it.\n\n",
+            "Packs a model archive (create), shows its content (inspect) or checks it (verify).\n"
+            "keygen makes a pair of keys, and sign writes ARCHIVE.minisig, which a server with\n"
+            "--trusted-keys requires; keys and signatures have the formats of minisign.\n"
+            "Without a command it takes the flags of torch-model-archiver; under that name it also\n"
+            "prints nothing on success.\n"
+            "import turns the folder of a model in a Triton repository into archives, and lists the\n"
+            "settings that it could not carry over. suggest guesses the YAML of an ONNX model and\n"
+            "prints it.\n\n",
             program, program, program, program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
