@@ -299,23 +299,24 @@ is_plainly_required(size_t option)
 void
 cn_archiver_help(const char *program, FILE *out)
 {
-    fprintf(out,
-            "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
-            "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
-            "       %s inspect [--json] ARCHIVE\n"
-            "       %s verify [--trusted-keys FILE] ARCHIVE ...\n"
-            "       %s keygen --secret-key FILE --public-key FILE [--no-password]\n"
-            "       %s sign --secret-key FILE [--comment LINE] ARCHIVE ...\n"
-            "       %s suggest MODEL.onnx\n\n"
-            "Packs a model archive (create), shows its content (inspect) or checks it (verify).\n"
-            "keygen makes a pair of keys, and sign writes ARCHIVE.minisig, which a server with\n"
-            "--trusted-keys requires; keys and signatures have the formats of minisign.\n"
-            "Without a command it takes the flags of torch-model-archiver; under that name it also\n"
-            "prints nothing on success.\n"
-            "import turns the folder of a model in a Triton repository into archives, and lists the\n"
-            "settings that it could not carry over. suggest guesses the YAML of an ONNX model and\n"
-            "prints it.\n\n",
-            program, program, program, program, program, program, program);
+    fprintf(
+        out,
+        "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
+        "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
+        "       %s inspect [--json] ARCHIVE\n"
+        "       %s verify [--trusted-keys FILE] ARCHIVE ...\n"
+        "       %s keygen --secret-key FILE --public-key FILE [--no-password]\n"
+        "       %s sign --secret-key FILE [--comment LINE] ARCHIVE ...\n"
+        "       %s suggest MODEL.onnx\n\n"
+        "Packs a model archive (create), shows its content (inspect) or checks it (verify).\n"
+        "keygen makes a pair of keys, and sign writes ARCHIVE.minisig, which a server with\n"
+        "--trusted-keys requires; keys and signatures have the formats of minisign.\n"
+        "Without a command it takes the flags of torch-model-archiver; under that name it also\n"
+        "prints nothing on success.\n"
+        "import turns the folder of a model in a Triton repository into archives, and lists the\n"
+        "settings that it could not carry over. suggest guesses the YAML of an ONNX model and\n"
+        "prints it.\n\n",
+        program, program, program, program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
 
