@@ -186,7 +186,8 @@ read_parameter(struct cn_str word, struct offer *offer)
     struct cn_str name, value;
     bool *flag = NULL;
 
-    next_word(&word, '=', &name);
+    if (!next_word(&word, '=', &name)) /* nothing between two semicolons */
+        return false;
     value = cn_http_trim(word);
     if (cn_str_eq_nocase(name, CN_STR("server_no_context_takeover")))
         flag = &offer->server_alone;

@@ -132,6 +132,7 @@ offers_of_compression(void **state)
         {"permessage-deflate; unknown", 0},
         {"permessage-deflate; server_no_context_takeover=1", 0},
         {"permessage-deflate; client_no_context_takeover; client_no_context_takeover", 0},
+        {"permessage-deflate;;", 0},
         {"x-webkit-deflate-frame", 0},
     };
     struct fixture f;
