@@ -86,6 +86,18 @@ cn_ws_io_end(struct cn_ws_stream *stream)
 
 /* --- writing */
 
+/* Gives back the room of the bytes that have left. A client that reads slowly but steadily never
+ * takes all of them, so this cannot wait until the buffer is empty. It moves at most as many bytes
+ * as have left since the last time. */
+static void
+drop_sent(struct cn_ws_stream *stream)
+{
+    if (stream->out_sent < cn_ws_io_left(stream))
+        return;
+    cn_buf_consume(&stream->frames.out, stream->out_sent);
+    stream->out_sent = 0;
+}
+
 /* Sends what is in `out`. Returns false if the connection is broken. */
 static bool
 send_out(struct cn_ws_stream *stream)
@@ -98,8 +110,12 @@ send_out(struct cn_ws_stream *stream)
                  MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK;
+        if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+            return false;
+        if (n < 0) {
+            drop_sent(stream);
+            return true;
+        }
         stream->out_sent += (size_t)n;
         stream->stuck_ms = 0;
     }
@@ -196,12 +212,16 @@ take_pending(struct cn_ws_stream *stream)
     }
 }
 
-/* Reads what has come. Returns false if the connection has ended. */
+/* Reads what has come. Returns false if the connection has ended.
+ *
+ * A stream that is being closed takes what it has read before, too. Otherwise that would keep it
+ * from reading, and the loop would get the same event again and again until the close is over. */
 static bool
 read_in(struct cn_ws_stream *stream)
 {
     char *room = stream->site->scratch;
 
+    take_pending(stream);
     for (unsigned i = 0; i < READS_A_TURN && may_read(stream) && !stream->pending.len; i++) {
         const ssize_t n = recv(stream->fd, room, CN_WS_SCRATCH_BYTES, MSG_DONTWAIT);
 
@@ -277,8 +297,11 @@ look_at_times(struct cn_ws_stream *stream, uint64_t now_ms)
     const uint64_t ping_ms = config->stream_ping_ms;
     uint64_t silent_ms;
 
-    if (!may_read(stream)) /* its bytes are not read while it waits for its answers */
+    if (!may_read(stream)) { /* its bytes are not read while it waits for its answers */
         stream->heard_ms = now_ms;
+        if (stream->message_ms) /* nor is the rest of a message that it has begun */
+            stream->message_ms = now_ms;
+    }
     silent_ms = now_ms - stream->heard_ms;
     if (stream->closing_ms && now_ms - stream->closing_ms >= CLOSE_WAIT_MS)
         return "close-timeout";

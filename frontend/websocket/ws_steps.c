@@ -395,6 +395,7 @@ note_final(struct step *step, const struct cn_answer *answer)
     struct cn_ws_stream *stream = step->stream;
 
     stream->committed = step->number;
+    stream->expected = 0; /* of a failure before it: the sequence has moved on since */
     if (answer->generation)
         stream->generation = answer->generation;
     if (answer->flags & CN_ANSWER_ENDED)

@@ -88,6 +88,15 @@ def test_a_plain_client_is_closed_by_its_first_failure(server):
         assert stream.get() == "5"
 
 
+def test_the_reason_of_a_close_is_utf_8(server):
+    """A handler may fail with any bytes. Clients take a close whose reason is not UTF-8 for a broken protocol."""
+    running = server(Model("bytes", "return { api = 1, step = function() error('\\xff', 0) end }"))
+    with Stream(running, "bytes", "s", form="plain") as stream:
+        stream.send("4")
+        _, closed = stream.closing()
+        assert (closed.code, closed.reason) == (1011, "handler_failed")
+
+
 def test_json_bodies_go_through_unchanged(server):
     """`data` reaches the handler as JSON and comes back as JSON; text and base64 have their own content types."""
     running = server(Model("sums", JSON_LUA), stateless())
@@ -187,6 +196,22 @@ def test_start_and_end(server):
     with Stream(running, "counter", "b", form="plain") as stream:  # as a step over HTTP would begin anew
         stream.send("9")
         assert stream.get() == "9"
+
+
+def test_a_sequence_that_begins_anew_behind_a_failure_is_counted_anew(server):
+    """The failed step had a number of the old sequence, which must not become that of a step of the new one."""
+    running = server(counter(), flags=["--stream-credit", "4"])
+    with Stream(running, "counter", "a") as stream:
+        for data in 1, 2, 3:
+            stream.step(data)
+        with running.hold():
+            stream.put(type="step", data=1, step=9)
+            stream.put(type="step", data=5, start=True)
+            running.expect_outstanding("counter", 2)
+        assert stream.get()["expected_step"] == 4
+        assert body_of(stream.get()) == "5"
+        answer = stream.step(2)
+        assert (answer["step"], body_of(answer)) == (2, "7")
 
 
 def test_control_messages(server):

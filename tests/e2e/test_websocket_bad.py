@@ -161,6 +161,20 @@ def test_a_message_must_be_complete_in_time(server):
     assert raw.code() == 1008
 
 
+def test_a_message_that_the_server_does_not_read_is_not_late(server):
+    """A client has sent one step and half of the next one. While its credit is used up, --body-timeout does not run."""
+    running = server(counter(), flags=["--body-timeout", "1000", "--stream-ping", "0"], clock=True)
+    raw = Raw(running, "/v1/streams/counter/a")
+    with running.hold():
+        raw.socket.sendall(bytes([0x81, 0x81]) + bytes(4) + b"4" + bytes([0x81, 0x82]) + bytes(4) + b"4")
+        running.expect_outstanding("counter", 1)
+        for _ in range(6):
+            running.clock.advance(501)
+    assert raw.frame() == (0x81, b"4")
+    raw.socket.sendall(b"0")
+    assert raw.frame() == (0x81, b"44")
+
+
 def test_a_silent_client_is_pinged_and_cut(server):
     """A half-open connection ends after two times --stream-ping; a client that answers pings stays."""
     running = server(counter(), flags=["--stream-ping", "10000", "--loops", "1"], clock=True)
@@ -202,6 +216,23 @@ def test_a_client_that_never_reads_costs_bounded_bytes(server):
         running.clock.advance(10001)
         running.metric("continuo_streams_open")
     expect(lambda: running.metric("continuo_streams_open") == 0, "the stream is cut")
+
+
+def test_a_client_that_always_lags_behind_costs_bounded_bytes(server):
+    """It reads each answer, but never all that wait for it. What it has read must not stay in the server's memory."""
+    steps = 150
+    running = server(Model("big", BIG_LUA, stateful=False),
+                     flags=["--stream-credit", "12", "--stream-buffer", "8000000", "--stream-ping", "0"])
+    raw = Raw(running, "/v1/streams/big/s")
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    before = resident(running.process.pid)
+    for _ in range(steps):
+        raw.send(0x81, b"1000000")
+    for read in range(steps):
+        due = min(read + 10, steps)
+        expect(lambda due=due: running.metric("continuo_jobs_total") >= due, "further answers that wait")
+        assert len(raw.frame()[1]) == 1000000
+    assert resident(running.process.pid) - before < 90 << 20
 
 
 def test_steps_beyond_the_credit_wait(server):
