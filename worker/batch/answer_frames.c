@@ -198,6 +198,16 @@ cn_batch_entry_tell_last(struct cn_worker *worker, struct cn_batch_entry *entry,
     cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 
+/* The number of the sequence's next step: a client that cannot have its answer goes on there. The
+ * first step of a new sequence has number 1. */
+static uint64_t
+step_behind(const struct cn_batch_entry *entry, const struct cn_record *record)
+{
+    if (record->flags & CN_RECORD_TOMBSTONE)
+        return 1;
+    return entry->expected_step ? entry->expected_step : record->step + 1;
+}
+
 void
 cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
                       const struct cn_record *record)
@@ -226,6 +236,7 @@ cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
         answer.body = record->body;
     } else {
         answer.error_code = CN_E_ANSWER_NOT_KEPT;
+        answer.step = step_behind(entry, record);
         cn_id_shown(entry->row->sequence_id, shown);
         if (record->flags & CN_RECORD_ANSWER_STREAMED)
             snprintf(message, sizeof(message),

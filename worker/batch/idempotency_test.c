@@ -336,7 +336,8 @@ closed_sequence_keeps_the_answer_for_a_retry(void **state)
     client_stop(c);
 }
 
-/* If the answer was not kept, the client learns that the step is committed. */
+/* If the answer was not kept, the client learns that the step is committed, and with which number
+ * it goes on. */
 static void
 large_answer_is_known_to_be_committed(void **state)
 {
@@ -347,6 +348,7 @@ large_answer_is_known_to_be_committed(void **state)
     assert_int_equal(keyed(c, "k", 1, "a", "answer 1000", 0).code, 0);
     got = keyed(c, "k", 2, "a", "answer 1000", 0);
     assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
+    assert_int_equal(got.step, 2);
     assert_non_null(strstr(got.body, "step 1 of sequence a is committed, but its answer of 1000"));
     client_stop(c);
 }

@@ -135,6 +135,7 @@ replay_kept(struct lookup *at, struct cn_batch_entry *entry, const struct cn_rec
     if (!(entry->row->flags & CN_ROW_RECALL) &&
         (!(kept.flags & CN_RECORD_ASKED) || kept.request_hash != entry->request_hash))
         return false;
+    entry->expected_step = record->step + 1; /* should that answer have been too large */
     cn_batch_entry_replay(at->worker, entry, &kept);
     return true;
 }
