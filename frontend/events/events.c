@@ -162,7 +162,7 @@ put_piece(struct cn_events *events, struct cn_str piece, bool is_last, struct cn
 
     if (piece.len == 0 && !(is_last && events->n_cut))
         return;
-    events->pieces += piece.len > 0;
+    events->pieces++; /* a last event for the bytes that were left has a number of its own, too */
     cn_buf_init(&joined, 0);
     if (events->n_cut) {
         cn_buf_append(&joined, events->cut, events->n_cut);

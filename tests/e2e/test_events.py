@@ -137,6 +137,25 @@ def test_every_byte_arrives(pieces_server, content_type, pieces, expected):
     assert json.loads(end[2])["pieces"] == len(pieces)
 
 
+CUT_LUA = """
+local M = { api = 1 }
+function M.handle(req)
+    coroutine.yield({ body = "ok\\xe2\\x82", content_type = "text/plain" })
+    return { body = "" }
+end
+return M
+"""
+
+
+def test_bytes_that_no_piece_completes_have_an_id_of_their_own(server):
+    """With the id of the piece before it, such an event would be left out when a client goes on behind that piece."""
+    s = server(Model("cut", CUT_LUA, stateful=False))
+    first, rest, end = read_events(predict(s, "cut", "").text)
+    assert first == ("0-1", "message", "ok")
+    assert rest[:2] == ("0-2", "base64") and base64.b64decode(rest[2]) == b"\xe2\x82"
+    assert json.loads(end[2])["pieces"] == 2
+
+
 def test_coded_answers_are_bytes_and_own_events_stay(pieces_server):
     s = pieces_server
     answer = predict(s, "pieces", base64.b64encode(b"zipped").decode(), X_Type="text/plain", X_Coding="gzip")
