@@ -140,6 +140,7 @@ async function repeated(url, init, timeout) {
       if (reply.ok) return { reply, bytes };
       error = errorOf(reply.status, reply.headers, new TextDecoder().decode(bytes));
       if (!error.retryable) throw error;
+      undecided ||= error.word === "store_unreachable"; // it was refused, but may have been saved
     } catch (failed) {
       if (failed instanceof ContinuoError) throw failed;
       if (failed.name === "TimeoutError" || failed.name === "AbortError") throw timedOut(timeout);
@@ -466,7 +467,10 @@ export class Stream {
     try {
       do {
         hello = await wire.next(deadline, timeout);
-        if (hello.type === "error") throw this._lost(hello);
+        if (hello.type === "error") {
+          const error = errorOfMessage(hello); // a stream that cannot be served now loses nothing
+          throw error.retryable ? error : this._lost(hello);
+        }
       } while (hello.type !== "hello");
     } catch (error) {
       wire.close();
@@ -567,12 +571,14 @@ export class Stream {
   async _failed(message, deadline, timeout) {
     if (message.error === "answer_not_kept") throw this._lost(message);
     const error = errorOfMessage(message);
-    if ("step" in message) { // those behind it are refused, too
-      for (let left = this._unanswered.length - 1; left > 0;)
-        if ((await this._wire.next(deadline, timeout)).type === "error") left--;
-      if (error.retryable) throw error;
-      if (error.expectedStep) this._last = error.expectedStep - 1;
+    this._pieces = [];
+    // Those behind it are refused, too, or answered if the model has no sequences.
+    for (let left = this._unanswered.length - 1; left > 0;) {
+      const { type, final } = await this._wire.next(deadline, timeout);
+      if (type === "error" || final) left--;
     }
+    if (error.retryable) throw error;
+    if (error.expectedStep) this._last = error.expectedStep - 1;
     this._unanswered = [];
     throw error;
   }

@@ -75,5 +75,44 @@ async function lost(form) {
   one.close?.();
 }
 
-await { kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
+/** A WebSocket that plays a server's messages. A number in the script closes the connection. */
+function playing(script, sent) {
+  return class {
+    constructor() {
+      setTimeout(() => {
+        this.onopen();
+        while (script.length) {
+          const each = script.shift();
+          if (typeof each === "number") return this.onclose({ code: each, reason: "" });
+          this.onmessage({ data: JSON.stringify(each) });
+        }
+      });
+    }
+    send(text) { sent.push(JSON.parse(text).step); }
+    close() {}
+  };
+}
+
+/** What the client makes of messages that a server seldom sends. */
+async function scripts() {
+  const hello = { type: "hello", generation: 0, step: 0, next: 1, credit: 4 };
+  const away = { type: "error", status: 503, error: "no_worker", message: "no worker runs" };
+  const failed = { type: "error", step: 1, status: 500, error: "handler_failed", message: "no" };
+  const answer = (step, data, final = true) => ({ type: "answer", step, data, final });
+  const sent = [];
+  const stream = (...script) =>
+    new Client(url, { timeout: Number(rest[0]), WebSocket: playing(script, sent) }).stream("echo");
+  const found = {};
+
+  const late = await stream(hello, 1006, away, 1013, hello, answer(1, "4")).step(4);
+  found.late = { data: late?.data, sent: [...sent] };
+  const halved = stream(hello, answer(1, "half", false), failed, answer(1, "whole"));
+  await halved.step(4).catch(() => {});
+  found.pieces = (await halved.step(4)).pieces;
+  const word = await stream(hello, failed, answer(2, "b"), answer(3, "c")).steps(["a", "b", "c"])
+    .catch((error) => error.word);
+  say({ ...found, word });
+}
+
+await { scripts, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
 process.exit(0);

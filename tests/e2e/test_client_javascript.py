@@ -109,6 +109,13 @@ def test_a_lost_answer_is_not_a_second_step(server, node, form):
     assert said(process) == {"data": "9", "step": 2, "next": "10"}
 
 
+def test_failures_lose_nothing_and_leave_nothing_behind(node):
+    """A stream that cannot be resumed yet keeps its step; pieces of a failed step are in no later answer; and a model
+    without sequences answers the steps behind a failed one."""
+    found = said(node("scripts", "http://127.0.0.1:1", int(5000 * FACTOR)))
+    assert found == {"late": {"data": "4", "sent": [1, 1]}, "pieces": ["whole"], "word": "handler_failed"}
+
+
 def test_the_block_of_the_docs_works_as_it_stands_there(server, folder):
     command = node_command()
     s = server(Model("average", blocks(ROOT / "docs" / "handlers-lua.md", "lua")[0]))

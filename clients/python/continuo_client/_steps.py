@@ -16,6 +16,7 @@ from . import tensors
 from .errors import (ClientTimeoutError, ConnectionFailedError, ContinuoError, from_answer)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 2.0  # seconds between two attempts without a Retry-After
+MAYBE_DONE = ("store_unreachable",)  # the step was refused, but it may have been saved
 
 
 class Broken(Exception):
@@ -145,6 +146,7 @@ def repeated(request: Request, timeout: float) -> Call:
                                 reply.body.decode("utf-8", "replace"))
             if not error.retryable:
                 raise error
+            undecided = undecided or error.word in MAYBE_DONE
             wait = max(error.retry_after or 0.0, pause)
         if time.monotonic() + wait >= deadline:
             error.undecided = undecided  # type: ignore[attr-defined]

@@ -123,7 +123,8 @@ class StreamSteps:
         hello = yield from self._read(deadline)
         while hello.get("type") != "hello":
             if hello.get("type") == "error":
-                raise self._lost(hello)
+                error = from_message(hello)  # a stream that cannot be served now loses nothing
+                raise error if error.retryable else self._lost(hello)
             hello = yield from self._read(deadline)
         self.connected, self.credit = True, hello["credit"]
         if not query:  # a first connection, or one that must not resume
@@ -252,9 +253,7 @@ class StreamSteps:
             if message.get("error") == "answer_not_kept":
                 raise self._lost(message)
             error = from_message(message)
-            if "step" not in message:
-                self.unanswered.clear()
-                raise error
+            self._pieces = []
             yield from self._drain(deadline)
             if not error.retryable:
                 self.unanswered.clear()
@@ -278,11 +277,12 @@ class StreamSteps:
                               message.get("replayed", False), pieces))
 
     def _drain(self, deadline: float) -> Talk:
-        """Reads the errors of the steps that were sent behind one that failed."""
+        """Reads what the steps get that were sent behind one that failed: errors, or, if the model
+        has no sequences, also answers."""
         left = len(self.unanswered) - 1
         while left > 0:
             message = yield from self._read(deadline)
-            left -= message["type"] == "error"
+            left -= message["type"] == "error" or bool(message.get("final"))
 
     @staticmethod
     def _body(message: Dict[str, Any]) -> Any:
