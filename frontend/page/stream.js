@@ -27,8 +27,10 @@ export class SequenceStream {
     this.connect();
   }
 
+  /** Without a generation the stream is not resumed, since a model without sequences refuses that. */
   connect() {
-    const query = this.last === null ? "" : `?last=${this.last}&generation=${this.generation}`;
+    this.resumes = this.generation > 0;
+    const query = this.resumes ? `?last=${this.last}&generation=${this.generation}` : "";
     const words = this.key ? ["continuo.v1.json", `continuo.key.${this.key}`] : ["continuo.v1.json"];
     this.onState("connecting", false);
     this.socket = new WebSocket(this.url + query, words);
@@ -53,6 +55,8 @@ export class SequenceStream {
       this.credit = message.credit;
       this.generation = message.generation || this.generation;
       if (this.last === null) this.last = message.step;
+      /* The first step was done, and its answer was lost: the next connection brings it. */
+      if (!this.resumes && message.step > this.last) return this.socket.close(1000);
       /* Steps that were committed before the connection broke are answered from the record. */
       this.replayed = Math.max(0, message.next - 1 - this.last);
       this.sent = Math.min(this.replayed, this.waiting.length);

@@ -1,4 +1,6 @@
 // What tests/e2e/test_client_javascript.py runs in Node: one JSON line for each result.
+import { readFile } from "node:fs/promises";
+
 import { Client, ContinuoError } from "../../clients/javascript/continuo.mjs";
 
 const [what, url, ...rest] = process.argv.slice(2);
@@ -114,5 +116,39 @@ async function scripts() {
   say({ ...found, word });
 }
 
-await { scripts, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
+/** The addresses to which the page's stream connects. Each script is one connection. */
+async function page(scripts) {
+  const text = await readFile(new URL("../../frontend/page/stream.js", import.meta.url), "utf8");
+  const { SequenceStream } = await import(`data:text/javascript,${encodeURIComponent(text)}`);
+  const urls = [];
+  globalThis.WebSocket = class {
+    constructor(address) {
+      urls.push(address.replace("ws://host", ""));
+      const script = scripts.shift();
+      setTimeout(() => {
+        for (const each of script) this.onmessage({ data: JSON.stringify(each) });
+        if (scripts.length) this.close();
+      });
+    }
+    send() {}
+    close() {
+      this.close = () => {};
+      setTimeout(() => this.onclose({ code: 1006, reason: "" }));
+    }
+  };
+  const stream = new SequenceStream("ws://host", "");
+  const answered = new Promise((resolve) => { stream.onAnswer = resolve; });
+  stream.step({ data: 4 });
+  return { data: (await answered).data, urls };
+}
+
+async function pages() {
+  const hello = (step, generation) =>
+    ({ type: "hello", generation, step, next: step + 1, credit: 1 });
+  const answer = { type: "answer", step: 1, final: true, data: "4" };
+  say({ none: await page([[hello(0, 0)], [hello(0, 0), answer]]),
+    lost: await page([[hello(0, 0)], [hello(1, 5)], [hello(1, 5), answer]]) });
+}
+
+await { scripts, pages, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
 process.exit(0);

@@ -113,7 +113,13 @@ def test_failures_lose_nothing_and_leave_nothing_behind(node):
     """A stream that cannot be resumed yet keeps its step; pieces of a failed step are in no later answer; and a model
     without sequences answers the steps behind a failed one."""
     found = said(node("scripts", "http://127.0.0.1:1", int(5000 * FACTOR)))
-    assert found == {"late": {"data": "4", "sent": [1, 1]}, "pieces": ["whole"], "word": "handler_failed"}
+    assert found == {"late": {"data": "4", "sent": [1]}, "pieces": ["whole"], "word": "handler_failed"}
+
+
+def test_the_stream_of_the_page_comes_back_without_sequences(node):
+    """A model without sequences refuses `last`, so the page must not send it. An answer that was lost still comes."""
+    assert said(node("pages", "")) == {"none": {"data": "4", "urls": ["", ""]},
+                                       "lost": {"data": "4", "urls": ["", "", "?last=0&generation=5"]}}
 
 
 def test_the_block_of_the_docs_works_as_it_stands_there(server, folder):
