@@ -21,7 +21,6 @@
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "core/text/utf8.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
 #include "frontend/websocket/ws_deflate.h"
@@ -181,12 +180,10 @@ cn_ws_close_of(int error_code)
     return status == 503 || status == 429 ? CN_WS_CLOSE_TRY_AGAIN : CN_WS_CLOSE_FAILED;
 }
 
-/* The plain form has no message for errors, so its client finds the reason in the close frame. If
- * the handler's message is not UTF-8, as a reason must be, the error's word alone is the reason. */
+/* The plain form has no message for errors, so its client finds the reason in the close frame. */
 void
 cn_ws_fail(struct cn_ws_stream *stream, enum cn_ws_close code, const struct cn_ws_failure *failure)
 {
-    const char *word = cn_error_info(failure->code)->word;
     struct cn_buf text;
 
     cn_buf_init(&text, 0);
@@ -195,9 +192,8 @@ cn_ws_fail(struct cn_ws_stream *stream, enum cn_ws_close code, const struct cn_w
         cn_ws_frames_send(&stream->frames, true, cn_buf_str(&text));
     }
     cn_buf_reset(&text);
-    cn_buf_puts(&text, word);
-    if (cn_utf8_is_valid(failure->message))
-        cn_buf_printf(&text, ": %.*s", CN_STR_ARG(failure->message));
+    cn_buf_printf(&text, "%s: %.*s", cn_error_info(failure->code)->word,
+                  CN_STR_ARG(failure->message));
     cn_ws_close(stream, code, cn_buf_str(&text));
     cn_buf_fini(&text);
 }

@@ -88,15 +88,6 @@ def test_a_plain_client_is_closed_by_its_first_failure(server):
         assert stream.get() == "5"
 
 
-def test_the_reason_of_a_close_is_utf_8(server):
-    """A handler may fail with any bytes. Clients take a close whose reason is not UTF-8 for a broken protocol."""
-    running = server(Model("bytes", "return { api = 1, step = function() error('\\xff', 0) end }"))
-    with Stream(running, "bytes", "s", form="plain") as stream:
-        stream.send("4")
-        _, closed = stream.closing()
-        assert (closed.code, closed.reason) == (1011, "handler_failed")
-
-
 def test_json_bodies_go_through_unchanged(server):
     """`data` reaches the handler as JSON and comes back as JSON; text and base64 have their own content types."""
     running = server(Model("sums", JSON_LUA), stateless())

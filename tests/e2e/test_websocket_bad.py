@@ -224,7 +224,7 @@ def test_a_client_that_always_lags_behind_costs_bounded_bytes(server):
     running = server(Model("big", BIG_LUA, stateful=False),
                      flags=["--stream-credit", "12", "--stream-buffer", "8000000", "--stream-ping", "0"])
     raw = Raw(running, "/v1/streams/big/s")
-    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 262144)
     before = resident(running.process.pid)
     for _ in range(steps):
         raw.send(0x81, b"1000000")
