@@ -7,10 +7,9 @@
  * nothing changes for the clients, and the reason stands on the screen. A version is unregistered
  * when no sequence lives in it any more.
  *
- * inotify wakes the loop where the file system supports it. What counts is a fingerprint of the
- * folder, which the loop compares twice a second in any case, so that a change on a network file
- * system is found as well. */
-#include <dirent.h>
+ * inotify wakes the loop where the file system supports it. What counts is a list of the folder's
+ * files with their sizes and times (folder_files.c), which the loop compares twice a second in any
+ * case, so that a change on a network file system is found as well. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -26,6 +25,7 @@
 #include "core/system/program_path.h"
 #include "ctl/cli.h"
 #include "develop/develop.h"
+#include "develop/folder_files.h"
 
 #define LOOK_EVERY_MS 500
 #define SETTLE_MS 50       /* an editor writes a file in several steps */
@@ -34,13 +34,16 @@
 static volatile sig_atomic_t stopping;
 
 struct dev {
-    const char *path;
+    const char *path; /* the folder, or a file in it */
+    char dir[PATH_MAX];
     struct cn_project project;
     struct cn_develop_server server;
     unsigned number; /* of the newest version that was packed; 0: none */
     unsigned serving, oldest;
-    uint64_t seen; /* fingerprint of the folder as it was when it was packed */
-    int watch;     /* inotify; -1: there is none */
+    struct cn_folder_files files; /* of the folder, after it was packed last */
+    bool pending;                 /* while it was packed, a file changed that may be the author's */
+    bool again;                   /* it is packed only for the sake of such a file */
+    int watch;                    /* inotify; -1: there is none */
 };
 
 static void
@@ -48,39 +51,6 @@ on_signal(int signal)
 {
     (void)signal;
     stopping = 1;
-}
-
-/* Mixes names, sizes and times of the folder's files into a number. What build.sh makes does not
- * count, nor do hidden files, which editors make, nor what the archive does not get. */
-static uint64_t
-fingerprint(const struct cn_project *project)
-{
-    DIR *dir = opendir(project->dir);
-    struct dirent *entry;
-    uint64_t sum = 0;
-
-    while (dir && (entry = readdir(dir))) {
-        const char *name = entry->d_name;
-        uint64_t one = 14695981039346656037u;
-        struct stat st;
-
-        if (name[0] == '.' || strchr(name, '~') || strcmp(name, "__pycache__") == 0 ||
-            strcmp(name, "test.yaml") == 0 || strcmp(name, "README.md") == 0 ||
-            (project->has_build &&
-             (strcmp(name, project->handler) == 0 || strcmp(name, project->serialized) == 0)))
-            continue;
-        if (fstatat(dirfd(dir), name, &st, 0) < 0)
-            continue;
-        for (; *name; name++)
-            one = (one ^ (unsigned char)*name) * 1099511628211u;
-        one = (one ^ (uint64_t)st.st_size) * 1099511628211u;
-        one = (one ^ (uint64_t)st.st_mtim.tv_sec) * 1099511628211u;
-        one = (one ^ (uint64_t)st.st_mtim.tv_nsec) * 1099511628211u;
-        sum += one; /* in any order */
-    }
-    if (dir)
-        closedir(dir);
-    return sum;
 }
 
 /* --- versions --- */
@@ -149,12 +119,15 @@ static int
 publish(struct dev *dev, struct cn_error *err)
 {
     const char *name = dev->project.name;
+    static struct cn_project project; /* what was there before stays known if this one is broken */
     struct cn_buf answer;
     char path[200];
     int rc;
 
-    if ((rc = cn_project_open(dev->path, &dev->project, err)) != 0 ||
-        (rc = cn_project_pack(&dev->project, dev->server.store, ++dev->number, err)) != 0)
+    if ((rc = cn_project_open(dev->path, &project, err)) != 0)
+        return rc;
+    dev->project = project;
+    if ((rc = cn_project_pack(&dev->project, dev->server.store, ++dev->number, err)) != 0)
         return rc;
     rc = cn_develop_register(&dev->server, name, dev->number, err);
     if (rc == 0 && dev->serving) {
@@ -174,13 +147,31 @@ publish(struct dev *dev, struct cn_error *err)
     return 0;
 }
 
+/* build.sh has run since the list `before` was made, which is taken. */
+static void
+look_at_run(struct dev *dev, struct cn_folder_files *before)
+{
+    struct cn_folder_files after;
+
+    cn_folder_files_list(dev->dir, &after);
+    dev->pending = cn_folder_files_built(&after, before, &dev->files, dev->again) ||
+                   (!dev->project.has_build && cn_folder_files_differ(&after, before));
+    cn_folder_files_fini(before);
+    cn_folder_files_fini(&dev->files);
+    dev->files = after;
+}
+
 static void
 try_to_publish(struct dev *dev)
 {
+    struct cn_folder_files before;
     struct cn_error err;
+    int rc;
 
-    dev->seen = fingerprint(&dev->project);
-    if (publish(dev, &err) == 0) {
+    cn_folder_files_list(dev->dir, &before);
+    rc = publish(dev, &err);
+    look_at_run(dev, &before);
+    if (rc == 0) {
         cn_develop_say(true, "%s: version %u serves", dev->project.name, dev->serving);
     } else if (dev->serving) {
         cn_develop_error("%s", err.message);
@@ -200,21 +191,25 @@ static bool
 has_changed(struct dev *dev)
 {
     struct pollfd fd = {.fd = dev->watch, .events = POLLIN};
+    struct cn_folder_files now, last;
     char events[4096];
-    uint64_t now, last;
+    bool changed;
 
     poll(&fd, dev->watch >= 0, LOOK_EVERY_MS);
     while (dev->watch >= 0 && read(dev->watch, events, sizeof events) > 0)
         ;
-    now = fingerprint(&dev->project);
-    if (now == dev->seen)
-        return false;
-    do {
+    cn_folder_files_list(dev->dir, &now);
+    changed = cn_folder_files_differ(&now, &dev->files) || dev->pending;
+    for (bool quiet = !changed; !quiet && !stopping;) {
         last = now;
         poll(NULL, 0, SETTLE_MS);
-        now = fingerprint(&dev->project);
-    } while (now != last && !stopping);
-    return true;
+        cn_folder_files_list(dev->dir, &now);
+        quiet = !cn_folder_files_differ(&now, &last);
+        cn_folder_files_fini(&last);
+    }
+    dev->again = changed && !cn_folder_files_differ(&now, &dev->files);
+    cn_folder_files_fini(&now);
+    return changed;
 }
 
 static void
@@ -253,12 +248,42 @@ value_of(int argc, char **argv, int *i, const char *flag)
     return strcmp(argv[*i], flag) == 0 && *i + 1 < argc ? argv[++*i] : NULL;
 }
 
+/* Opens the folder and starts the server. What build.sh makes shows when it runs for the first
+ * version, because it runs here, too. */
+static int
+begin(struct dev *dev, const char *inference, const char *management, const char *metrics,
+      struct cn_error *err)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+    static char absolute[PATH_MAX]; /* the same path when build.sh has changed the folder */
+    struct cn_folder_files before;
+    struct stat st;
+    int rc;
+
+    if (!realpath(dev->path, absolute) || stat(absolute, &st) < 0)
+        return cn_fail_sys(err, CN_E_NOT_FOUND, errno, "cannot read %.300s", dev->path);
+    dev->path = absolute;
+    snprintf(dev->dir, sizeof dev->dir, "%s", absolute);
+    if (!S_ISDIR(st.st_mode))
+        *strrchr(dev->dir, '/') = '\0';
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    cn_folder_files_list(dev->dir, &before);
+    rc = cn_project_open(dev->path, &dev->project, err);
+    look_at_run(dev, &before);
+    dev->again = true;
+    if (rc == 0)
+        rc = cn_develop_server_start(&dev->server, inference, management, metrics, NULL, err);
+    if (rc)
+        cn_folder_files_fini(&dev->files);
+    return rc;
+}
+
 int
 cn_develop_dev(int argc, char **argv)
 {
     const char *inference = CN_CTL_DEFAULT_INFERENCE, *management = CN_CTL_DEFAULT_MANAGEMENT;
     const char *metrics = CN_CTL_DEFAULT_METRICS, *value;
-    const struct sigaction action = {.sa_handler = on_signal};
     static struct dev dev;
     struct cn_error err;
     int status;
@@ -280,17 +305,7 @@ cn_develop_dev(int argc, char **argv)
     }
     if (!dev.path)
         dev.path = ".";
-    /* The path must stay the same when build.sh has changed the working folder. */
-    static char absolute[PATH_MAX];
-    if (!realpath(dev.path, absolute)) {
-        cn_develop_error("cannot read %.300s: %s", dev.path, strerror(errno));
-        return CN_DEVELOP_FAILED;
-    }
-    dev.path = absolute;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (cn_project_open(dev.path, &dev.project, &err) ||
-        cn_develop_server_start(&dev.server, inference, management, metrics, NULL, &err)) {
+    if (begin(&dev, inference, management, metrics, &err)) {
         cn_develop_error("%s", err.message);
         return CN_DEVELOP_FAILED;
     }
@@ -298,6 +313,7 @@ cn_develop_dev(int argc, char **argv)
     status = serve(&dev, inference);
     if (dev.watch >= 0)
         close(dev.watch);
+    cn_folder_files_fini(&dev.files);
     cn_develop_server_stop(&dev.server);
     return status;
 }

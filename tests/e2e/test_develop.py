@@ -155,3 +155,33 @@ def test_dev_removes_versions_without_sequences(desk):
                               capture_output=True, timeout=limit(60)).stdout
         return done.count('"version"')
     expect(lambda: versions() == 1, "only the newest version is there", 60)
+
+
+def test_dev_builds_once_for_each_change_whatever_the_build_makes(desk):
+    """A build.sh that makes more than the model, such as an object file, would run for ever. And a handler that the
+    author writes beside a build.sh is the author's."""
+    folder = made(desk)
+    build = folder / "build.sh"
+    build.write_text("#!/bin/sh\necho >> runs.txt\n")
+    build.chmod(0o755)
+
+    def runs():
+        return (folder / "runs.txt").read_text().count("\n")
+
+    def versions():
+        done = subprocess.run([BIN / "continuo-ctl", "models", "--json"], env=desk.env, text=True, check=False,
+                              capture_output=True, timeout=limit(60)).stdout
+        return done.count('"version"')
+    desk.type("continuo dev m")
+    desk.terminal.expect("m: version 1 serves")
+    before = runs()
+    for number in range(2, 5):
+        with open(folder / "handler.lua", "a", encoding="utf-8") as file:
+            file.write("-- one more line\n")
+        desk.terminal.expect(f"m: version {number} serves")
+        expect(lambda: versions() == 1, "the folder was looked at since", 60)
+    for _ in range(20):  # many looks at the folder
+        assert versions() == 1
+    assert runs() == before + 3, "one run for each change"
+    (folder / "runs.txt").write_text("mine\n")
+    desk.terminal.expect("m: version 5 serves")
