@@ -49,6 +49,7 @@ read_password(const char *prompt, char password[CN_SIGN_PASSWORD_MAX], struct cn
 {
     struct termios usual, quiet;
     bool terminal = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &usual) == 0;
+    size_t len;
     bool got;
 
     if (terminal) {
@@ -62,10 +63,11 @@ read_password(const char *prompt, char password[CN_SIGN_PASSWORD_MAX], struct cn
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &usual);
         fputc('\n', stderr);
     }
-    if (!got || password[strcspn(password, "\r\n")] == '\0')
+    len = got ? strcspn(password, "\r\n") : 0;
+    if (len == 0 || (password[len] == '\0' && !feof(stdin))) /* the line goes on */
         return cn_fail(err, CN_E_CONFIG, "a password must have 1 to %d bytes",
                        CN_SIGN_PASSWORD_MAX - 2);
-    password[strcspn(password, "\r\n")] = '\0';
+    password[len] = '\0';
     return 0;
 }
 
@@ -191,14 +193,6 @@ read_secret(const char *path, struct cn_sign_secret *out, struct cn_error *err)
     return rc;
 }
 
-/* Is the comment one line that a reader of signatures takes? A line break in it would end the
- * trusted comment, and what follows would be read as the second signature. */
-static bool
-is_comment(const char *text)
-{
-    return text[strcspn(text, "\r\n")] == '\0' && strlen(text) <= CN_SIGN_COMMENT_MAX;
-}
-
 int
 cn_archiver_sign(int argc, char **argv)
 {
@@ -212,7 +206,7 @@ cn_archiver_sign(int argc, char **argv)
             take_flag(argc, argv, &first, "--comment", &comment)))
         first++;
     if (!secret_path || first >= argc || argv[first][0] == '-' ||
-        (comment && !is_comment(comment))) {
+        (comment && !cn_sign_is_comment(cn_str_from(comment)))) {
         fputs("usage: continuo-archiver sign --secret-key FILE [--comment LINE] ARCHIVE ...\n",
               stderr);
         return CN_EXIT_USAGE;

@@ -156,13 +156,13 @@ cn_sign_public_print(const struct cn_sign_public *key, struct cn_buf *out)
 /* --- signatures */
 
 /* The comment goes to the log and to terminals, which obey control characters. */
-static bool
-is_printable(struct cn_str text)
+bool
+cn_sign_is_comment(struct cn_str text)
 {
     for (size_t i = 0; i < text.len; i++)
         if (((unsigned char)text.ptr[i] < ' ' && text.ptr[i] != '\t') || text.ptr[i] == 0x7f)
             return false;
-    return true;
+    return text.len <= CN_SIGN_COMMENT_MAX;
 }
 
 int
@@ -187,8 +187,8 @@ cn_signature_parse(const char *name, struct cn_str text, struct cn_signature *ou
     if (good) {
         out->comment.ptr += strlen(TRUSTED);
         out->comment.len -= strlen(TRUSTED);
-        good = out->comment.len <= CN_SIGN_COMMENT_MAX && is_printable(out->comment) &&
-               take_line(&text, &line) && decode(line, out->global, CN_SIGN_BYTES);
+        good = cn_sign_is_comment(out->comment) && take_line(&text, &line) &&
+               decode(line, out->global, CN_SIGN_BYTES);
     }
     if (!good || text.len)
         return cn_fail(err, CN_E_CONFIG,

@@ -8,6 +8,7 @@
 #ifndef CN_ARCHIVER_SIGN_MINISIGN_H
 #define CN_ARCHIVER_SIGN_MINISIGN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/errors/error.h"
@@ -48,6 +49,10 @@ struct cn_signature {
     unsigned char global[CN_SIGN_BYTES];    /* of `signature` and `comment` */
     struct cn_str comment;
 };
+
+/* May a signature have this trusted comment? It is one printable line of at most
+ * CN_SIGN_COMMENT_MAX bytes; cn_signature_parse() refuses every other one. */
+bool cn_sign_is_comment(struct cn_str text);
 
 /* A key's id as minisign prints it: 16 hexadecimal digits. */
 #define CN_SIGN_ID_TEXT 17

@@ -146,12 +146,18 @@ cn_sign_file(const struct cn_sign_secret *secret, const char *path, const char *
                       cn_basename(path));
         signature.comment = cn_buf_str(&usual);
     }
-    memcpy(signature.id, secret->id, CN_SIGN_ID_BYTES);
-    crypto_sign_detached(signature.signature, NULL, hash, sizeof hash, secret->key);
-    signed_comment(signature.signature, signature.comment, &text);
-    crypto_sign_detached(signature.global, NULL, (const unsigned char *)text.data, text.len,
-                         secret->key);
-    rc = write_signature(&signature, path, err);
+    if (cn_sign_is_comment(signature.comment)) {
+        memcpy(signature.id, secret->id, CN_SIGN_ID_BYTES);
+        crypto_sign_detached(signature.signature, NULL, hash, sizeof hash, secret->key);
+        signed_comment(signature.signature, signature.comment, &text);
+        crypto_sign_detached(signature.global, NULL, (const unsigned char *)text.data, text.len,
+                             secret->key);
+        rc = write_signature(&signature, path, err);
+    } else { /* no reader would take the signature */
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "the trusted comment%s must have at most %d bytes and no control characters",
+                     comment ? "" : ", which has the archive's name,", CN_SIGN_COMMENT_MAX);
+    }
     cn_buf_fini(&text);
     cn_buf_fini(&usual);
     return rc;

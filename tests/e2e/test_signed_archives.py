@@ -207,11 +207,32 @@ def test_keys_are_private_and_never_overwritten(keys, folder):
 
 def test_wrong_command_lines_get_usage(folder):
     for args in (["keygen"], ["keygen", "--secret-key", "a"], ["sign", "x"], ["sign", "--secret-key", "a"],
-                 ["sign", "--secret-key", "a", "--comment", "two\nlines", "x"], ["verify", "--trusted-keys", "a"]):
+                 ["sign", "--secret-key", "a", "--comment", "two\nlines", "x"],
+                 ["sign", "--secret-key", "a", "--comment", "\x1b[31mred", "x"], ["verify", "--trusted-keys", "a"]):
         run = archiver(*args, check=False, cwd=folder)
         assert run.returncode == 2 and "usage:" in run.stderr, args
     missing = archiver("sign", "--secret-key", "missing", "x", check=False, cwd=folder)
     assert missing.returncode == 1 and "cannot read missing" in missing.stderr
+
+
+def test_no_signature_is_written_that_nobody_takes(keys, folder):
+    """The archive's name goes into the trusted comment, which is one line."""
+    secret, _ = keys("ours")
+    odd = folder / "two\nlines.mar"
+    odd.write_bytes(b"archive")
+    run = archiver("sign", "--secret-key", secret, odd, check=False)
+    assert run.returncode == 1 and "control characters" in run.stderr
+    assert not list(folder.glob("*.minisig"))
+
+
+@pytest.mark.parametrize(("password", "good"), [("x" * 1100 + "\n", False), ("\n", False), ("secret", True)],
+                         ids=["long", "none", "no line end"])
+def test_a_password_from_a_script_is_whole(folder, password, good):
+    """A part of it would open the key with no other program. `printf secret` writes no line end."""
+    args = [BIN / "continuo-archiver", "keygen", "--secret-key", folder / "a.key", "--public-key", folder / "a.pub"]
+    run = subprocess.run(args, input=password, capture_output=True, text=True, timeout=limit(60), check=False)
+    assert run.returncode == (0 if good else 1) and ("1022 bytes" in run.stderr) != good, run
+    assert (folder / "a.key").exists() == good
 
 
 def minisign(*args, stdin=""):
