@@ -91,12 +91,66 @@ readers_make_room(void **state)
     assert_int_equal(counted(), 0);
 }
 
+/* Two loops: `slow` has answers that nobody reads, `loop` has readers. */
+static void
+the_oldest_of_all_loops_go_first(void **state)
+{
+    struct answer held[3] = {0}, read[20] = {0};
+    struct cn_loop *slow;
+
+    (void)state;
+    assert_int_equal(cn_loop_create(1, &slow, NULL), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        held[i].unread.drop = drop;
+        cn_unread_add(slow, &held[i].unread, 3 * MB);
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        read[i].unread.drop = drop;
+        cn_unread_add(loop, &read[i].unread, 2 * MB);
+        assert_false(read[i].dropped);
+        cn_loop_turn(slow, 0);
+        cn_unread_done(loop, &read[i].unread);
+        assert_false(read[i].dropped);
+    }
+    assert_true(held[0].dropped);
+    assert_false(held[1].dropped || held[2].dropped);
+    for (unsigned i = 0; i < 3; i++)
+        cn_unread_done(slow, &held[i].unread);
+    cn_loop_destroy(slow);
+}
+
+/* A loop that does not answer must not let the sum grow. */
+static void
+a_loop_that_stands_still_bounds_the_others(void **state)
+{
+    struct answer held = {.unread.drop = drop}, answers[5] = {0};
+    struct cn_loop *slow;
+
+    (void)state;
+    assert_int_equal(cn_loop_create(1, &slow, NULL), 0);
+    cn_unread_add(slow, &held.unread, 9 * MB);
+    for (unsigned i = 0; i < 5; i++) {
+        answers[i].unread.drop = drop;
+        cn_unread_add(loop, &answers[i].unread, 2 * MB);
+        assert_true(counted() <= 2 * MB);
+    }
+    assert_false(held.dropped || answers[4].dropped);
+    assert_true(answers[0].dropped && answers[3].dropped);
+    cn_loop_turn(slow, 0);
+    assert_true(held.dropped);
+    cn_unread_done(loop, &answers[4].unread);
+    cn_loop_destroy(slow);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_oldest_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(readers_make_room, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_oldest_of_all_loops_go_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_loop_that_stands_still_bounds_the_others, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests_name("frontend.unread", tests, NULL, NULL);
