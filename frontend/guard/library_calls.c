@@ -119,9 +119,9 @@ cn_library_calls_start(struct cn_error *err)
     memory = mmap(NULL, n_slots * sizeof(*slots), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
+        cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "not enough memory for %zu descriptors", n_slots);
         n_slots = 0;
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "not enough memory for %zu descriptors",
-                           n_slots);
+        return CN_E_UNAVAILABLE;
     }
     slots = memory;
     return 0;
