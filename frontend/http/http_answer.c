@@ -748,6 +748,8 @@ cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box 
 void
 cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
 {
+    size_t len;
+
     if (request->mhd_done || request->state == CN_REQUEST_ANSWERED ||
         request->state == CN_REQUEST_BROKEN) {
         cn_answer_box_free(box);
@@ -768,6 +770,9 @@ cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
         cn_http_listener_resume(request);
         return;
     }
+    len = box->answer.body.len;
     cn_http_answer_echo(request, box);
     begin_answer(request, box);
+    if (!request->mhd_done && request->state == CN_REQUEST_STREAMING)
+        wait_for_reader(request, len);
 }

@@ -72,6 +72,8 @@ cn_unread_sub(struct cn_loop *loop, struct cn_unread *unread, size_t bytes)
         return;
     }
     unread->bytes -= bytes;
+    if (!unread->since)
+        return;
     atomic_fetch_sub_explicit(&sum, bytes, memory_order_relaxed);
     cn_metrics_sub(cn_loop_metrics(loop), CN_M_UNREAD_BYTES, bytes);
 }
@@ -79,11 +81,14 @@ cn_unread_sub(struct cn_loop *loop, struct cn_unread *unread, size_t bytes)
 void
 cn_unread_done(struct cn_loop *loop, struct cn_unread *unread)
 {
-    if (!unread->bytes)
-        return;
-    atomic_fetch_sub_explicit(&sum, unread->bytes, memory_order_relaxed);
-    cn_metrics_sub(cn_loop_metrics(loop), CN_M_UNREAD_BYTES, unread->bytes);
+    const size_t bytes = unread->bytes;
+
     unread->bytes = 0;
+    if (!unread->since)
+        return;
+    unread->since = 0;
+    atomic_fetch_sub_explicit(&sum, bytes, memory_order_relaxed);
+    cn_metrics_sub(cn_loop_metrics(loop), CN_M_UNREAD_BYTES, bytes);
     cn_list_remove(&unread->link);
     note_oldest(place_of(loop));
 }
@@ -145,15 +150,16 @@ cn_unread_add(struct cn_loop *loop, struct cn_unread *unread, size_t bytes)
 {
     struct place *place;
 
-    if (!unread->bytes && bytes < CN_UNREAD_LEAST)
+    unread->bytes += bytes;
+    if (unread->bytes < CN_UNREAD_LEAST && !unread->since)
         return;
     place = place_of(loop);
-    if (!unread->bytes) {
+    if (!unread->since) {
         unread->since = atomic_fetch_add_explicit(&last_since, 1, memory_order_relaxed) + 1;
         cn_list_push_back(&place->list, &unread->link);
         note_oldest(place);
+        bytes = unread->bytes; /* what came before was too little to be counted */
     }
-    unread->bytes += bytes;
     atomic_fetch_add_explicit(&sum, bytes, memory_order_relaxed);
     cn_metrics_add(cn_loop_metrics(loop), CN_M_UNREAD_BYTES, bytes);
     keep_limit(loop, place);

@@ -2,11 +2,11 @@
  * oldest ones when all of them together have become too large.
  *
  * One answer is bounded by its model (max-response-size), but many clients that read nothing would
- * hold as many answers. The limit is for the whole process (max-unread-answers). Answers below
- * CN_UNREAD_LEAST bytes are not counted: connections and calls are bounded, and with them these
- * answers. Each loop has a list of its own answers, in the order in which they began to wait. When
- * the limit is passed, the loop with the oldest answer of all drops it. Clients that read leave the
- * list soon, so the oldest answers are those of clients that do not.
+ * hold as many answers. The limit is for the whole process (max-unread-answers). An answer of which
+ * less than CN_UNREAD_LEAST bytes wait is not counted: connections and calls are bounded, and with
+ * them these answers. Each loop has a list of its own answers, in the order in which they began to
+ * wait. When the limit is passed, the loop with the oldest answer of all drops it. Clients that
+ * read leave the list soon, so the oldest answers are those of clients that do not.
  */
 #ifndef CN_FRONTEND_INTAKE_UNREAD_H
 #define CN_FRONTEND_INTAKE_UNREAD_H
@@ -23,8 +23,8 @@ struct cn_loop;
 /* A part of a call or request. Zeroed: not counted. It belongs to a loop. */
 struct cn_unread {
     struct cn_list link;
-    size_t bytes;   /* 0: not counted */
-    uint64_t since; /* the lower, the longer it has waited */
+    size_t bytes;   /* that wait */
+    uint64_t since; /* the lower, the longer it has waited; 0: too little waits to be counted */
     /* Drops the answer, at once or soon. The answer is not counted any more when this is called. */
     void (*drop)(struct cn_unread *unread);
 };

@@ -91,6 +91,31 @@ readers_make_room(void **state)
     assert_int_equal(counted(), 0);
 }
 
+static void
+small_pieces_of_a_stream_count_together(void **state)
+{
+    struct answer stream = {.unread.drop = drop};
+    size_t waits = 0;
+
+    (void)state;
+    for (; waits + 1024 < CN_UNREAD_LEAST; waits += 1024)
+        cn_unread_add(loop, &stream.unread, 1024);
+    assert_int_equal(counted(), 0);
+    for (; waits < MB; waits += 1024)
+        cn_unread_add(loop, &stream.unread, 1024);
+    assert_int_equal(counted(), MB);
+    for (; waits > 1024; waits -= 1024)
+        cn_unread_sub(loop, &stream.unread, 1024);
+    assert_int_equal(counted(), 1024);
+    cn_unread_sub(loop, &stream.unread, 1024);
+    assert_int_equal(counted(), 0);
+    for (; waits < 11 * MB; waits += 1024)
+        cn_unread_add(loop, &stream.unread, 1024);
+    assert_true(stream.dropped);
+    cn_unread_done(loop, &stream.unread);
+    assert_int_equal(counted(), 0);
+}
+
 /* Two loops: `slow` has answers that nobody reads, `loop` has readers. */
 static void
 the_oldest_of_all_loops_go_first(void **state)
@@ -148,6 +173,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_oldest_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(readers_make_room, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(small_pieces_of_a_stream_count_together, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_of_all_loops_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_loop_that_stands_still_bounds_the_others, set_up,
                                         tear_down),
