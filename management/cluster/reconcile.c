@@ -13,7 +13,9 @@
  *   wanted, here, another id  it was registered anew: close ours, and load it at the next call
  *   not wanted, here, an id   close it
  *   here, without an id       leave it alone (see above)
- * A version that fails is tried again after 0.5 s, then 1 s, 2 s and so on, up to 30 s. */
+ * A version that fails is tried again after 0.5 s, then 1 s, 2 s and so on, up to 30 s. All others go
+ * first: if an attempt takes longer than these pauses, as with a web server that does not answer,
+ * the versions that fail would take all places for ever. */
 #include <stdio.h>
 #include <string.h>
 
@@ -293,15 +295,17 @@ waits_for_default(const struct cn_cluster *cluster, const struct cn_wanted_model
 /* What keeps the node from having a wanted version. */
 enum want { WANT_NOTHING, WANT_TROUBLE, WANT_TIME };
 
+/* With `retries` false, a version that has failed is not tried again. */
 static enum want
-want(struct cn_cluster *cluster, const struct cn_wanted_model *model)
+want(struct cn_cluster *cluster, const struct cn_wanted_model *model, bool retries)
 {
     const struct trouble *trouble = find_trouble(cluster, model->name, model->version);
+    const bool has_failed = trouble && strcmp(trouble->id, model->id) == 0;
     struct cn_error err = {0};
     struct cn_version *version;
 
     if (is_under_way(cluster, model->name, model->version))
-        return WANT_TIME;
+        return has_failed ? WANT_TROUBLE : WANT_TIME;
     version = cn_registry_find(cluster->management->registry, model->name, model->version, &err);
     if (!version && err.code == CN_E_MODEL_LOADING)
         return WANT_TIME; /* a registration of this version runs on this node */
@@ -315,12 +319,11 @@ want(struct cn_cluster *cluster, const struct cn_wanted_model *model)
         adjust(cluster, model, version);
         return find_trouble(cluster, model->name, model->version) ? WANT_TROUBLE : WANT_NOTHING;
     }
-    if (trouble && strcmp(trouble->id, model->id) == 0 &&
-        cn_loop_now_ms(cluster->management->home) < trouble->retry_ms)
+    if (has_failed && (!retries || cn_loop_now_ms(cluster->management->home) < trouble->retry_ms))
         return WANT_TROUBLE;
     if (cluster->n_actions < ACTIONS_MAX && !waits_for_default(cluster, model))
         begin_register(cluster, model);
-    return trouble ? WANT_TROUBLE : WANT_TIME;
+    return has_failed ? WANT_TROUBLE : WANT_TIME;
 }
 
 static const struct cn_wanted_model *
@@ -366,9 +369,21 @@ forget_old_troubles(struct cn_cluster *cluster)
     }
 }
 
-/* `waits` holds the start of the server: it is over when nothing is under way any more, though some
- * versions may be in trouble. `converged` is stricter, and goes into the report: everything is as
- * wanted. */
+/* Is a version that is not wanted being closed? */
+static bool
+is_closing(const struct cn_cluster *cluster)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, (struct cn_list *)&cluster->actions)
+        if (!cn_container_of(node, struct action, link)->id[0])
+            return true;
+    return false;
+}
+
+/* `waits` holds the start of the server: it is over when each version was tried, though some may be
+ * in trouble and are tried again. `converged` is stricter, and goes into the report: everything is
+ * as wanted. */
 void
 cn_cluster_reconcile(struct cn_cluster *cluster)
 {
@@ -382,16 +397,22 @@ cn_cluster_reconcile(struct cn_cluster *cluster)
     while ((version = find_unwanted(cluster)) != NULL)
         drop(cluster, version);
     for (uint32_t i = 0; i < cluster->wanted.n; i++) {
-        const enum want left = want(cluster, &cluster->wanted.models[i]);
+        const enum want left = want(cluster, &cluster->wanted.models[i], false);
 
         waits |= left == WANT_TIME;
         converged &= left == WANT_NOTHING;
+    }
+    for (uint32_t i = 0; i < cluster->wanted.n; i++) {
+        const struct cn_wanted_model *model = &cluster->wanted.models[i];
+
+        if (find_trouble(cluster, model->name, model->version))
+            want(cluster, model, true);
     }
     converged &= cluster->n_actions == 0;
     if (converged != cluster->converged)
         cluster->reported_ms = 0;
     cluster->converged = converged;
-    if (cluster->starting && !waits && cluster->n_actions == 0) {
+    if (cluster->starting && !waits && !is_closing(cluster)) {
         cluster->starting = false;
         cn_management_start_release(management);
     }

@@ -1,7 +1,10 @@
 """The same models on all nodes of a shared store: --cluster-models (docs/more-nodes.md)."""
 
+import hashlib
+import json
 import shutil
 import signal
+import socket
 import threading
 
 import pytest
@@ -302,6 +305,24 @@ def test_a_damaged_set_is_refused_and_changes_nothing(nodes, store, archives):
     store.say("HSET", "{test/models}", "token", "9-x", "text", '{"layout": 1, "models": [{"name": 3}]}')
     a.expect_log("event=cluster_store_away", "the set of models in the shared store is damaged")
     assert loaded(a) == [("counter", "1.0")]
+
+
+def test_models_that_fail_slowly_leave_places_for_the_others(nodes, store, archives):
+    """Eight archives lie on a web server that accepts connections and never answers. Each attempt takes longer than the
+    pause after it, and four run at once."""
+    put(model(), archives, "good.mar")
+    digest = hashlib.sha256((archives / "good.mar").read_bytes()).hexdigest()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/bad.mar"
+        models = [{"name": f"bad{i}", "version": "1.0", "url": url, "digest": "0" * 64, "id": f"{i}", "default": True}
+                  for i in range(8)]
+        models.append({"name": "counter", "version": "1.0", "url": "good.mar", "digest": digest, "id": "8",
+                       "default": True})
+        store.say("HSET", "{test/models}", "token", "9-x", "text", json.dumps({"layout": 1, "models": models}))
+        a = nodes("a", "--download-timeout", "1500", "--allowed-urls", "http://127.0.0.1.*")
+    assert loaded(a) == [("counter", "1.0")]
+    wanted = [line.split("model=")[1].split()[0] for line in list(a.lines) if "event=cluster_model_wanted" in line]
+    assert sorted(wanted[:9]) == sorted(each["name"] for each in models), "each is tried before one is tried again"
 
 
 def test_an_unregistered_version_closes_its_live_sequences_on_all_nodes(nodes, archives):
