@@ -13,9 +13,9 @@
  *   wanted, here, another id  it was registered anew: close ours, and load it at the next call
  *   not wanted, here, an id   close it
  *   here, without an id       leave it alone (see above)
- * A version that fails is tried again after 0.5 s, then 1 s, 2 s and so on, up to 30 s. All others go
- * first: if an attempt takes longer than these pauses, as with a web server that does not answer,
- * the versions that fail would take all places for ever. */
+ * A version that fails is tried again after 0.5 s, then 1 s, 2 s and so on, up to 30 s. All others
+ * go first: if an attempt takes longer than these pauses, as with a web server that never answers,
+ * the versions that fail would take all places. */
 #include <stdio.h>
 #include <string.h>
 
