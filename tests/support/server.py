@@ -218,7 +218,7 @@ class Server:
             self.transcript.log(self.name, "SIGTERM")
             self.process.send_signal(signal.SIGTERM)
         code = self.exit_code(timeout)
-        assert code == self.expected_exit, f"the server ended with {code}"
+        assert code == self.expected_exit, "\n".join([f"the server ended with {code}", *self.sanitizer_reports()])
         expect(lambda: not self.session_members(), "no process left behind")
 
     def kill(self):
