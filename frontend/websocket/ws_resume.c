@@ -149,10 +149,27 @@ says_closed(int error_code)
            error_code == CN_E_STEP_DONE || error_code == CN_E_STEP_MISMATCH;
 }
 
+/* Nobody knows where the sequence is, or the store has lost a part of it. A client that resumes
+ * learns from the code 4004 that this stream does not come back. */
+static void
+cannot_begin(struct cn_ws_stream *stream, const struct cn_answer *answer,
+             struct cn_ws_failure *failure)
+{
+    const bool is_lost =
+        answer->error_code == CN_E_STEPS_LOST || answer->error_code == CN_E_SEQUENCE_LOST;
+
+    if (is_lost)
+        failure->expected_step = answer->step;
+    cn_ws_fail(stream,
+               is_lost && stream->sends_lost ? CN_WS_CLOSE_CANNOT_RESUME
+                                             : cn_ws_close_of(answer->error_code),
+               failure);
+}
+
 void
 cn_ws_hello_found(struct cn_ws_stream *stream, const struct cn_answer *answer)
 {
-    const struct cn_ws_failure failure = {
+    struct cn_ws_failure failure = {
         .code = answer->error_code, .status = answer->status, .message = answer->body};
 
     stream->generation = answer->generation;
@@ -170,7 +187,7 @@ cn_ws_hello_found(struct cn_ws_stream *stream, const struct cn_answer *answer)
             (answer->error_code == CN_E_STEP_DONE || answer->error_code == CN_E_STEP_MISMATCH);
         open_stream(stream, &failure);
     } else {
-        cn_ws_fail(stream, cn_ws_close_of(answer->error_code), &failure);
+        cannot_begin(stream, answer, &failure);
     }
 }
 

@@ -7,6 +7,7 @@ import pytest
 from models import counter
 from shared_store import SharedStore, shared_store_in
 from waiting import expect
+from websocketing import Stream
 
 
 @contextlib.contextmanager
@@ -177,3 +178,24 @@ def test_a_primary_that_lives_while_another_is_chosen_confirms_with_the_replicas
         else:
             assert (answer.status, answer.error) == (503, "store_unreachable"), answer
             assert answered(client, "s", key="k2").text == "2"
+
+
+def test_a_stream_that_cannot_come_back_is_told_where_it_may_go_on(server, pair):
+    """The node notices the loss when the stream asks where its sequence is."""
+    running = node(server, pair)
+    with Stream(running, "counter", "s") as stream:
+        generation = stream.hello["generation"] or stream.step(1)["generation"]
+    lose_what_follows(pair)
+    assert step(running.client(), "s").text == "2"
+    pair[0].kill()
+
+    def closing():
+        """What a stream that resumes behind step 2 gets, once the store is back."""
+        told = Stream(running, "counter", "s", query={"last": 2, "generation": generation}, hello=False).closing()
+        return None if told[1].code == 1013 else told
+
+    messages, closed = expect(closing, "an answer about the sequence", 30)
+    assert closed.code == 4004
+    assert (messages[-1]["error"], messages[-1]["expected_step"]) == ("steps_lost", 2)
+    with Stream(running, "counter", "s", query={"last": 1, "generation": generation}) as again:
+        assert again.hello["next"] == 2
