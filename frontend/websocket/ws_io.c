@@ -195,6 +195,7 @@ take(struct cn_ws_stream *stream, struct cn_str bytes)
     if (frames->out.len || frames->failed || cn_ws_frames_is_closed(frames))
         cn_ws_io_send_soon(stream);
     cn_ws_steps_go_on(stream);
+    stream->is_full = !may_read(stream);
     if (was_pinged && !stream->n_unanswered)
         cn_ws_frames_rest(frames); /* it was only the pong of an idle client */
 }
@@ -270,6 +271,11 @@ on_own_event(struct cn_watch *watched, uint32_t events)
 void
 cn_ws_io_read_on(struct cn_ws_stream *stream)
 {
+    if (stream->is_full && may_read(stream)) { /* the rest of a message is read from now on */
+        stream->is_full = false;
+        if (stream->message_ms)
+            stream->message_ms = cn_loop_now_ms(cn_ws_loop(stream));
+    }
     take_pending(stream);
     if (!stream->reads && may_read(stream))
         watch(stream, true, stream->writes);

@@ -60,27 +60,39 @@ make_head(struct cn_valkey_store *vs)
     }
 }
 
-#define NO_PERMISSION_IN_SCRIPT "ERR The user executing the script can't"
+/* The beginnings of a server's errors, by what a worker makes of them. A list ends with NULL. */
+static const char *const passing[] = {"LOADING", "READONLY",    "MASTERDOWN", "NOREPLICAS",
+                                      "BUSY",    "TRYAGAIN",    "UNBLOCKED",  "MOVED",
+                                      "ASK",     "CLUSTERDOWN", "NOSCRIPT",   NULL};
+/* A command that the user of the URL may not do: outside of a script, in a script of Redis 7.0, and
+ * in one of Valkey 8 and Redis 8. */
+static const char *const no_permission[] = {"NOPERM", "ERR The user executing the script can't",
+                                            "ERR ACL failure in script", NULL};
+
+static bool
+begins_with_one_of(const redisReply *reply, const char *const words[])
+{
+    for (; *words; words++)
+        if (cn_valkey_is_error(reply, *words))
+            return true;
+    return false;
+}
 
 int
 cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                      struct cn_error *err)
 {
-    static const char *const passing[] = {"LOADING", "READONLY",    "MASTERDOWN", "NOREPLICAS",
-                                          "BUSY",    "TRYAGAIN",    "UNBLOCKED",  "MOVED",
-                                          "ASK",     "CLUSTERDOWN", "NOSCRIPT"};
     const struct cn_valkey_wire *wire = &vs->link.speaking->wire;
     const struct cn_str text = cn_valkey_text(reply);
     const int len = (int)(text.len < 200 ? text.len : 200);
 
-    for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
-        if (cn_valkey_is_error(reply, passing[i]))
-            return cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, "cannot be used now: %.*s", len,
-                                text.ptr);
+    if (begins_with_one_of(reply, passing))
+        return cn_wire_fail(wire, CN_E_STORE_UNREACHABLE, err, "cannot be used now: %.*s", len,
+                            text.ptr);
     if (cn_valkey_is_error(reply, "OOM"))
         return cn_wire_fail(wire, CN_E_STATE_STORE, err,
                             "is full (maxmemory); end sequences, or give it more memory");
-    if (cn_valkey_is_error(reply, "NOPERM") || cn_valkey_is_error(reply, NO_PERMISSION_IN_SCRIPT))
+    if (begins_with_one_of(reply, no_permission))
         return cn_wire_fail(wire, CN_E_STATE_STORE, err,
                             "does not permit a command to the user of the URL: %.*s; "
                             "docs/shared-store.md lists the commands and keys that the user needs",
