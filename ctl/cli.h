@@ -35,6 +35,7 @@ enum cn_ctl_command {
     CN_CTL_SLOWLOG,
     CN_CTL_BACKUP,
     CN_CTL_RESTORE,
+    CN_CTL_KEYS,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,
@@ -56,6 +57,7 @@ struct cn_ctl_seq_options {
 struct cn_ctl_verb_options {
     const char *name, *workers, *batch_size, *policy, *deadline, *inference, *sequence, *key, *type;
     const char *model, *sort;
+    const char *keys, *scopes, *models, *expires;
     bool yes, no_wait, start, end;
 };
 

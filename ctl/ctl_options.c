@@ -36,6 +36,7 @@ static const struct {
     {"backup", CN_CTL_BACKUP, "save all sequences in a file, while the server works"},
     {"restore", CN_CTL_RESTORE,
      "import the sequences of a backup (--replace: also those that are open)"},
+    {"keys", CN_CTL_KEYS, "list, make or revoke the named keys in a file (the server's --keys)"},
     {"environments", CN_CTL_ENVIRONMENTS,
      "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
@@ -78,14 +79,12 @@ cn_ctl_help(FILE *out)
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs(
-        "\nWith --token-auth, set CONTINUO_TOKEN to the management key; for https, CONTINUO_CA to "
-        "the CA file.\n"
-        "URL is http(s)://HOST:PORT or unix:/PATH, as in the server's line \"Model server "
-        "started\". Exit\n"
-        "status: 0 if all is well, 1 if something is wrong or the server is silent, 2 for wrong "
-        "arguments.\n",
-        out);
+    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
+          "file "
+          "for https.\n"
+          "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 wrong or silent, 2 bad "
+          "arguments.\n",
+          out);
 }
 
 const char *
@@ -262,6 +261,7 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         .management = from_environment("CONTINUO_MANAGEMENT", CN_CTL_DEFAULT_MANAGEMENT),
         .metrics = from_environment("CONTINUO_METRICS", CN_CTL_DEFAULT_METRICS),
         .verb.inference = from_environment("CONTINUO_INFERENCE", CN_CTL_DEFAULT_INFERENCE),
+        .verb.keys = from_environment("CONTINUO_KEYS", NULL),
     };
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];

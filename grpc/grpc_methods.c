@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "access/key_file.h"
 #include "config/server/server_config.h"
 #include "core/memory/mem.h"
 #include "frontend/intake/grpc_module.h"
@@ -60,12 +61,18 @@
 #define GROUP(name) .group = CN_V2_##name + 1
 #define ASK(name, of_group, function)                                                              \
     {                                                                                              \
-        .path = name, .is_rare = true, GROUP(of_group), .on_message = function                     \
+        .path = name, .is_rare = true, GROUP(of_group), .any_models = true, .on_message = function \
+    }
+/* Concerns the memory of the server, and so all models. */
+#define SHARE(name, function)                                                                      \
+    {                                                                                              \
+        .path = name, .is_rare = true, GROUP(SHARED_MEMORY), .on_message = function                \
     }
 #define ORDER(name, changes, function)                                                             \
     {                                                                                              \
         .path = V2 name, .is_rare = true, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
-        GROUP(MODEL_REPOSITORY), .administers = changes, .on_message = function                    \
+        GROUP(MODEL_REPOSITORY), .administers = changes, .any_models = changes,                    \
+        .on_message = function                                                                     \
     }
 #define SETTINGS(name, of_group, function)                                                         \
     {                                                                                              \
@@ -79,20 +86,23 @@
         ASK(service "ServerMetadata", METADATA, cn_rpc_v2_server_metadata)
 
 static const struct cn_grpc_method inference_methods[] = {
-    {.path = INFERENCE "Ping", .on_message = cn_rpc_ping},
+    {.path = INFERENCE "Ping", .tells_health = true, .any_models = true, .on_message = cn_rpc_ping},
     {.path = INFERENCE "Predictions",
+     .any_models = true,
      .is_step = true,
      .state_bytes = CN_RPC_PREDICT_STATE,
      .on_message = cn_rpc_predictions,
      .on_sent = cn_rpc_predict_sent,
      .on_gone = cn_rpc_predict_gone},
     {.path = INFERENCE "StreamPredictions",
+     .any_models = true,
      .is_step = true,
      .state_bytes = CN_RPC_PREDICT_STATE,
      .on_message = cn_rpc_stream_predictions,
      .on_sent = cn_rpc_predict_sent,
      .on_gone = cn_rpc_predict_gone},
     {.path = INFERENCE "StreamPredictions2",
+     .any_models = true,
      .client_streams = true,
      .state_bytes = CN_RPC_STREAM_STATE,
      .on_open = cn_rpc_stream_open,
@@ -102,12 +112,14 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_gone = cn_rpc_stream_gone,
      .on_drain = cn_rpc_intake_drain},
     {.path = V2 "ModelInfer",
+     .any_models = true,
      .is_step = true,
      GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
      .on_message = cn_rpc_infer_message,
      .on_gone = cn_rpc_infer_gone},
     {.path = V2 "ModelStreamInfer",
+     .any_models = true,
      GROUP(INFERENCE),
      .client_streams = true,
      .state_bytes = CN_RPC_INFER_STREAM_STATE,
@@ -126,13 +138,14 @@ static const struct cn_grpc_method inference_methods[] = {
     ORDER("RepositoryModelUnload", true, cn_rpc_v2_unload),
     SETTINGS(V2 "TraceSetting", TRACE, cn_rpc_v2_trace_setting),
     SETTINGS(V2 "LogSettings", LOGGING, cn_rpc_v2_log_settings),
-    ASK(V2 "SystemSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_shm_status),
-    ASK(V2 "SystemSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_shm_register),
-    ASK(V2 "SystemSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_shm_unregister),
-    ASK(V2 "CudaSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_cuda_status),
-    ASK(V2 "CudaSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_cuda_register),
-    ASK(V2 "CudaSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_cuda_unregister),
+    SHARE(V2 "SystemSharedMemoryStatus", cn_rpc_v2_shm_status),
+    SHARE(V2 "SystemSharedMemoryRegister", cn_rpc_v2_shm_register),
+    SHARE(V2 "SystemSharedMemoryUnregister", cn_rpc_v2_shm_unregister),
+    SHARE(V2 "CudaSharedMemoryStatus", cn_rpc_v2_cuda_status),
+    SHARE(V2 "CudaSharedMemoryRegister", cn_rpc_v2_cuda_register),
+    SHARE(V2 "CudaSharedMemoryUnregister", cn_rpc_v2_cuda_unregister),
     {.path = OPEN "ModelInfer",
+     .any_models = true,
      .is_step = true,
      GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
@@ -145,19 +158,20 @@ static const struct cn_grpc_method inference_methods[] = {
 };
 
 #define MANAGEMENT "/org.pytorch.serve.grpc.management.ManagementAPIsService/"
-#define MANAGE(name, function)                                                                     \
+/* The management API, which these methods call, checks the model. */
+#define MANAGE(name, changes, function)                                                            \
     {                                                                                              \
         .path = MANAGEMENT name, .home_only = true, .state_bytes = CN_RPC_MANAGEMENT_STATE,        \
-        .on_message = function                                                                     \
+        .administers = changes, .any_models = true, .on_message = function                         \
     }
 
 static const struct cn_grpc_method management_methods[] = {
-    MANAGE("DescribeModel", cn_rpc_describe),
-    MANAGE("ListModels", cn_rpc_list),
-    MANAGE("RegisterModel", cn_rpc_register),
-    MANAGE("ScaleWorker", cn_rpc_scale),
-    MANAGE("SetDefault", cn_rpc_set_default),
-    MANAGE("UnregisterModel", cn_rpc_unregister),
+    MANAGE("DescribeModel", false, cn_rpc_describe),
+    MANAGE("ListModels", false, cn_rpc_list),
+    MANAGE("RegisterModel", true, cn_rpc_register),
+    MANAGE("ScaleWorker", true, cn_rpc_scale),
+    MANAGE("SetDefault", true, cn_rpc_set_default),
+    MANAGE("UnregisterModel", true, cn_rpc_unregister),
     COMMON_METHODS,
     {.path = NULL},
 };
@@ -169,20 +183,59 @@ struct cn_rpc {
         *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
 };
 
-/* With token-auth, checks the key in the call's metadata. */
+/* Checks the key in the call's metadata, if the server requires keys. */
 static int
-authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *err)
+authorize(struct cn_grpc_call *call, enum cn_token_kind token, unsigned scopes,
+          struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
     const struct cn_header *headers, *header;
+    const struct cn_key *key = NULL;
     uint32_t n;
+    int rc;
 
-    if (!host->config->token_auth)
+    if (!cn_server_needs_keys(host->config))
         return 0;
     headers = cn_grpc_call_headers(call, &n);
     header = cn_header_find(headers, n, CN_STR("authorization"));
-    return cn_management_authorize(host->management, token,
-                                   header ? header->value : (struct cn_str){NULL, 0}, err);
+    rc = cn_management_authorize(host->management, token, scopes,
+                                 header ? header->value : (struct cn_str){NULL, 0}, &key, err);
+    if (rc)
+        return rc;
+    cn_grpc_call_set_key(call, key);
+    if (cn_grpc_call_method(call)->any_models)
+        return 0;
+    return cn_management_check_model(host->management, key, CN_STR(""), err);
+}
+
+/* Returns which scopes suffice for a method of the inference port: reading what the v2 protocol
+ * says of models and of the server needs no particular one. */
+static unsigned
+scopes_of(const struct cn_grpc_method *method)
+{
+    if (method->administers)
+        return CN_SCOPE_MANAGE;
+    switch (method->group) {
+    case CN_V2_HEALTH + 1:
+    case CN_V2_METADATA + 1:
+    case CN_V2_MODEL_CONFIG + 1:
+    case CN_V2_STATISTICS + 1:
+    case CN_V2_MODEL_REPOSITORY + 1:
+        return CN_SCOPE_ANY;
+    default:
+        return method->tells_health ? CN_SCOPE_ANY : CN_SCOPE_INFER;
+    }
+}
+
+int
+cn_rpc_check_model(struct cn_grpc_call *call, struct cn_str model, struct cn_error *err)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    int rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
+                                     scopes_of(cn_grpc_call_method(call)), err);
+
+    return rc ? rc
+              : cn_management_check_model(host->management, cn_grpc_call_key(call), model, err);
 }
 
 /* Also checks the header that a group of the v2 protocol may require. */
@@ -192,7 +245,8 @@ authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
     const struct cn_grpc_method *method = cn_grpc_call_method(call);
     const struct cn_header *headers;
     uint32_t n;
-    int rc = authorize(call, method->administers ? CN_TOKEN_MANAGEMENT : CN_TOKEN_INFERENCE, err);
+    int rc = authorize(call, method->administers ? CN_TOKEN_MANAGEMENT : CN_TOKEN_INFERENCE,
+                       scopes_of(method), err);
 
     if (rc || !method->group)
         return rc;
@@ -203,7 +257,11 @@ authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
 static int
 authorize_management(struct cn_grpc_call *call, struct cn_error *err)
 {
-    return authorize(call, CN_TOKEN_MANAGEMENT, err);
+    const struct cn_grpc_method *method = cn_grpc_call_method(call);
+
+    return authorize(call, CN_TOKEN_MANAGEMENT,
+                     method->administers ? CN_SCOPE_MANAGE : CN_SCOPE_OBSERVE | CN_SCOPE_MANAGE,
+                     err);
 }
 
 /* --- TLS */
@@ -308,7 +366,7 @@ create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], 
                                                                      : config->grpc_max_calls,
         .memory_bytes = config->grpc_memory_bytes,
         .handshake_ms = config->header_timeout_ms,
-        .keys_first = config->token_auth,
+        .keys_first = cn_server_needs_keys(config),
         .keepalive_ms = config->grpc_keepalive_ms,
         .busy_wait_us = config->busy_wait_us,
         .compress_bytes = config->compress_bytes,

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "access/keys.h"
 #include "archiver/sign/sign.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
@@ -150,6 +151,25 @@ create_cache(struct cn_management *management, struct cn_error *err)
 
 static void on_drain_timer(struct cn_timer *timer);
 
+/* Makes TorchServe's keys, or reads the named ones. */
+static int
+create_keys(struct cn_management *management, struct cn_error *err)
+{
+    const struct cn_server_config *config = management->config;
+
+    if (config->keys && config->token_auth)
+        return cn_fail(err, CN_E_CONFIG,
+                       "keys and token-auth exclude each other: choose the named keys of %s, or "
+                       "TorchServe's three keys (the program torchserve has those unless "
+                       "disable_token_authorization is true)",
+                       config->keys);
+    if (config->keys)
+        return cn_keys_open(config->keys, &management->keys, err);
+    return config->token_auth ? cn_tokens_create(config->token_file, config->token_lifetime_ms,
+                                                 &management->tokens, err)
+                              : 0;
+}
+
 int
 cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
                      unsigned n_loops, struct cn_management **out, struct cn_error *err)
@@ -194,9 +214,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = create_cache(management, err);
     if (!rc)
         rc = cn_nodes_create(management, &management->nodes, err);
-    if (!rc && config->token_auth)
-        rc = cn_tokens_create(config->token_file, config->token_lifetime_ms, &management->tokens,
-                              err);
+    if (!rc)
+        rc = create_keys(management, err);
     if (rc) {
         cn_management_destroy(management);
         return rc;
@@ -250,6 +269,7 @@ cn_management_destroy(struct cn_management *management)
     cn_stores_destroy(management->stores);
     cn_clock_watch_end();
     cn_tokens_destroy(management->tokens);
+    cn_keys_destroy(management->keys);
     cn_model_cache_destroy(management->cache);
     cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);
@@ -355,10 +375,36 @@ cn_management_first_failure(const struct cn_management *management)
 }
 
 int
-cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
-                        struct cn_str authorization, struct cn_error *err)
+cn_management_authorize(struct cn_management *management, enum cn_token_kind kind, unsigned scopes,
+                        struct cn_str authorization, const struct cn_key **key,
+                        struct cn_error *err)
 {
+    if (management->keys)
+        return cn_keys_identify(management->keys, authorization, scopes, key, err);
     return management->tokens ? cn_tokens_check(management->tokens, kind, authorization, err) : 0;
+}
+
+int
+cn_management_check_key(struct cn_management *management, const struct cn_key *key, unsigned scopes,
+                        struct cn_error *err)
+{
+    return key ? cn_keys_check(management->keys, key, scopes, err) : 0;
+}
+
+int
+cn_management_check_model(struct cn_management *management, const struct cn_key *key,
+                          struct cn_str model, struct cn_error *err)
+{
+    return key ? cn_keys_check_model(management->keys, key, model, err) : 0;
+}
+
+int
+cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err)
+{
+    int rc = cn_keys_reload(management->keys, err);
+
+    *n = cn_keys_count(management->keys);
+    return rc;
 }
 
 /* --- drain */

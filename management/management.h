@@ -22,6 +22,7 @@
 
 #define CN_MANAGEMENT_URL_MAX 320
 
+struct cn_key;
 struct cn_management;
 
 /* Makes the management, on the main thread, before the loops run. `loops` (n_loops of them) and
@@ -79,10 +80,23 @@ void cn_management_unready(struct cn_management *management, uint32_t counts[CN_
 const char *cn_management_first_failure(const struct cn_management *management);
 
 /* Any thread: may this caller use the interface? `authorization`: the value of its Authorization
- * header or metadata; empty if it sent none. 0: yes, or no keys are required (token-auth); else
- * CN_E_TOKEN with TorchServe's text. */
+ * header or metadata; empty if it sent none. Without keys the answer is 0.
+ * With token-auth, `kind` is the key that is needed: CN_E_TOKEN with TorchServe's text.
+ * With named keys (keys), the key needs one of `scopes` (CN_SCOPE_...), and `*key` becomes the key:
+ * CN_E_KEY_REQUIRED, CN_E_KEY_FORBIDDEN. */
 int cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
-                            struct cn_str authorization, struct cn_error *err);
+                            unsigned scopes, struct cn_str authorization, const struct cn_key **key,
+                            struct cn_error *err);
+/* Any thread: is the named key of a caller still valid, and does it have one of the scopes? A key
+ * of NULL may do everything: no named keys are required. */
+int cn_management_check_key(struct cn_management *management, const struct cn_key *key,
+                            unsigned scopes, struct cn_error *err);
+/* Any thread: may the named key use this model? See cn_keys_check_model; NULL may. */
+int cn_management_check_model(struct cn_management *management, const struct cn_key *key,
+                              struct cn_str model, struct cn_error *err);
+/* Loop 0: reads the file of named keys again, if there is one. On failure the keys stay as they
+ * are. `*n`: how many keys there are. */
+int cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err);
 
 /* Loop 0: from now on the server is unhealthy, because it stops soon. It still serves. */
 void cn_management_announce_stop(struct cn_management *management);
@@ -119,6 +133,7 @@ struct cn_api_request {
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;
     struct cn_str authorization; /* value of its Authorization header; used at /token only */
+    const struct cn_key *key;    /* the named key that it showed, or NULL */
     /* For an answer that is not JSON: its content type and a name for the file; else NULL. Set
      * before on_reply, and borrowed like `json`. */
     const char *reply_type, *reply_file;

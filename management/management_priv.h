@@ -30,7 +30,8 @@ struct cn_management {
     unsigned n_downloads;
     struct cn_state_dir *state;
     struct cn_stores *stores;
-    struct cn_tokens *tokens; /* NULL: no keys are required */
+    struct cn_tokens *tokens; /* NULL: token-auth is off */
+    struct cn_keys *keys;     /* the named keys; NULL: there are none */
     struct cn_registry *registry;
     struct cn_health health; /* reasons to be unhealthy other than missing workers */
     struct cn_repository *repository;

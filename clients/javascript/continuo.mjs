@@ -30,6 +30,8 @@ const HELP = {
   connection_failed: "Check the address, the scheme (http or https) and the certificate.",
   stream_closed: "Open a new stream; the sequence goes on after its last committed step.",
   model_not_found: "Check the model's name; GET /models on the management address lists them.",
+  key_required: "Give the client a valid key: new Client(url, { token }).",
+  key_forbidden: "Use a key with the scope or the model that the message names.",
   token_refused: "Give the client the inference key: new Client(url, { token }).",
   too_large: "Send a smaller body, or start the server with a larger --max-request-size.",
   sequence_unknown: "Begin the sequence with start: true.",

@@ -83,6 +83,13 @@ struct cn_server_config {
     bool print_model_page;    /* --print-model-page: docs/model-config.md */
 };
 
+/* Must requests show a key, TorchServe's (token-auth) or a named one (keys)? */
+static inline bool
+cn_server_needs_keys(const struct cn_server_config *config)
+{
+    return config->token_auth || config->keys;
+}
+
 /* Reads flags, environment and the file that they name. Strings belong to the config, which
  * cn_server_config_fini frees. Warnings about unknown keys, with the nearest known name, go to
  * `warn`. With --help, --version or one of the --print-...man flags only that flag is set, and all

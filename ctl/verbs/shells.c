@@ -26,9 +26,8 @@ static struct {
 static const struct {
     const char *flag, *choices;
 } choices[] = {
-    {"--policy", "pin migrate reset reject"},
-    {"--sort", "duration time id idle step size backlog"},
-    {"--state", "live open closed all"},
+    {"--policy", "pin migrate reset reject"}, {"--sort", "duration time id idle step size backlog"},
+    {"--state", "live open closed all"},      {"--scopes", "infer manage observe"},
     {"--print-completions", "bash zsh fish"},
 };
 

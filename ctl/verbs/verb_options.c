@@ -44,6 +44,7 @@ static const struct {
     {CN_CTL_SLOWLOG, "slowlog", "[clear]", 0, 1, cn_ctl_slowlog},
     {CN_CTL_BACKUP, "backup", "FILE|-", 1, 1, cn_ctl_backup},
     {CN_CTL_RESTORE, "restore", "FILE|-", 1, 1, cn_ctl_restore},
+    {CN_CTL_KEYS, "keys", "ls|add|revoke [NAME]", 1, 2, cn_ctl_keys},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -202,6 +203,26 @@ check_values(const struct cn_ctl_options *options, struct cn_error *err)
 }
 
 static int
+check_keys_words(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    const bool lists = strcmp(options->words[0], "ls") == 0;
+
+    if (check_word("the word behind keys", options->words[0], "ls add revoke", err))
+        return err->code;
+    if (!options->verb.keys || !*options->verb.keys)
+        return cn_fail(err, CN_E_CONFIG,
+                       "name the file of the keys: --keys FILE, or the variable CONTINUO_KEYS");
+    if (lists != (options->n_words == 1))
+        return cn_fail(err, CN_E_CONFIG, "keys %s takes %s", options->words[0],
+                       lists ? "no further word" : "the name of one key");
+    if ((options->verb.scopes || options->verb.models || options->verb.expires) &&
+        strcmp(options->words[0], "add") != 0)
+        return cn_fail(err, CN_E_CONFIG,
+                       "--scopes, --models and --expires work only with keys add");
+    return 0;
+}
+
+static int
 check_words(const struct cn_ctl_options *options, struct cn_error *err)
 {
     const size_t i = find(options->command);
@@ -213,6 +234,8 @@ check_words(const struct cn_ctl_options *options, struct cn_error *err)
                        verbs[i].name, verbs[i].words);
     if (options->command == CN_CTL_SLOWLOG)
         return n ? check_word("the word behind slowlog", options->words[0], "clear", err) : 0;
+    if (options->command == CN_CTL_KEYS)
+        return check_keys_words(options, err);
     if (options->command == CN_CTL_REGISTER || options->command == CN_CTL_BACKUP ||
         options->command == CN_CTL_RESTORE)
         return 0;

@@ -67,6 +67,7 @@ cn_management_http_handle(struct cn_http_request *request)
     token = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
     if (token)
         call->api.authorization = cn_arena_str(&request->arena, token->value);
+    call->api.key = request->key;
     call->api.body = cn_http_request_body_str(request);
     call->api.on_reply = on_reply;
     cn_http_request_hold(request, call, NULL);

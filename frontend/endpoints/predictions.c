@@ -115,8 +115,19 @@ find_queue(const struct predict_call *call, struct cn_model_queue **out, struct 
 
     if (match->n_args == 0)
         name = cn_input_find(&call->job.row, CN_STR("model_name"));
+    *out = NULL;
+    if (match->n_args == 0 && name.len &&
+        cn_management_check_model(management, call->request->key, name, err))
+        return err->code;
     *out = name.len ? cn_management_find(management, name, match->args[1], err)
                     : cn_management_find_startup(management, err);
+    if (*out && match->n_args == 0 && !name.len &&
+        cn_management_check_model(management, call->request->key,
+                                  cn_str_from(cn_model_queue_name(*out)), err)) {
+        /* The client has not named the model, and is not to learn its name. */
+        cn_management_check_model(management, call->request->key, CN_STR(""), err);
+        return err->code;
+    }
     if (*out && match->n_args == 0) /* error messages name the model */
         call->request->match.args[0] =
             cn_arena_str(&call->request->arena, cn_str_from(cn_model_queue_name(*out)));

@@ -48,7 +48,7 @@
 
 /* The routes that describe the API; the inference and the management address both have them. */
 #define DESCRIPTION \
-    {OPTIONS, "/", cn_openapi_handle, PLAIN, OPTIONS, "apiDescription", \
+    {OPTIONS, "/", cn_openapi_handle, PLAIN | CN_ROUTE_NO_MODEL, OPTIONS, "apiDescription", \
      "returns this API description (the request that TorchServe's clients send)", NULL}, \
     {ANY | OPTIONS, "/api-description", cn_openapi_handle, PLAIN, GET, "description", \
      "returns this API description", NULL}, \
@@ -57,7 +57,8 @@
 
 const struct cn_route cn_inference_routes[] = {
     DESCRIPTION,
-    {ANY, "/ping", cn_health_ping, 0, GET, "ping", "says whether the server is healthy", NULL},
+    {ANY, "/ping", cn_health_ping, CN_ROUTE_NO_MODEL, GET, "ping",
+     "says whether the server is healthy", NULL},
     {ANY, "/predictions/{model_name}", PREDICT, PREDICTS, POST, "predictions",
      "runs a prediction with a model's default version", NULL},
     {ANY, "/predictions/{model_name}/{model_version}", PREDICT, PREDICTS, POST,
@@ -93,7 +94,8 @@ const struct cn_route cn_inference_routes[] = {
     {GET, "/v1/streams/{model_name}/{model_version}/{sequence_id}", cn_streams_handle, 0, GET,
      "openVersionStream",
      "opens a WebSocket that carries the steps of one sequence of one version of a model", NULL},
-    {POST, "/v1/streams/tickets", cn_streams_handle_tickets, 0, POST, "newStreamTicket",
+    {POST, "/v1/streams/tickets", cn_streams_handle_tickets, CN_ROUTE_NO_MODEL, POST,
+     "newStreamTicket",
      "returns a ticket that opens one stream in place of a key", NULL},
     {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow",
      "returns 404: workflows are not supported", NULL},
@@ -102,9 +104,12 @@ const struct cn_route cn_inference_routes[] = {
     {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
     {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer",
      .handle = cn_v2_http_infer},
-    {.methods = GET | HEAD, .pattern = "/v2", .handle = cn_v2_http_server},
-    {.methods = GET | HEAD, .pattern = "/v2/health/live", .handle = cn_v2_http_live},
-    {.methods = GET | HEAD, .pattern = "/v2/health/ready", .handle = cn_v2_http_ready},
+    {.methods = GET | HEAD, .pattern = "/v2", .flags = CN_ROUTE_NO_MODEL,
+     .handle = cn_v2_http_server},
+    {.methods = GET | HEAD, .pattern = "/v2/health/live", .flags = CN_ROUTE_NO_MODEL,
+     .handle = cn_v2_http_live},
+    {.methods = GET | HEAD, .pattern = "/v2/health/ready", .flags = CN_ROUTE_NO_MODEL,
+     .handle = cn_v2_http_ready},
     {.methods = GET | HEAD, .pattern = "/v2/models/stats", .handle = cn_v2_http_stats},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}", .handle = cn_v2_http_model},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/stats", .handle = cn_v2_http_stats},

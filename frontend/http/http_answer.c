@@ -319,6 +319,8 @@ add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
     char seconds[16];
 
     add(response, "Continuo-Error", cn_error_info(code)->word);
+    if (code == CN_E_KEY_REQUIRED) /* RFC 9110: each 401 says how to authenticate */
+        add(response, "WWW-Authenticate", "Bearer");
     if (own_status == 429 || own_status == 503 || code == CN_E_CONTENDED) {
         snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
         add(response, "Retry-After", seconds);

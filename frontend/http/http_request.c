@@ -8,7 +8,7 @@
  * everything that was read from it.
  *
  * The checks are ordered by what they cost and by what they may reveal: first the size of the head,
- * then its form, then the key (token-auth), and only then is memory taken for the body. A request
+ * then its form, then the key (http_keys.c), and only then is memory taken for the body. A request
  * that is refused before its body is read cannot leave its connection in a usable state, so the
  * connection ends with the answer (`close`), and for a moment the server drops what the client
  * still sends, so that the client can read the answer (http_discard.h).
@@ -20,6 +20,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/access/http_keys.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/access_log.h"
@@ -192,19 +193,12 @@ takes_envelopes(const struct cn_http_request *request)
     return request->api->takes_envelopes && config->max_envelope_bytes > config->max_request_bytes;
 }
 
-/* Requests of the v2 protocol carry whole tensors and have a limit of their own. */
-static bool
-is_v2(const struct cn_http_request *request)
-{
-    return request->path.len > 4 && memcmp(request->path.ptr, "/v2/", 4) == 0;
-}
-
 static uint64_t
 max_body_bytes(const struct cn_http_request *request)
 {
     const struct cn_server_config *config = request->listener->shared->config;
 
-    if (is_v2(request))
+    if (cn_http_is_v2(request))
         return config->max_v2_request_bytes;
     return takes_envelopes(request) ? config->max_envelope_bytes : config->max_request_bytes;
 }
@@ -212,7 +206,7 @@ max_body_bytes(const struct cn_http_request *request)
 static void
 refuse_too_large(struct cn_http_request *request, uint64_t len)
 {
-    const char *option = is_v2(request)             ? "max-v2-request-size"
+    const char *option = cn_http_is_v2(request)     ? "max-v2-request-size"
                          : takes_envelopes(request) ? "max-envelope-size"
                                                     : "max-request-size";
     uint64_t limit = max_body_bytes(request);
@@ -226,18 +220,6 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     refuse(request, CN_E_TOO_LARGE, message);
 }
 
-/* Is it a CORS preflight: a browser's question whether a script of another site may send a request
- * with this method or with these headers? */
-static bool
-is_preflight(const struct cn_http_request *request)
-{
-    return request->method == CN_HTTP_OPTIONS &&
-           request->listener->shared->config->cors_allowed_origin &&
-           cn_header_find(request->headers, request->n_headers, CN_STR("origin")) &&
-           cn_header_find(request->headers, request->n_headers,
-                          CN_STR("access-control-request-method"));
-}
-
 /* Several interfaces may share an address; the first one that has the path serves the request. */
 static const struct cn_http_api *
 choose_api(struct cn_http_request *request)
@@ -248,81 +230,6 @@ choose_api(struct cn_http_request *request)
                                       &request->match, NULL) == CN_E_NOT_FOUND)
         api = api->next;
     return api;
-}
-
-static bool
-is_below(struct cn_str path, struct cn_str folder)
-{
-    return path.len > folder.len && memcmp(path.ptr, folder.ptr, folder.len) == 0;
-}
-
-/* Is it a file of a page? The pages ask for the key themselves, so a browser must get them without.
- */
-static bool
-is_page(const struct cn_http_request *request)
-{
-    const struct cn_server_config *config = request->listener->shared->config;
-    const struct cn_str path = request->path;
-
-    if (config->page == CN_PAGE_OFF || !(request->method & (CN_HTTP_GET | CN_HTTP_HEAD)))
-        return false;
-    if (is_below(path, CN_STR("/page/")))
-        return true;
-    if (request->api->token != CN_TOKEN_MANAGEMENT)
-        return is_below(path, CN_STR("/try/"));
-    return (cn_str_eq(path, CN_STR("/")) && config->dialect != CN_DIALECT_TORCHSERVE) ||
-           cn_str_eq(path, CN_STR("/page"));
-}
-
-/* Does the path need no key? Descriptions are public, and /token needs another key, which it checks
- * itself. */
-static bool
-is_open(const struct cn_http_request *request)
-{
-    const struct cn_str path = request->path;
-
-    return is_preflight(request) || /* a browser sends no key with it */
-           (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
-           cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
-           is_page(request) ||
-           (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
-}
-
-/* May this request change something? */
-static bool
-is_unsafe(const struct cn_http_request *request)
-{
-    return !(request->method & (CN_HTTP_GET | CN_HTTP_HEAD | CN_HTTP_OPTIONS));
-}
-
-/* Returns which key the request must show. Requests of the v2 protocol that change the server need
- * management's key, although they come by the inference interface. */
-static enum cn_token_kind
-needed_key(struct cn_http_request *request)
-{
-    struct cn_route_match match;
-
-    if (is_v2(request) && is_unsafe(request) &&
-        cn_route_find(request->api->routes, request->method, request->path, &request->arena, &match,
-                      NULL) == 0 &&
-        (match.route->flags & CN_ROUTE_ADMIN))
-        return CN_TOKEN_MANAGEMENT;
-    return request->api->token;
-}
-
-static int
-check_token(struct cn_http_request *request, struct cn_error *err)
-{
-    const struct cn_http_listener *listener = request->listener;
-    const struct cn_header *header;
-
-    if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
-        return 0;
-    if (cn_streams_is_handshake(request))
-        return cn_streams_authorize(request, err);
-    header = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
-    return cn_management_authorize(listener->shared->management, needed_key(request),
-                                   header ? header->value : (struct cn_str){NULL, 0}, err);
 }
 
 void
@@ -366,7 +273,7 @@ cn_http_request_begin(struct cn_http_request *request)
         return;
     }
     request->api = choose_api(request);
-    if (check_token(request, &err)) { /* before its body is taken */
+    if (cn_http_check_key(request, &err)) { /* before its body is taken */
         refuse(request, err.code, err.message);
         return;
     }
@@ -459,7 +366,7 @@ static int
 check_step(const struct cn_http_request *request, struct cn_error *err)
 {
     if (request->api->token != CN_TOKEN_INFERENCE ||
-        !(is_unsafe(request) || (request->match.route->flags & CN_ROUTE_PREDICTS)))
+        !(cn_http_is_unsafe(request) || (request->match.route->flags & CN_ROUTE_PREDICTS)))
         return 0;
     return cn_browser_check_step(request->headers, request->n_headers,
                                  request->listener->shared->config->cors_allowed_origin, err);
@@ -478,7 +385,7 @@ check_foreign_sites(const struct cn_http_request *request, struct cn_error *err)
     if (request->api->checks_hosts)
         rc = cn_browser_check_host(request->headers, request->n_headers,
                                    request->listener->shared->known_hosts, err);
-    if (rc || !is_unsafe(request))
+    if (rc || !cn_http_is_unsafe(request))
         return rc;
     if (config->page == CN_PAGE_READ_ONLY && cn_browser_sent(request->headers, request->n_headers))
         return cn_fail(err, CN_E_READ_ONLY,
@@ -572,7 +479,7 @@ cn_http_request_end(struct cn_http_request *request)
     if (request->state != CN_REQUEST_BODY)
         return;
     request->state = CN_REQUEST_HANDLING;
-    if (is_preflight(request)) {
+    if (cn_http_is_preflight(request)) {
         cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
         return;
     }
@@ -587,7 +494,7 @@ cn_http_request_end(struct cn_http_request *request)
     }
     if (is_restricted(request))
         return;
-    if (check_foreign_sites(request, &err)) {
+    if (cn_http_check_model(request, &err) || check_foreign_sites(request, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }

@@ -25,6 +25,7 @@
 
 struct MHD_Connection;
 struct cn_answer_box;
+struct cn_key;
 struct cn_ws_stream;
 
 /* libmicrohttpd builds the head of an answer in the part of connection-memory that the head of the
@@ -65,6 +66,7 @@ struct cn_http_request {
     struct cn_header *headers;     /* texts in libmicrohttpd's memory until `mhd_done` */
     struct cn_header *query;       /* names and values as sent, in the same memory */
     const struct cn_http_api *api; /* the interface at this address that has the path */
+    const struct cn_key *key;      /* the named key that it showed; NULL: it needs none */
     struct cn_route_match match;
     size_t head_bytes; /* bytes of connection-memory that the request's head takes */
     struct cn_http_framing framing;

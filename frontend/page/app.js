@@ -85,7 +85,7 @@ function showLink(isConnected, error) {
   }
   setText(link, "connecting again …");
   link.title = error ? error.message : "";
-  if (error && error.word === "token_refused")
+  if (error && (error.word === "token_refused" || error.word === "key_required"))
     askKey(hasKey() ? "The server no longer accepts your key." : "This server requires a key.");
   else if (error && error.status)
     setText(link, error.message);

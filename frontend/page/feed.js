@@ -47,7 +47,8 @@ export class Feed {
     }
     if (generation !== this.generation) return;
     this.onLink(false, error);
-    if (error && error.word === "token_refused") return; // the user must give a key first
+    const needsKey = error && (error.word === "token_refused" || error.word === "key_required");
+    if (needsKey) return; // the user must give a key first
     const delay = RETRY_MS[Math.min(this.tries++, RETRY_MS.length - 1)];
     this.timer = setTimeout(() => generation === this.generation && this.run(generation), delay);
   }

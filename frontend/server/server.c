@@ -227,6 +227,8 @@ reload(struct cn_server *server)
     char quoted[CN_ERROR_MESSAGE_MAX];
     struct cn_error err;
 
+    if (!has_tls(server) && server->config.keys)
+        return;
     if (!has_tls(server))
         cn_log(CN_LOG_INFO,
                "event=reloaded note=\"there was nothing to reload, since https is not used\"");
@@ -443,12 +445,31 @@ stop_threads(struct cn_server *server)
     }
 }
 
-/* SIGHUP: somebody has moved the log files or installed a new certificate. */
+/* Handles the part of SIGHUP that concerns the named keys, whose file is read on loop 0, too. */
+static void
+reload_keys(struct cn_server *server)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX];
+    struct cn_error err;
+    uint32_t n;
+
+    if (!server->config.keys)
+        return;
+    if (cn_management_reload_keys(server->management, &n, &err))
+        cn_log(CN_LOG_ERROR,
+               "event=keys_reload_failed keys=%u reason=%s note=\"the old keys stay in use\"", n,
+               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
+    else
+        cn_log(CN_LOG_INFO, "event=keys_reloaded keys=%u", n);
+}
+
+/* SIGHUP: somebody has changed the keys, moved the log files or installed a new certificate. */
 static void
 on_hangup(struct cn_server *server)
 {
     cn_log(CN_LOG_INFO, "event=logs_reopened signal=SIGHUP");
     cn_log_files_reopen();
+    reload_keys(server);
     reload(server);
 }
 

@@ -98,7 +98,7 @@ checks_hosts(const struct cn_server *server, enum cn_server_api api)
     const struct cn_server_config *config = &server->config;
     const struct cn_address *address = &server->addresses[api];
 
-    return !config->token_auth && !address->is_https && !address->is_unix &&
+    return !cn_server_needs_keys(config) && !address->is_https && !address->is_unix &&
            (config->dialect != CN_DIALECT_TORCHSERVE || cn_address_is_loopback(address));
 }
 
@@ -113,7 +113,7 @@ check_management(const struct cn_server *server, struct cn_error *err)
     const char *flag = "--management-address", *text = config->management_address;
     bool is_open = !cn_address_is_loopback(address);
 
-    if (config->token_auth || config->insecure_management)
+    if (cn_server_needs_keys(config) || config->insecure_management)
         return 0;
     if (!is_open && strcmp(config->grpc_management_address, "none") != 0 &&
         cn_address_parse(config->grpc_management_address, 7071, &grpc, NULL) == 0) {
@@ -123,15 +123,16 @@ check_management(const struct cn_server *server, struct cn_error *err)
     }
     if (!is_open)
         return 0;
-    return cn_fail(err, CN_E_CONFIG,
-                   "%s %s is an address that other machines reach, and whoever reaches management "
-                   "can run code on this machine: require keys (--token-auth%s), or let management "
-                   "listen on 127.0.0.1 or a unix socket; --insecure-management starts the server "
-                   "all the same",
-                   flag, text,
-                   config->dialect == CN_DIALECT_TORCHSERVE
-                       ? ", that is, remove disable_token_authorization=true"
-                       : "");
+    return cn_fail(
+        err, CN_E_CONFIG,
+        "%s %s is an address that other machines reach, and whoever reaches management "
+        "can run code on this machine: require keys (--keys FILE, or --token-auth%s), or let "
+        "management listen on 127.0.0.1 or a unix socket; --insecure-management starts "
+        "the server all the same",
+        flag, text,
+        config->dialect == CN_DIALECT_TORCHSERVE
+            ? ", that is, remove disable_token_authorization=true"
+            : "");
 }
 
 /* With --model-control-mode explicit, clients of the inference interfaces load and unload models,
@@ -147,7 +148,7 @@ check_model_control(const struct cn_server *server, struct cn_error *err)
     bool is_open;
 
     if (config->model_control_mode != CN_CONTROL_EXPLICIT || !config->model_api ||
-        config->token_auth || config->insecure_management)
+        cn_server_needs_keys(config) || config->insecure_management)
         return 0;
     is_open = !cn_address_is_loopback(&server->addresses[CN_INFERENCE]) &&
               !cn_v2_access_is_restricted(CN_V2_HTTP, CN_V2_MODEL_REPOSITORY);
@@ -161,12 +162,13 @@ check_model_control(const struct cn_server *server, struct cn_error *err)
     }
     if (!is_open)
         return 0;
-    return cn_fail(err, CN_E_CONFIG,
-                   "%s %s is an address that other machines reach, and with --model-control-mode "
-                   "explicit everybody who reaches it could load and unload models: require a "
-                   "header that only you know (%s model-repository:NAME=SECRET) or keys "
-                   "(--token-auth); --insecure-management starts the server all the same",
-                   flag, text, restrict_flag);
+    return cn_fail(
+        err, CN_E_CONFIG,
+        "%s %s is an address that other machines reach, and with --model-control-mode "
+        "explicit everybody who reaches it could load and unload models: require a "
+        "header that only you know (%s model-repository:NAME=SECRET) or keys "
+        "(--keys FILE, or --token-auth); --insecure-management starts the server all the same",
+        flag, text, restrict_flag);
 }
 
 /* On how many loops is the interface served? One that shares its address with management is served

@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "access/key_file.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
 #include "core/time/clock.h"
@@ -45,6 +46,20 @@ cn_streams_is_handshake(const struct cn_http_request *request)
            memcmp(request->path.ptr, PATH_PREFIX, len) == 0;
 }
 
+/* A ticket stands for the key with which it was made, and ends with that key. */
+static int
+use_ticket(struct cn_http_request *request, struct cn_str ticket, struct cn_error *err)
+{
+    const struct cn_http_shared *shared = request->listener->shared;
+    int rc = cn_ws_ticket_use(shared->streams, cn_now_ms(), ticket, &request->key, err);
+
+    if (rc && shared->config->keys)
+        return cn_fail(err, CN_E_KEY_REQUIRED,
+                       "the ticket is unknown, used or expired; get a new one from this server "
+                       "with POST /v1/streams/tickets");
+    return rc ? rc : cn_management_check_key(shared->management, request->key, CN_SCOPE_INFER, err);
+}
+
 /* A header is the strongest word, then a key among the subprotocols, then a ticket. A ticket beside
  * a key is not used up. */
 int
@@ -59,10 +74,11 @@ cn_streams_authorize(struct cn_http_request *request, struct cn_error *err)
     struct cn_str given = header ? header->value : (struct cn_str){NULL, 0};
 
     if (ticket && !header && !key.len)
-        return cn_ws_ticket_use(shared->streams, cn_now_ms(), ticket->value, err);
+        return use_ticket(request, ticket->value, err);
     if (!header && key.len)
         given = cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
-    return cn_management_authorize(shared->management, request->api->token, given, err);
+    return cn_management_authorize(shared->management, request->api->token, CN_SCOPE_INFER, given,
+                                   &request->key, err);
 }
 
 void
@@ -74,7 +90,7 @@ cn_streams_handle_tickets(struct cn_http_request *request)
     struct cn_error err;
     const char *json;
 
-    if (cn_ws_ticket_make(shared->streams, cn_now_ms(), lifetime_ms, ticket, &err)) {
+    if (cn_ws_ticket_make(shared->streams, cn_now_ms(), lifetime_ms, request->key, ticket, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
@@ -170,6 +186,7 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
                                   &request->arena, handshake, err);
 
     *opening = (struct cn_ws_opening){
+        .key = request->key,
         .version = match->n_args == 3 ? match->args[1] : (struct cn_str){NULL, 0},
         .id = match->args[match->n_args - 1],
         .request_id = {request->id, sizeof(request->id) - 1},

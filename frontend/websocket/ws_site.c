@@ -31,6 +31,7 @@
 struct ticket {
     uint64_t random[2];
     uint64_t ends_ms; /* 0: free */
+    const struct cn_key *key;
 };
 
 struct cn_ws_hub {
@@ -196,7 +197,7 @@ cn_ws_site_remove(struct cn_ws_site *site, struct cn_ws_stream *stream)
 
 int
 cn_ws_ticket_make(struct cn_ws_hub *hub, uint64_t now_ms, uint64_t lifetime_ms,
-                  char out[CN_WS_TICKET_BYTES], struct cn_error *err)
+                  const struct cn_key *key, char out[CN_WS_TICKET_BYTES], struct cn_error *err)
 {
     struct ticket *found = NULL;
 
@@ -207,6 +208,7 @@ cn_ws_ticket_make(struct cn_ws_hub *hub, uint64_t now_ms, uint64_t lifetime_ms,
     if (found) {
         cn_random_bytes(found->random, sizeof(found->random));
         found->ends_ms = now_ms + lifetime_ms;
+        found->key = key;
         snprintf(out, CN_WS_TICKET_BYTES, "%016llx%016llx", (unsigned long long)found->random[0],
                  (unsigned long long)found->random[1]);
     }
@@ -236,7 +238,8 @@ read_ticket(struct cn_str text, uint64_t random[2])
 }
 
 int
-cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket, struct cn_error *err)
+cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket,
+                 const struct cn_key **key, struct cn_error *err)
 {
     uint64_t random[2];
     bool found = false;
@@ -250,6 +253,7 @@ cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket, s
             if (same && each->ends_ms > now_ms) {
                 found = true;
                 each->ends_ms = 0;
+                *key = each->key;
             }
         }
         pthread_mutex_unlock(&hub->lock);

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/key_file.h"
 #include "config/model/model_io.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
@@ -212,11 +213,13 @@ static void
 submit(struct step *step, const struct cn_ws_request *request)
 {
     struct cn_ws_stream *stream = step->stream;
-    struct cn_model_queue *queue;
+    struct cn_management *management = stream->site->listener->shared->management;
+    struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
-    queue = cn_management_find(stream->site->listener->shared->management, stream->model,
-                               stream->version, &err);
+    if (cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
+        cn_management_check_model(management, stream->access, stream->model, &err) == 0)
+        queue = cn_management_find(management, stream->model, stream->version, &err);
     if (!queue || (request && take_input(step, request, queue, &err)) ||
         fill_job(step, queue, request && request->start, request && request->end, &err)) {
         refuse(step, &err);

@@ -20,6 +20,7 @@
 #include "frontend/websocket/ws_messages.h"
 #include "frontend/websocket/ws_site.h"
 
+struct cn_key;
 struct cn_model_queue;
 
 enum cn_ws_phase {
@@ -57,6 +58,7 @@ struct cn_ws_stream {
     atomic_bool left;    /* the client has left; for the scheduler */
 
     /* What it carries. */
+    const struct cn_key *access; /* the named key of its client, or NULL; checked for each step */
     struct cn_str model, version, id; /* version: as the client named it; empty: any */
     struct cn_str request_id;
     uint32_t n_headers; /* of the handshake; handlers see them with each step */
@@ -83,6 +85,7 @@ struct cn_ws_stream {
 /* What the handshake has found out. All bytes are copied. */
 struct cn_ws_opening {
     const struct cn_model_queue *queue;
+    const struct cn_key *key; /* the named key, or NULL */
     struct cn_str version, id, request_id;
     const struct cn_header *headers;
     uint32_t n_headers;

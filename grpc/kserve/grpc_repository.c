@@ -82,7 +82,12 @@ static void
 run(struct cn_grpc_call *call, struct cn_repository_order *order)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    struct cn_error err;
 
+    if (cn_rpc_check_model(call, order->name, &err)) {
+        cn_rpc_fail(call, err.code, err.message, 0);
+        return;
+    }
     cn_grpc_call_hold(call);
     cn_repository_run(host->management, order);
 }

@@ -37,6 +37,18 @@ reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type, st
     cn_rpc_reply_json(call, type, json);
 }
 
+/* Fails the call if its named key may not use the model; an empty name stands for all of them. */
+static bool
+is_refused(struct cn_grpc_call *call, const char *model)
+{
+    struct cn_error err;
+
+    if (cn_rpc_check_model(call, cn_str_from(model), &err) == 0)
+        return false;
+    cn_rpc_fail(call, err.code, err.message, 0);
+    return true;
+}
+
 /* --- health */
 
 void
@@ -68,7 +80,7 @@ cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *m
     struct cn_error err;
     bool ready = false;
 
-    if (!request)
+    if (!request || is_refused(call, request->name))
         return;
     cn_v2_model_is_ready(management_of(call), cn_str_from(request->name),
                          cn_str_from(request->version), &ready, &err); /* missing: not ready */
@@ -99,7 +111,7 @@ model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message,
     struct cn_buf json;
     int rc;
 
-    if (!request)
+    if (!request || is_refused(call, request->name))
         return;
     cn_buf_init(&json, 0);
     rc = (is_open ? cn_v2_write_any_model
@@ -129,7 +141,7 @@ cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *
     struct cn_buf json;
     int rc;
 
-    if (!request)
+    if (!request || is_refused(call, request->name))
         return;
     cn_buf_init(&json, 0);
     cn_buf_puts(&json, "{\"config\":");
@@ -150,7 +162,7 @@ cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *me
     uint32_t n;
     int rc;
 
-    if (!request)
+    if (!request || is_refused(call, request->name))
         return;
     cn_buf_init(&json, 0);
     rc = cn_v2_stats_collect(management_of(call), cn_str_from(request->name),

@@ -117,11 +117,14 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(infer->call);
     struct cn_row *row = &infer->v2.job.row;
-    struct cn_model_queue *queue = (infer->is_open ? cn_v2_find_any : cn_v2_find)(
-        host->management, infer->head.model, infer->head.version, err);
+    struct cn_model_queue *queue;
     struct cn_intake intake;
     int rc;
 
+    if (cn_rpc_check_model(infer->call, infer->head.model, err))
+        return err->code;
+    queue = (infer->is_open ? cn_v2_find_any : cn_v2_find)(host->management, infer->head.model,
+                                                           infer->head.version, err);
     if (!queue)
         return err->code;
     *out = queue;

@@ -294,6 +294,18 @@ slice_str(const grpc_slice *slice)
     return (struct cn_str){(const char *)GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice)};
 }
 
+void
+cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key)
+{
+    call->key = key;
+}
+
+const struct cn_key *
+cn_grpc_call_key(const struct cn_grpc_call *call)
+{
+    return call->key;
+}
+
 const struct cn_header *
 cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t *n)
 {

@@ -21,6 +21,7 @@
 
 struct cn_grpc;
 struct cn_grpc_call;
+struct cn_key;
 struct cn_grpc_message;
 struct cn_grpc_server;
 
@@ -46,7 +47,11 @@ struct cn_grpc_method {
     bool home_only; /* only called on loop 0 */
     bool is_rare;   /* few calls come at a time, so fewer are kept ready for it */
     bool needs_no_key;
-    bool administers;   /* changes the server, so it needs management's key */
+    bool administers;  /* changes the server, so it needs management's key */
+    bool tells_health; /* says only whether the server is healthy */
+    /* A key that is limited to some models may call it: it checks the model that its message names,
+     * or concerns none. */
+    bool any_models;
     bool is_step;       /* its messages are steps of models; see accepted_taken in grpc_call.c */
     unsigned group;     /* a number that a cn_grpc_authorize_fn may look at */
     size_t state_bytes; /* bytes of cn_grpc_call_state; zeroed, 16-byte aligned */
@@ -108,6 +113,9 @@ void *cn_grpc_call_host(const struct cn_grpc_call *call);
 const struct cn_grpc_method *cn_grpc_call_method(const struct cn_grpc_call *call);
 struct cn_grpc_server *cn_grpc_call_server(const struct cn_grpc_call *call);
 struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
+/* The named key that the call showed; NULL: it needs none. */
+void cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key);
+const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
 /* The call's arena, which is freed with the call. */
 struct cn_arena *cn_grpc_call_arena(struct cn_grpc_call *call);
 /* The request's metadata; valid until the call is freed. */

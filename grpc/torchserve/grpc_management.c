@@ -164,6 +164,7 @@ go(struct manage *manage)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(manage->call);
 
+    manage->api.key = cn_grpc_call_key(manage->call);
     manage->api.on_reply = on_reply;
     cn_grpc_call_hold(manage->call);
     cn_management_handle(host->management, &manage->api);

@@ -324,6 +324,8 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
     step->lane = intake.sequence.id;
     if (stream && step->lane.len == 0 && stream->len)
         step->lane = cn_arena_str(&step->arena, (struct cn_str){stream->text, stream->len});
+    if (cn_rpc_check_model(step->call, step->request.model_name, err))
+        return err->code;
     *queue = cn_management_find(host->management, step->request.model_name,
                                 step->request.model_version, err);
     if (!*queue)

@@ -33,6 +33,7 @@
  */
 #include <string.h>
 
+#include "access/key_file.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
@@ -416,6 +417,14 @@ import_sequence(struct cn_api_call *call, const char *version)
                        on_described, call);
 }
 
+/* Does the request read what a sequence's state holds? That is the data of a client, which a key
+ * that only observes does not get. */
+static bool
+reads_state(struct cn_api_call *call)
+{
+    return cn_api_param_bool(call, "export", false) || cn_api_param_bool(call, "show_state", false);
+}
+
 static void
 route_sequence(struct cn_api_call *call)
 {
@@ -427,7 +436,10 @@ route_sequence(struct cn_api_call *call)
     if (cn_str_eq(method, CN_STR("DELETE"))) {
         cn_sequence_remove(management, name, version, id, on_described, call);
     } else if (cn_str_eq(method, CN_STR("GET"))) {
-        if (cn_api_param_bool(call, "export", false))
+        if (reads_state(call) &&
+            cn_management_check_key(management, call->request->key, CN_SCOPE_MANAGE, &call->err))
+            cn_api_fail(call, call->err.code, call->err.message);
+        else if (cn_api_param_bool(call, "export", false))
             cn_sequence_export(management, name, version, id, on_exported, call);
         else
             cn_sequence_show(management, name, version, id,
@@ -618,6 +630,17 @@ split_path(struct cn_api_call *call)
            (call->n_parts < CN_API_PARTS_MAX || strcmp(call->parts[0], "models") == 0);
 }
 
+/* Returns the model that the path names; empty if the request concerns all of them. */
+static struct cn_str
+model_of(const struct cn_api_call *call)
+{
+    const unsigned at = strcmp(call->parts[0], "v1") == 0 ? 2 : 1;
+    const bool has_models = at == 2 || strcmp(call->parts[0], "models") == 0 ||
+                            strcmp(call->parts[0], "shared-states") == 0;
+
+    return has_models && call->n_parts > at ? cn_str_from(call->parts[at]) : CN_STR("");
+}
+
 void
 cn_management_handle(struct cn_management *management, struct cn_api_request *request)
 {
@@ -631,7 +654,8 @@ cn_management_handle(struct cn_management *management, struct cn_api_request *re
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (atomic_load(&management->draining))
         cn_api_fail(call, CN_E_DRAINING, "the server is stopping");
-    else if (cn_api_read_body(call))
+    else if (cn_management_check_model(management, request->key, model_of(call), &call->err) ||
+             cn_api_read_body(call))
         cn_api_fail(call, call->err.code, call->err.message);
     else
         route(call);

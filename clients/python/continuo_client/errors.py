@@ -316,6 +316,18 @@ class TokenRefusedError(ContinuoError):
     word, status, type = "token_refused", 400, "InvalidKeyException"
 
 
+class KeyRequiredError(ContinuoError):
+    """The error `key_required` of the server."""
+
+    word, status, type = "key_required", 401, "InvalidKeyException"
+
+
+class KeyForbiddenError(ContinuoError):
+    """The error `key_forbidden` of the server."""
+
+    word, status, type = "key_forbidden", 403, "ForbiddenException"
+
+
 class TlsRequiredError(ContinuoError):
     """The error `tls_required` of the server."""
 
@@ -419,6 +431,8 @@ HELP: Dict[str, str] = {
     "model_not_found": "Check the model's name; GET /models on the management address lists them.",
     "version_not_found": "Check the version; GET /models/MODEL/all shows the model's versions.",
     "token_refused": "Give the client the inference key: Client(url, token=KEY).",
+    "key_required": "Give the client a valid key: Client(url, token=KEY).",
+    "key_forbidden": "Use a key with the scope or the model that the message names.",
     "too_large": "Send a smaller body, or start the server with a larger --max-request-size.",
     "timeout": "Add workers, or raise the model's clientTimeoutInMills.",
     "deadline": "Make the handler faster, or raise the time limit that the message names.",

@@ -1,0 +1,267 @@
+/* access/keys.c - the named keys of a running server.
+ *
+ * Readers hold a lock for as long as they look at an entry, which is well below a microsecond.
+ * Loop 0 reads and checks a new file before it takes the lock, and then only exchanges pointers. A
+ * waiting writer goes first, so that many readers cannot keep it out.
+ *
+ * The table has half of each hash as its key, and the whole hash is then compared in constant time.
+ * What a client could learn from the time of the table's own comparison are bits of a hash, from
+ * which no key can be computed. */
+#include "access/keys.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "access/glob.h"
+#include "access/key_text.h"
+#include "core/containers/table.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+
+/* The id is the hash and the name, so that a key which gets another name is another key: an old
+ * request must not change its name while it runs. */
+#define ID_MAX (CN_KEY_HASH_BYTES + CN_KEY_NAME_MAX + 1)
+
+struct cn_key {
+    const struct cn_key_entry *now; /* NULL: the file lacks it; changed under the lock */
+    size_t id_len;
+    char id[ID_MAX];
+};
+
+struct cn_keys {
+    char *path;
+    pthread_rwlock_t lock; /* for `file`, `by_hash` and each key's `now` */
+    struct cn_key_file file;
+    struct cn_table *by_hash; /* the keys of the file */
+    struct cn_table *known;   /* every key that the file ever had; loop 0 */
+};
+
+const char *
+cn_key_name(const struct cn_key *key)
+{
+    return key->id + CN_KEY_HASH_BYTES;
+}
+
+static struct cn_str
+id_of(const void *item)
+{
+    const struct cn_key *key = item;
+
+    return (struct cn_str){key->id, key->id_len};
+}
+
+static struct cn_str
+half_hash_of(const void *item)
+{
+    return (struct cn_str){((const struct cn_key *)item)->id, CN_KEY_HASH_BYTES / 2};
+}
+
+/* --- the file */
+
+/* Returns the key of an entry: the one that the file had before, or a new one. */
+static struct cn_key *
+know(struct cn_keys *keys, const struct cn_key_entry *entry)
+{
+    struct cn_key *key = cn_alloc(sizeof *key), *found;
+
+    memset(key, 0, sizeof *key);
+    memcpy(key->id, entry->hash, CN_KEY_HASH_BYTES);
+    memcpy(key->id + CN_KEY_HASH_BYTES, entry->name.ptr, entry->name.len);
+    key->id_len = CN_KEY_HASH_BYTES + entry->name.len;
+    found = cn_table_find(keys->known, id_of(key));
+    if (found)
+        cn_free(key);
+    else
+        cn_table_insert(keys->known, key);
+    return found ? found : key;
+}
+
+/* Puts a new file in the place of the old one, which becomes `*file`. */
+static void
+exchange(struct cn_keys *keys, struct cn_key_file *file)
+{
+    struct cn_table *by_hash = cn_table_create(half_hash_of), *before;
+    struct cn_key **now = cn_alloc((file->n + 1) * sizeof(*now)), *key;
+    struct cn_key_file old;
+    size_t cursor = 0;
+
+    for (uint32_t i = 0; i < file->n; i++) {
+        now[i] = know(keys, &file->entries[i]);
+        cn_table_insert(by_hash, now[i]);
+    }
+    pthread_rwlock_wrlock(&keys->lock);
+    while ((key = cn_table_next(keys->known, &cursor)))
+        key->now = NULL;
+    for (uint32_t i = 0; i < file->n; i++)
+        now[i]->now = &file->entries[i];
+    old = keys->file;
+    keys->file = *file;
+    before = keys->by_hash;
+    keys->by_hash = by_hash;
+    pthread_rwlock_unlock(&keys->lock);
+    *file = old;
+    cn_table_destroy(before);
+    cn_free(now);
+}
+
+int
+cn_keys_open(const char *path, struct cn_keys **out, struct cn_error *err)
+{
+    struct cn_keys *keys;
+    struct cn_key_file file;
+    pthread_rwlockattr_t attr;
+    int rc = cn_key_file_read(path, &file, err);
+
+    if (rc)
+        return rc;
+    keys = cn_alloc(sizeof *keys);
+    memset(keys, 0, sizeof *keys);
+    keys->path = cn_strdup(path);
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&keys->lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    keys->known = cn_table_create(id_of);
+    cn_key_file_init(&keys->file);
+    exchange(keys, &file);
+    cn_key_file_fini(&file);
+    *out = keys;
+    return 0;
+}
+
+void
+cn_keys_destroy(struct cn_keys *keys)
+{
+    struct cn_key *key;
+    size_t cursor = 0;
+
+    if (!keys)
+        return;
+    cn_table_destroy(keys->by_hash);
+    while ((key = cn_table_next(keys->known, &cursor)))
+        cn_free(key);
+    cn_table_destroy(keys->known);
+    cn_key_file_fini(&keys->file);
+    pthread_rwlock_destroy(&keys->lock);
+    cn_free(keys->path);
+    cn_free(keys);
+}
+
+int
+cn_keys_reload(struct cn_keys *keys, struct cn_error *err)
+{
+    struct cn_key_file file;
+    int rc = cn_key_file_read(keys->path, &file, err);
+
+    if (rc)
+        return rc;
+    exchange(keys, &file);
+    cn_key_file_fini(&file);
+    return 0;
+}
+
+uint32_t
+cn_keys_count(const struct cn_keys *keys)
+{
+    return keys->file.n;
+}
+
+/* --- checks, under the lock */
+
+static int
+check_entry(const struct cn_key_entry *entry, unsigned scopes, struct cn_error *err)
+{
+    struct cn_buf words;
+    char time[25];
+
+    if (!entry)
+        return cn_fail(err, CN_E_KEY_REQUIRED,
+                       "the key is unknown: it is misspelt, or the server's key file lacks it");
+    if (entry->revoked)
+        return cn_fail(err, CN_E_KEY_REQUIRED, "the key %.*s is revoked; ask for a new one",
+                       CN_STR_ARG(entry->name));
+    if (cn_wall_ms() >= entry->expires_wall_ms) {
+        cn_wall_format(entry->expires_wall_ms, time);
+        return cn_fail(err, CN_E_KEY_REQUIRED, "the key %.*s expired at %s; ask for a new one",
+                       CN_STR_ARG(entry->name), time);
+    }
+    if (entry->scopes & scopes)
+        return 0;
+    cn_buf_init(&words, 0);
+    cn_key_scopes_write(scopes, &words);
+    cn_fail(err, CN_E_KEY_FORBIDDEN, "the key %.*s lacks the scope that this request needs: %.*s",
+            CN_STR_ARG(entry->name), CN_STR_ARG(cn_buf_str(&words)));
+    cn_buf_fini(&words);
+    return CN_E_KEY_FORBIDDEN;
+}
+
+int
+cn_keys_identify(struct cn_keys *keys, struct cn_str authorization, unsigned scopes,
+                 const struct cn_key **out, struct cn_error *err)
+{
+    unsigned char hash[CN_KEY_HASH_BYTES];
+    const struct cn_key *key = NULL;
+    int rc;
+
+    if (!authorization.len)
+        return cn_fail(err, CN_E_KEY_REQUIRED,
+                       "this server requires a key: send the header Authorization: Bearer KEY");
+    if (!cn_key_text_hash(cn_key_text_of_bearer(authorization), hash))
+        return check_entry(NULL, scopes, err);
+    pthread_rwlock_rdlock(&keys->lock);
+    key = cn_table_find(keys->by_hash, (struct cn_str){(const char *)hash, CN_KEY_HASH_BYTES / 2});
+    if (key && sodium_memcmp(key->id, hash, sizeof hash) != 0)
+        key = NULL;
+    rc = check_entry(key ? key->now : NULL, scopes, err);
+    pthread_rwlock_unlock(&keys->lock);
+    if (!rc)
+        *out = key;
+    return rc;
+}
+
+int
+cn_keys_check(struct cn_keys *keys, const struct cn_key *key, unsigned scopes, struct cn_error *err)
+{
+    int rc;
+
+    pthread_rwlock_rdlock(&keys->lock);
+    rc = check_entry(key->now, scopes, err);
+    pthread_rwlock_unlock(&keys->lock);
+    return rc;
+}
+
+static int
+check_model(const struct cn_key_entry *entry, struct cn_str model, struct cn_error *err)
+{
+    if (!entry->n_models)
+        return 0;
+    for (uint32_t i = 0; i < entry->n_models; i++)
+        if (cn_str_eq(entry->models[i], CN_STR("*")) ||
+            (model.len && cn_glob_matches(entry->models[i], model)))
+            return 0;
+    if (!model.len)
+        return cn_fail(
+            err, CN_E_KEY_FORBIDDEN,
+            "the key %.*s may use only some of the models, and this request concerns all "
+            "of them or the whole server",
+            CN_STR_ARG(entry->name));
+    return cn_fail(err, CN_E_KEY_FORBIDDEN, "the key %.*s may not use the model %.*s",
+                   CN_STR_ARG(entry->name), model.len > 256 ? 256 : (int)model.len, model.ptr);
+}
+
+int
+cn_keys_check_model(struct cn_keys *keys, const struct cn_key *key, struct cn_str model,
+                    struct cn_error *err)
+{
+    int rc;
+
+    pthread_rwlock_rdlock(&keys->lock);
+    rc = check_entry(key->now, CN_SCOPE_ANY, err);
+    if (!rc)
+        rc = check_model(key->now, model, err);
+    pthread_rwlock_unlock(&keys->lock);
+    return rc;
+}
