@@ -217,7 +217,7 @@ cn_keys_identify(struct cn_keys *keys, struct cn_str authorization, unsigned sco
         key = NULL;
     rc = check_entry(key ? key->now : NULL, scopes, err);
     pthread_rwlock_unlock(&keys->lock);
-    if (!rc)
+    if (!rc || rc == CN_E_KEY_FORBIDDEN)
         *out = key;
     return rc;
 }

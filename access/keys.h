@@ -28,8 +28,8 @@ int cn_keys_reload(struct cn_keys *keys, struct cn_error *err);
 uint32_t cn_keys_count(const struct cn_keys *keys);
 
 /* Any thread: finds the key of a request. `authorization`: "Bearer KEY"; empty if the client sent
- * none. `scopes`: it must have one of these. CN_E_KEY_REQUIRED without a valid key;
- * CN_E_KEY_FORBIDDEN if it has none of the scopes. */
+ * none. `scopes`: it must have one of these. CN_E_KEY_REQUIRED without a valid key, and `*out` is
+ * unchanged; CN_E_KEY_FORBIDDEN if it has none of the scopes, with the key in `*out`. */
 int cn_keys_identify(struct cn_keys *keys, struct cn_str authorization, unsigned scopes,
                      const struct cn_key **out, struct cn_error *err);
 /* Any thread: is a key that was found before still valid, and does it have one of the scopes?

@@ -200,9 +200,9 @@ authorize(struct cn_grpc_call *call, enum cn_token_kind token, unsigned scopes,
     header = cn_header_find(headers, n, CN_STR("authorization"));
     rc = cn_management_authorize(host->management, token, scopes,
                                  header ? header->value : (struct cn_str){NULL, 0}, &key, err);
+    cn_grpc_call_set_key(call, key); /* also if it is refused: for the log */
     if (rc)
         return rc;
-    cn_grpc_call_set_key(call, key);
     if (cn_grpc_call_method(call)->any_models)
         return 0;
     return cn_management_check_model(host->management, key, CN_STR(""), err);

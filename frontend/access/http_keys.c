@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "access/keys.h"
+#include "access/audit.h"
 #include "frontend/endpoints/management_http.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/http_request.h"
@@ -148,4 +148,12 @@ cn_http_check_model(const struct cn_http_request *request, struct cn_error *err)
         request->listener->shared->management, request->key,
         first && strncmp(first, name.ptr, name.len) == 0 ? request->match.args[0] : CN_STR(""),
         err);
+}
+
+void
+cn_http_audit(struct cn_http_request *request)
+{
+    if (request->key && cn_http_is_unsafe(request) && needed_key(request) == CN_TOKEN_MANAGEMENT)
+        cn_key_audit(request->key, request->method_word, request->path,
+                     request->status ? (int)request->status : 499);
 }

@@ -26,4 +26,9 @@ int cn_http_check_key(struct cn_http_request *request, struct cn_error *err);
  * use only paths that name one of them, and those that concern no model. */
 int cn_http_check_model(const struct cn_http_request *request, struct cn_error *err);
 
+/* The request is over: if it showed a named key, and was one that changes the server, writes a line
+ * of the log with the key's name and the answer's status. The texts of the request must still be in
+ * place. */
+void cn_http_audit(struct cn_http_request *request);
+
 #endif

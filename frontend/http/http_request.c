@@ -151,6 +151,7 @@ cn_http_request_completed(struct cn_http_request *request)
 {
     if (cn_access_log_enabled())
         log_access(request);
+    cn_http_audit(request);
     if (request->stream) /* the client left before the connection was a WebSocket */
         cn_ws_stream_destroy(request->stream);
     request->stream = NULL;

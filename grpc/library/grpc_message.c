@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/audit.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "grpc/error_status.h"
@@ -303,6 +304,8 @@ cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *la
         queue_message(call, last);
     call->is_finishing = true;
     call->code = status->code;
+    if (call->key && call->method->administers)
+        cn_key_audit(call->key, CN_STR("gRPC"), cn_str_from(call->method->path), status->code);
     if (status->message)
         call->text = grpc_slice_from_copied_string(status->message);
     if (status->details.len)

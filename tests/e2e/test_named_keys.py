@@ -275,6 +275,31 @@ def test_keys_expire(server, folder):
     assert s.client().get("/ping", headers=keys.http("long")).status == 200
 
 
+def test_the_log_says_who_has_changed_the_server(server, keys):
+    """A line has the key's name, never the key. Refused changes are there, too; what only reads is not."""
+    s = start(server, keys, counter(), stateless(), flags=["--model-control-mode", "explicit"])
+    admin = s.admin()
+    assert admin.get("/models", headers=keys.http("ops")).status == 200
+    s.client().post("/predictions/counter", "5", headers={SEQUENCE: "a", **keys.http("shop")})
+    assert admin.delete("/models/counter", headers=keys.http("watch")).status == 403
+    s.expect_log("event=audit key=watch", 'method="DELETE"', 'path="/models/counter"', "status=403")
+    assert admin.delete("/models/counter/sequences/a", headers=keys.http("narrow")).status == 200
+    s.expect_log("event=audit key=narrow", 'path="/models/counter/sequences/a"', "status=200")
+    done = requests.post(s.inference + "/v2/logging", data='{"log_verbose_level": 1}', headers=keys.http("ops"),
+                         timeout=limit(20))
+    assert done.status_code == 200
+    s.expect_log("event=audit key=ops", 'path="/v2/logging"', "status=200")
+    with Rpc(s.grpc_admin) as rpc:
+        remove = module("management_pb2").UnregisterModelRequest(model_name="echo")
+        assert refused(rpc.management.UnregisterModel, remove, metadata=keys.rpc("watch"), timeout=30)
+        assert rpc.management.UnregisterModel(remove, metadata=keys.rpc("ops"), timeout=30).msg
+    for name, status in (("watch", "status=7"), ("ops", "status=0")):
+        s.expect_log(f"event=audit key={name}", "ManagementAPIsService/UnregisterModel", status)
+    audits = [line for line in s.lines if "event=audit" in line]
+    assert len(audits) == 5, audits
+    assert not any(key in line for line in s.lines for key in keys.texts.values())
+
+
 def test_a_damaged_file_keeps_the_old_keys(server, keys):
     """A typing error must not lock everybody out. The log says where it is."""
     s = start(server, keys)
