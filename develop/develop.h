@@ -1,5 +1,5 @@
-/* develop/develop.h - continuo new, dev and test: a model from its first file to its archive. One
- * thread. */
+/* develop/develop.h - continuo demo, new, dev and test: a first look, and a model from its first
+ * file to its archive. One thread. */
 #ifndef CN_DEVELOP_DEVELOP_H
 #define CN_DEVELOP_DEVELOP_H
 
@@ -19,6 +19,7 @@
 #define CN_DEVELOP_USAGE 2
 
 /* The commands; argv has the words behind the command. Each returns the exit status. */
+int cn_develop_demo(int argc, char **argv);
 int cn_develop_new(int argc, char **argv);
 int cn_develop_dev(int argc, char **argv);
 int cn_develop_test(int argc, char **argv);
@@ -29,6 +30,13 @@ int cn_develop_test(int argc, char **argv);
 void cn_develop_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Prints a line, in green on a terminal if `good`. */
 void cn_develop_say(bool good, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- scaffold.c: the files of a new model --- */
+
+/* Writes a file, which others may run if it is a `program`. An existing one is never overwritten.
+ * CN_E_IO. */
+int cn_develop_write_file(const char *path, struct cn_str bytes, bool program,
+                          struct cn_error *err);
 
 /* --- project.c: the folder of a model --- */
 

@@ -1,4 +1,5 @@
-/* develop/develop_main.c - the program continuo-dev, which runs continuo new, dev and test. */
+/* develop/develop_main.c - the program continuo-dev, which runs continuo demo, new, dev and
+ * test. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,9 @@ static const struct {
     const char *name, *words, *help;
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"demo", "",
+     "start a server, send steps to a small model, kill its worker, and go on; it takes a second",
+     cn_develop_demo},
     {"new", "lua|python|c|torch|onnx NAME",
      "make the folder NAME with a model to begin with, its settings and its test", cn_develop_new},
     {"dev", "[DIR|FILE] [--inference URL] [--server URL] [--metrics URL]",
@@ -25,12 +29,12 @@ static const struct {
 static void
 help(FILE *out)
 {
-    fputs("usage: continuo COMMAND ...\n\nThese commands are for the author of a model. DIR is "
-          "the working folder if none is given.\n\n",
+    fputs("usage: continuo COMMAND ...\n\nThese commands are for a first look, and for the author "
+          "of a model.\nDIR is the working folder if none is given.\n\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  continuo %s %s\n      %s\n", commands[i].name, commands[i].words,
-                commands[i].help);
+        fprintf(out, "  continuo %s%s%s\n      %s\n", commands[i].name,
+                *commands[i].words ? " " : "", commands[i].words, commands[i].help);
     fputs("\nThe URLs are the addresses of the server that dev starts: for steps, for management "
           "and for metrics.\n",
           out);
@@ -41,7 +45,8 @@ static void
 print_man(void)
 {
     printf(".TH CONTINUO\\-DEV 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
-    fputs(".SH NAME\ncontinuo\\-dev \\- begin a model, serve it while it changes, and test it\n"
+    fputs(".SH NAME\ncontinuo\\-dev \\- see a demo, begin a model, serve it while it changes, test "
+          "it\n"
           ".SH SYNOPSIS\n.B continuo\n\\fICOMMAND\\fR ...\n"
           ".SH DESCRIPTION\ncontinuo runs this program for the commands below.\n"
           ".SH COMMANDS\n",

@@ -15,7 +15,7 @@
 
 #include "develop/develop.h"
 
-enum { LUA = 1, PYTHON = 2, C = 4, TORCH = 8, ONNX = 16 };
+enum { LUA = 1, PYTHON = 2, C = 4, TORCH = 8, ONNX = 16, DEMO = 32 };
 
 #define CN_TEMPLATE(array, file, kinds, program)                                                   \
     extern const unsigned char cn_template_##array[];                                              \
@@ -87,9 +87,8 @@ fill_in(struct cn_str text, const char *name, size_t kind, struct cn_buf *out)
     }
 }
 
-/* Writes one file. An existing one is never overwritten. */
-static int
-write_file(const char *path, struct cn_str bytes, bool program, struct cn_error *err)
+int
+cn_develop_write_file(const char *path, struct cn_str bytes, bool program, struct cn_error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, program ? 0777 : 0666), rc = 0;
 
@@ -123,7 +122,7 @@ write_project(const char *name, size_t kind, struct cn_error *err)
         fill_in((struct cn_str){(const char *)templates[i].bytes, *templates[i].n_bytes}, name,
                 kind, &text);
         snprintf(path, sizeof path, "%s/%s", name, file);
-        rc = write_file(path, cn_buf_str(&text), templates[i].program, err);
+        rc = cn_develop_write_file(path, cn_buf_str(&text), templates[i].program, err);
         if (rc == 0)
             cn_develop_say(false, "%s", path);
         cn_buf_fini(&text);

@@ -137,6 +137,7 @@ static void
 put_common(FILE *out)
 {
     fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
+          "       continuo demo, to see in a second what it does\n"
           "       continuo new|dev|test ..., to write a model; see continuo new --help\n\n"
           "Serves stateful models until SIGTERM. These are the most used options and their "
           "defaults:\n\n",

@@ -54,6 +54,7 @@ has_store(const struct cn_server_config *config)
           "--model-store DIR\n"
           "usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
           "       continuo --model-repository DIR [options], for a Triton model repository\n"
+          "       continuo demo, to see in a second what a stateful model is\n"
           "       continuo new lua|python|c|torch|onnx NAME, to begin a model of your own\n"
           "       continuo dev DIR, continuo test DIR, to work on it\n"
           "       continuo --help [SECTION]\n"
@@ -63,8 +64,8 @@ has_store(const struct cn_server_config *config)
     return false;
 }
 
-/* Runs `continuo new`, `dev` and `test` by the program continuo-dev, so that the server does not
- * contain their code. Returns only if that is impossible. */
+/* Runs `continuo demo`, `new`, `dev` and `test` by the program continuo-dev, so that the server
+ * does not contain their code. Returns only if that is impossible. */
 static int
 develop(char **argv)
 {
@@ -83,7 +84,12 @@ develop(char **argv)
 static bool
 is_for_authors(const char *word)
 {
-    return strcmp(word, "new") == 0 || strcmp(word, "dev") == 0 || strcmp(word, "test") == 0;
+    static const char *const words[] = {"demo", "new", "dev", "test"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
 }
 
 int

@@ -1,5 +1,7 @@
-"""continuo new, dev and test: the loop of somebody who writes a model."""
+"""continuo demo, a first look; and continuo new, dev and test, the loop of somebody who writes a model."""
 
+import os
+import re
 import subprocess
 import sys
 
@@ -46,6 +48,26 @@ def needs(kind):
         pytest.skip("this build has no TorchScript library")
     if kind == "python" and not (BIN / "python").exists() and not list(BIN.parent.glob("**/_worker.abi3.so")):
         pytest.skip("this build has no Python package")
+
+
+def test_the_demo_goes_on_after_a_kill(desk):
+    """It is the first thing that a newcomer runs, on a machine with nothing but the programs."""
+    done = subprocess.run([BIN / "continuo", "demo"], cwd=desk.folder, env={"TMPDIR": str(desk.folder)}, text=True,
+                          check=False, capture_output=True, timeout=limit(60))
+    desk.transcript.log("newcomer", f"{done.returncode}\n{done.stdout}{done.stderr}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"sent +(\d+), and the answer is +(\d+) ", done.stdout) == [
+        ("4", "4"), ("8", "12"), ("30", "42"), ("100", "142")]
+    killed, new = re.search(r"kill -9 (\d+)\n.*\nProcess (\d+) has taken over", done.stdout, re.S).groups()
+    assert killed != new and not os.path.exists(f"/proc/{new}"), "the server has stopped its worker"
+    assert not list(desk.folder.iterdir()), "the temporary folder is removed"
+
+
+def test_the_demo_says_why_it_cannot_run(desk):
+    assert run(desk, "demo", "more", code=2).stderr == "usage: continuo demo\n"
+    gone = desk.folder / "gone"
+    told = run(desk, "demo", code=1, env={"TMPDIR": str(gone)}).stderr
+    assert f"continuo: error: cannot make a folder like {gone}/continuo-dev-" in told
 
 
 @pytest.mark.parametrize("kind", ["lua", "python", "c", "torch", "onnx"])
