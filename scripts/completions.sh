@@ -8,8 +8,16 @@ cd "$(dirname "$0")/.."
 bin=${1:-build/release/bin}
 out=${2:-build/completions}
 mkdir -p "$out/bash-completion/completions" "$out/zsh/vendor-completions" "$out/fish/vendor_completions.d"
+begun=$(mktemp -d "$out.XXXXXX")
+trap 'rm -rf "$begun"' EXIT
+
+put() { # program, shell, file: whoever reads the file meanwhile reads a whole one
+    "$bin/$1" --print-completions "$2" >"$begun/file"
+    mv "$begun/file" "$out/$3"
+}
+
 for program in continuo continuo-ctl; do
-    "$bin/$program" --print-completions bash >"$out/bash-completion/completions/$program"
-    "$bin/$program" --print-completions zsh >"$out/zsh/vendor-completions/_$program"
-    "$bin/$program" --print-completions fish >"$out/fish/vendor_completions.d/$program.fish"
+    put "$program" bash "bash-completion/completions/$program"
+    put "$program" zsh "zsh/vendor-completions/_$program"
+    put "$program" fish "fish/vendor_completions.d/$program.fish"
 done

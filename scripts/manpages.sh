@@ -7,9 +7,12 @@ cd "$(dirname "$0")/.."
 bin=${1:-build/release/bin}
 out=${2:-build/man}
 mkdir -p "$out"
+begun=$(mktemp -d "$out.XXXXXX")
+trap 'rm -rf "$begun"' EXIT
 
 page() { # file, program, flag
-    "$bin/$2" "$3" >"$out/$1"
+    "$bin/$2" "$3" >"$begun/$1"
+    mv "$begun/$1" "$out/$1" # whoever reads the page meanwhile reads a whole one
     echo "$out/$1"
 }
 

@@ -3,6 +3,9 @@
 the version and the licence of each, as CycloneDX 1.6 in JSON:
     scripts/sbom.py build/continuo_1.0.0_amd64.deb    writes build/continuo_1.0.0_amd64.deb.cdx.json
 
+A wheel of the server brings its libraries, and has their list inside (scripts/server_wheel.py). The list beside such a
+wheel is the same, with the digest of the wheel.
+
 Everything comes from the file itself and from the Debian packages that are installed here, so run it where the file was
 built. Equal files give equal bytes: the time in the file is that of SOURCE_DATE_EPOCH, or of the last commit.
 
@@ -27,6 +30,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOC = pathlib.Path("/usr/share/doc")
 OWN_LICENCE = "Apache-2.0"
+INSIDE = "sboms/continuo.cdx.json"  # in a wheel's folder of metadata, where PEP 770 has such files
 
 # What a program opens by its name while it runs, if an operator has installed it. No file needs it.
 OPENED = {"libhiredis0.14": "workers open it when states are in a shared store"}
@@ -228,12 +232,28 @@ def components(folder, suggested):
     return made, libraries.needs
 
 
+def serial_number(digest):
+    return uuid.uuid5(uuid.NAMESPACE_URL, digest).urn
+
+
 def describe(path):
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     with tempfile.TemporaryDirectory() as folder:
         name, version, suggested = unpack(path, pathlib.Path(folder))
-        made, needs = components(pathlib.Path(folder), suggested)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    own = f"pkg:generic/{quoted(name)}@{quoted(version)}?file={quoted(path.name)}"
+        inside = list(pathlib.Path(folder).glob(f"*.dist-info/{INSIDE}"))
+        if inside:
+            bill = json.loads(inside[0].read_text())
+        else:
+            made, needs = components(pathlib.Path(folder), suggested)
+            bill = bill_of(name, version, path.name, digest, made, needs)
+    bill["serialNumber"] = serial_number(digest)
+    bill["metadata"]["component"]["hashes"] = [{"alg": "SHA-256", "content": digest}]
+    return bill
+
+
+def bill_of(name, version, file, digest, made, needs):
+    """Returns the whole list for a file, whose content the digest stands for."""
+    own = f"pkg:generic/{quoted(name)}@{quoted(version)}?file={quoted(file)}"
     refs = {package: component["bom-ref"] for package, component in made.items()}
     indirect = set().union(*(needs[owner] for owner in needs if owner)) - needs.get(None, set())
     graph = [{"ref": own, "dependsOn": sorted(refs[package] for package in made.keys() - indirect)}] + [
@@ -241,13 +261,16 @@ def describe(path):
         for package in sorted(made)]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "bomFormat": "CycloneDX", "specVersion": "1.6",
-        "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, digest).urn, "version": 1,
+        "serialNumber": serial_number(digest), "version": 1,
         "metadata": {
             "timestamp": time_of_release(),
             "component": {"type": "application", "bom-ref": own, "name": name, "version": version,
-                          "hashes": [{"alg": "SHA-256", "content": digest}],
                           "licenses": [{"expression": OWN_LICENCE}], "purl": own}},
         "components": [made[package] for package in sorted(made)], "dependencies": graph}
+
+
+def text_of(bill):
+    return json.dumps(bill, indent=1, ensure_ascii=False) + "\n"
 
 
 def main():
@@ -264,7 +287,9 @@ def main():
             print(f"scripts/sbom.py: {path.name}: {failure}", file=sys.stderr)
             return 1
         out = path.with_name(path.name + ".cdx.json")
-        out.write_text(json.dumps(bill, indent=1, ensure_ascii=False) + "\n")
+        begun = out.with_suffix(f".{os.getpid()}")  # whoever reads the list meanwhile reads a whole one
+        begun.write_text(text_of(bill))
+        begun.replace(out)
         print(f"sbom: {out}, {len(bill['components'])} libraries")
     return 0
 

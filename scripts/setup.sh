@@ -20,6 +20,7 @@ packages=(
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libwslay-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   file        # scripts/package.sh: CPack asks it which files are programs
+  patchelf    # scripts/package.sh wheels: it tells programs where the wheel has their libraries
   python3     # CMake asks for it: the lint tests run in it
   python3-dev # the headers for the worker of Python models; without them the rest is built
 )

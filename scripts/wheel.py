@@ -4,14 +4,16 @@ package `continuo-client`:
     scripts/wheel.py [folder of a release build]
     scripts/wheel.py --client
 
-The server needs no wheel: it brings the package itself. The wheel has the library of the worker, too, which needs the
-Debian packages that the server needs, and is for Linux and CPython 3.9 and later."""
+An installed server needs no such wheel: it brings the package itself. The wheel has the library of the worker, too,
+which needs the Debian packages that the server needs, and is for Linux and CPython 3.9 and later. The wheel that has
+the server as well is made by scripts/server_wheel.py."""
 
 import base64
 import hashlib
 import os
 import pathlib
 import re
+import stat
 import sys
 import sysconfig
 import zipfile
@@ -51,19 +53,25 @@ def files_of(package):
 def main():
     if sys.argv[1:] == ["--client"]:
         package = ROOT / "clients" / "python" / "continuo_client"
-        make("continuo_client", package, "py3-none-any", CLIENT_METADATA)
+        make("continuo_client", version_of(package), "py3-none-any", CLIENT_METADATA, files_of(package))
         return
     build = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "build/release")
     package = build / "bin" / "python" / "continuo"
     if not (package / "_worker.abi3.so").exists():
         sys.exit(f"scripts/wheel.py: no package in {package}: build it with Python's headers (python3-dev)")
-    make("continuo", package, "cp39-abi3-" + re.sub(r"[-.]", "_", sysconfig.get_platform()), METADATA)
+    make("continuo", version_of(package), "cp39-abi3-" + re.sub(r"[-.]", "_", sysconfig.get_platform()), METADATA,
+         files_of(package))
 
 
-def make(name, package, tag, metadata):
-    version = re.search(r'__version__ = "([^"]+)"', (package / "__init__.py").read_text()).group(1)
+def version_of(package):
+    return re.search(r'__version__ = "([^"]+)"', (package / "__init__.py").read_text()).group(1)
+
+
+def make(name, version, tag, metadata, files, programs=()):
+    """Writes build/NAME-VERSION-TAG.whl with the files, pairs of a path and bytes. `programs` are the paths of those
+    that pip is to make executable."""
     info = f"{name}-{version}.dist-info"
-    files = dict(files_of(package))
+    files = dict(files)
     files[f"{info}/METADATA"] = metadata.format(version=version).encode()
     files[f"{info}/WHEEL"] = WHEEL.format(tag=tag, pure=str(tag.endswith("any")).lower()).encode()
     record = "".join(f"{path},sha256={digest(data)},{len(data)}\n" for path, data in files.items())
@@ -74,7 +82,7 @@ def make(name, package, tag, metadata):
     with zipfile.ZipFile(begun, "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))  # a fixed date: equal files give equal bytes
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = (stat.S_IFREG | (0o755 if path in programs else 0o644)) << 16
             wheel.writestr(entry, data, zipfile.ZIP_DEFLATED)
     begun.replace(made)
     print(f"wheel: {made.relative_to(ROOT)}, {made.stat().st_size // 1024} kB")

@@ -2,9 +2,10 @@
  * Any thread.
  *
  * In a build folder they lie next to the program; in an installed package the program is in bin/
- * and they are in lib/continuo/. The program's own path comes from the kernel and not from argv[0],
- * which its caller chooses. If no place has the file, the path beside the program is returned, so
- * that the message about the missing file names a place that makes sense. */
+ * and they are in lib/continuo/. A wheel puts them into libexec/continuo/, because pip --target
+ * leaves out the folder lib/ of a wheel's data. The program's own path comes from the kernel and
+ * not from argv[0], which its caller chooses. If no place has the file, the path beside the program
+ * is returned, so that the message about the missing file names a place that makes sense. */
 #include "core/system/program_path.h"
 
 #include <errno.h>
@@ -13,13 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define INSTALLED "../lib/continuo/" /* cmake/ContinuoInstall.cmake */
+#define INSTALLED "../lib/continuo/"      /* cmake/ContinuoInstall.cmake */
+#define FROM_WHEEL "../libexec/continuo/" /* scripts/server_wheel.py */
 
 int
 cn_program_path_of(const char *program, const char *name, char *out, size_t bytes,
                    struct cn_error *err)
 {
-    static const char *const places[] = {"", INSTALLED};
+    static const char *const places[] = {"", INSTALLED, FROM_WHEEL};
     const char *slash = strrchr(program, '/');
     const int folder = slash ? (int)(slash + 1 - program) : 0;
 

@@ -13,15 +13,20 @@ built_before_installed_before_nothing(void **state)
     const char *dir = *state;
     char program[256], path[512], found[PATH_MAX], wanted[PATH_MAX];
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof(path), "%s/%s", dir,
-                 (const char *[]){"bin", "lib", "lib/continuo"}[i]);
+                 (const char *[]){"bin", "lib", "lib/continuo", "libexec", "libexec/continuo"}[i]);
         assert_int_equal(mkdir(path, 0700), 0);
     }
     snprintf(program, sizeof(program), "%s/bin/continuo", dir);
     assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
     snprintf(wanted, sizeof(wanted), "%s/bin/part", dir);
     assert_string_equal(found, wanted);
+
+    test_dir_write(dir, "libexec/continuo/part", "");
+    assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
+    snprintf(path, sizeof(path), "%s/bin/../libexec/continuo/part", dir);
+    assert_string_equal(found, path);
 
     test_dir_write(dir, "lib/continuo/part", "");
     assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
