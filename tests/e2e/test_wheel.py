@@ -13,6 +13,7 @@ import zipfile
 import pytest
 
 from models import BUILD, ROOT
+from test_install import serves
 from waiting import limit
 
 DATED = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600"}
@@ -81,6 +82,18 @@ def test_the_demo_runs_from_a_new_environment(installed, folder):
     assert re.findall(r"the answer is +(\d+) ", done.stdout) == ["4", "12", "42", "142"]
 
 
+def test_the_installed_server_has_grpc_and_python_models(installed, server, folder):
+    """The module and the worker are opened while the server runs, so no program names them."""
+    made = serves(server, installed / "bin/continuo")
+    assert any(f"module={installed}" in line for line in made.lines)
+    path = {"PATH": f"{installed}/bin:{os.environ['PATH']}"}
+    for words in (["new", "python", "m"], ["test", "m"]):
+        done = subprocess.run([installed / "bin/continuo", *words], cwd=folder, env=path, text=True,
+                              capture_output=True, check=False, timeout=limit(60))
+        assert done.returncode == 0, done
+    assert "m: all answers are right" in done.stdout
+
+
 def test_every_program_brings_its_libraries(installed):
     """A library of the machine would be another version than the one with which everything was tested, or none."""
     libraries = installed / "libexec/continuo/libraries"
@@ -139,7 +152,7 @@ def test_the_wheel_has_licences_and_a_list_of_libraries(wheel):
 
 
 def test_equal_builds_give_equal_bytes(wheel):
-    """Whoever builds the same commit can see that a wheel was made of it."""
+    """A wheel can be held against a build of the same commit."""
     before = hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert str(wheel.relative_to(ROOT)) in run("scripts/server_wheel.py", BUILD, env=DATED)
     assert hashlib.sha256(wheel.read_bytes()).hexdigest() == before
