@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes the wheel of the server, for `pip install` on a machine that has Python and nothing else of ours:
     scripts/server_wheel.py [folder of a release build]
+and a small one, continuo-torch, with the library for TorchScript models, if the build has that library:
+    scripts/server_wheel.py --torch [folder of a release build]
 
-The wheel has what the Debian package has, apart from the service: the programs, the worker, the gRPC module, the
+The first wheel has what the Debian package has, apart from the service: the programs, the worker, the gRPC module, the
 package for Python handlers, manual pages, completions, examples and documentation. It also brings every library that
 these need, apart from the C library, with its licence; the list of them is inside as well (scripts/sbom.py).
 
@@ -12,12 +14,15 @@ Where pip puts what, below the folder of the environment:
     libexec/continuo/libraries/    the libraries
     share/, include/       manual pages, completions, examples, documentation; the header for C handlers
     lib/pythonX.Y/site-packages/continuo/    the package for handlers once more, for their tests
+continuo-torch puts its library into libexec/continuo, too. The library finds PyTorch in the same environment, and needs
+the version against which it was built.
+
 No file has an absolute path in it. Each program looks for libraries beside itself (RUNPATH with $ORIGIN), so an
 environment may be moved. What a handler or a model loads by itself does not look there.
 
 The libraries are those of the Debian on which the wheel is made, and so the wheel needs at least the C library that is
-installed here. Its tag says which: manylinux_2_36 on Debian 12. Equal builds give equal bytes. The script needs patchelf,
-readelf, ldd and dpkg."""
+installed here. Its tag says which: manylinux_2_36 on Debian 12. Equal builds give equal bytes. The script needs
+patchelf, readelf, ldd and dpkg."""
 
 import hashlib
 import os
@@ -45,6 +50,10 @@ RUNPATHS = {
     "{data}/data/libexec/continuo/": "$ORIGIN/libraries",
     "continuo/": "$ORIGIN/../../../../" + LIBRARIES + ":$ORIGIN/../" + LIBRARIES,
 }
+# Where the library for TorchScript models finds PyTorch: in an environment of any of these, or beside pip --target's.
+PYTHONS = range(9, 15)  # 3.9 to 3.14; PyTorch has no stable ABI, so its own wheels say for which it is
+TORCH_RUNPATH = ":".join([*(f"$ORIGIN/../../lib/python3.{minor}/site-packages/torch/lib" for minor in PYTHONS),
+                          "$ORIGIN/../../torch/lib"])
 OPENED = "libhiredis.so.0.14"  # no file names it: workers open it when states are in a shared store
 METADATA = """Metadata-Version: 2.1
 Name: continuo
@@ -61,6 +70,16 @@ answer leaves. `continuo demo` shows it in a second; `continuo --help` lists the
 The programs are `continuo` (the server), `continuo-ctl`, `continuo-archiver` and `continuo-torchserve`, which takes the
 command line of TorchServe. They are compiled for Linux with glibc {glibc} or newer. `share/doc/continuo` has the
 licence of Continuo, and the folder `licenses` beside this file has those of all libraries that come with it.
+"""
+
+TORCH_METADATA = """Metadata-Version: 2.1
+Name: continuo-torch
+Version: {version}
+Summary: TorchScript models for Continuo, a model server for stateful inference
+License: Apache-2.0
+Requires-Python: >=3.9
+Requires-Dist: continuo=={version}
+Requires-Dist: torch=={torch}
 """
 
 
@@ -205,13 +224,32 @@ def build_wheel(build, folder):
     wheel.make("continuo", version, tag, METADATA.replace("{glibc}", glibc()), files, programs)
 
 
+def build_torch_wheel(build, folder):
+    library, made = build / "bin" / "libcontinuo_torch.so", folder / "libcontinuo_torch.so"
+    if not library.exists():
+        raise sbom.Failure(f"no {library}: scripts/setup.sh --torch installs PyTorch, and the next build makes it")
+    torch = pathlib.Path(run("patchelf", "--print-rpath", library).strip().split(":")[0]).parent
+    if not (torch / "version.py").exists():
+        raise sbom.Failure(f"{torch} is no Python package of PyTorch, so pip could not install what the library needs")
+    known = re.search(r"^__version__ = '([0-9.]+)", (torch / "version.py").read_text(), re.M)[1]
+    version = wheel.version_of(build / "bin" / "python" / "continuo")
+    run("strip", "-o", made, library)
+    run("patchelf", "--set-rpath", TORCH_RUNPATH, made)
+    inside = f"continuo_torch-{version}.data/data/libexec/continuo/{made.name}"
+    licence = (f"continuo_torch-{version}.dist-info/licenses/LICENSE", (wheel.ROOT / "LICENSE").read_bytes())
+    wheel.make("continuo_torch", version, f"py3-none-manylinux_{glibc().replace('.', '_')}_{platform.machine()}",
+               TORCH_METADATA.replace("{torch}", known), [(inside, made.read_bytes()), licence], [inside])
+
+
 def main():
-    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
+    words = [word for word in sys.argv[1:] if word != "--torch"]
+    if len(words) > 1 or words[:1] in (["-h"], ["--help"]):
         print(__doc__)
-        return 0 if len(sys.argv) == 2 else 2
+        return 0 if len(words) == 1 else 2
+    make = build_torch_wheel if "--torch" in sys.argv else build_wheel
     with tempfile.TemporaryDirectory() as folder:
         try:
-            build_wheel(wheel.ROOT / (sys.argv[1] if len(sys.argv) > 1 else "build/release"), pathlib.Path(folder))
+            make(wheel.ROOT / (words[0] if words else "build/release"), pathlib.Path(folder))
         except (sbom.Failure, subprocess.SubprocessError) as failure:
             print(f"scripts/server_wheel.py: {failure}", file=sys.stderr)
             return 1

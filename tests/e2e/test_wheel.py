@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -90,6 +91,27 @@ def test_the_installed_server_has_grpc_and_python_models(installed, server, fold
     for words in (["new", "python", "m"], ["test", "m"]):
         done = subprocess.run([installed / "bin/continuo", *words], cwd=folder, env=path, text=True,
                               capture_output=True, check=False, timeout=limit(60))
+        assert done.returncode == 0, done
+    assert "m: all answers are right" in done.stdout
+
+
+def test_torchscript_models_find_the_pytorch_of_the_environment(wheel, installed, folder):
+    """The library comes with a wheel of its own, because it fits one version of PyTorch only."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or not (BUILD / "bin/libcontinuo_torch.so").exists():
+        pytest.skip("this build has no TorchScript library, or the tests' Python has no PyTorch")
+    library, = wheel.parent.glob(wheel.name.replace("continuo-", "continuo_torch-").replace("cp39-abi3", "py3-none"))
+    with zipfile.ZipFile(library) as opened:
+        metadata, = [opened.read(name).decode() for name in opened.namelist() if name.endswith("/METADATA")]
+    assert re.search(r"^Requires-Dist: torch==[0-9.]+$", metadata, re.M)
+    run(sys.executable, "-m", "pip", "--python", installed / "bin/python", "install", "--quiet", "--no-deps",
+        "--no-index", library)
+    site, = installed.glob("lib/python3*/site-packages")
+    (site / "torch").symlink_to(os.path.dirname(torch.origin))
+    env = {"PATH": f"{installed}/bin:{os.environ['PATH']}", "PYTHON": sys.executable}
+    for words in (["new", "torch", "m"], ["test", "m"]):
+        done = subprocess.run([installed / "bin/continuo", *words], cwd=folder, env=env, text=True,
+                              capture_output=True, check=False, timeout=limit(120))
         assert done.returncode == 0, done
     assert "m: all answers are right" in done.stdout
 
