@@ -70,6 +70,13 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
 
 struct cn_state_specs; /* state_tensors.h */
 
+/* The values of LOAD's field `walls`, and the words of --worker-walls in their order. */
+enum cn_walls_mode {
+    CN_WALLS_OFF,    /* none */
+    CN_WALLS_ON,     /* those that this system can build */
+    CN_WALLS_REQUIRE /* all, or the model is not loaded */
+};
+
 /* LOAD: what a worker must know to load its model. The decoder NUL-terminates the strings. */
 #define CN_LOAD_FIELDS(STR, NUM)                                                                   \
     STR(model_name)                                                                                \
@@ -119,6 +126,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(samples_max)       /* most samples in a REPORT */                                          \
     NUM(busy_wait_us)      /* polling time before it sleeps; 0: none */                            \
     NUM(tuning)            /* performance mechanisms that are on (core/tuning/tuning.h) */         \
+    NUM(walls)             /* enum cn_walls_mode */                                                \
     NUM(zygote)            /* 1: load the model, then fork workers */
 
 struct cn_load {
@@ -146,6 +154,8 @@ struct cn_loaded {
     struct cn_str message; /* the runtime's description, "Lua 5.4.4"; or the error */
     struct cn_str device;  /* where the model runs: "cuda:1"; "": on the CPU */
     struct cn_str warning; /* what the operator should know; "": nothing */
+    struct cn_str walls;   /* what stands around the process, words; "": nothing */
+    struct cn_str lacking; /* walls that could not be built, and why; "": none */
 };
 
 /* PROGRESS: what the worker does while it loads, for example "warming up", 2 of 6. */

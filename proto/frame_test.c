@@ -195,8 +195,9 @@ an_answer_arrives_whole(void **state)
 static void
 put_small(void)
 {
-    struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler"), CN_STR("cuda:1"),
-                               CN_STR("rows are run alone")};
+    struct cn_loaded loaded = {CN_E_LOAD_FAILED,       CN_STR("no handler"),
+                               CN_STR("cuda:1"),       CN_STR("rows are run alone"),
+                               CN_STR("no_new_privs"), CN_STR("landlock: too old")};
     struct cn_worker_stats stats = {1,
                                     2,
                                     3,
@@ -312,6 +313,8 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_true(cn_str_eq(loaded.message, CN_STR("no handler")));
     assert_true(cn_str_eq(loaded.device, CN_STR("cuda:1")));
     assert_true(cn_str_eq(loaded.warning, CN_STR("rows are run alone")));
+    assert_true(cn_str_eq(loaded.walls, CN_STR("no_new_privs")));
+    assert_true(cn_str_eq(loaded.lacking, CN_STR("landlock: too old")));
     NEXT(CN_FRAME_STATS);
     assert_int_equal(cn_frame_get_stats(&frame, &stats, NULL), 0);
     assert_int_equal(stats.rss_bytes, 1);

@@ -54,7 +54,8 @@ cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct c
     return reader_done(&reader) ? 0 : bad_payload(err, "LOAD");
 }
 
-/* LOADED: u32 error code (two's complement), str32 message, str32 device, str32 warning. */
+/* LOADED: u32 error code (two's complement), str32 message, str32 device, str32 warning, str32
+ * walls, str32 lacking. */
 void
 cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded)
 {
@@ -64,6 +65,8 @@ cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded)
     cn_write_str32(buf, loaded->message);
     cn_write_str32(buf, loaded->device);
     cn_write_str32(buf, loaded->warning);
+    cn_write_str32(buf, loaded->walls);
+    cn_write_str32(buf, loaded->lacking);
     frame_end(buf, begun);
 }
 
@@ -77,6 +80,8 @@ cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct 
     out->message = cn_read_str32(&reader);
     out->device = cn_read_str32(&reader);
     out->warning = cn_read_str32(&reader);
+    out->walls = cn_read_str32(&reader);
+    out->lacking = cn_read_str32(&reader);
     return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
 }
 

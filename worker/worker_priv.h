@@ -12,6 +12,7 @@
 #include "proto/query.h"
 #include "worker/batch/row_phase.h"
 #include "worker/channel.h"
+#include "worker/process/walls.h"
 #include "worker/sequence_state.h"
 #include "worker/worker.h"
 
@@ -163,6 +164,7 @@ struct cn_worker {
     struct cn_channel channel;
     struct cn_arena load_arena;
     struct cn_load load;
+    struct cn_walls walls;
     struct cn_model_io *io; /* NULL: the model is not typed */
     struct cn_runtime *rt;
     bool stateful; /* `states` is open */

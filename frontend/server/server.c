@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@
 #include "kserve/settings.h"
 #include "kserve/shared_memory.h"
 #include "management/management.h"
+#include "proto/frame.h"
 #include "torchserve/metrics/metric_lines.h"
 #include "tracing/export/exporter.h"
 #include "tracing/slow_steps.h"
@@ -105,10 +107,13 @@ start_tuning(struct cn_server *server, struct cn_error *err)
     return rc;
 }
 
-/* Prepares what bounds clients, before there are any. */
+/* Prepares what bounds clients and workers, before there are any. A worker, which may run as the
+ * same user, must not read the server's memory and keys. */
 static int
 start_guard(struct cn_server *server, struct cn_error *err)
 {
+    if (server->config.worker_walls != CN_WALLS_OFF && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot make the server not dumpable");
     cn_unread_set_limit(server->config.max_unread_bytes);
     return cn_library_calls_start(err);
 }

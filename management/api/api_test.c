@@ -8,7 +8,7 @@
 static void
 a_model_is_registered_used_described_and_unregistered(void **state)
 {
-    json_t *whole, *model, *one;
+    json_t *whole, *model, *one, *walls;
     char path[300];
 
     (void)state;
@@ -27,6 +27,11 @@ a_model_is_registered_used_described_and_unregistered(void **state)
     assert_string_equal(json_string_value(json_object_get(one, "id")), "9000");
     assert_string_equal(json_string_value(json_object_get(one, "gpuUsage")), "N/A");
     assert_int_equal(number_of(one, "memoryUsage"), 1234567);
+    walls = json_object_get(one, "walls");
+    assert_int_equal(json_array_size(walls), 2);
+    assert_string_equal(json_string_value(json_array_get(walls, 1)), "no_new_privs");
+    assert_string_equal(json_string_value(json_object_get(one, "wallsLacking")),
+                        "landlock: a fake has none");
     assert_true(json_is_null(json_object_get(one, "lastExit")));
     json_decref(whole);
     snprintf(path, sizeof path, "%s/state/models/m/1.0", dir);

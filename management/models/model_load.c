@@ -298,6 +298,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.onnxruntime = library_path(server->onnxruntime);
     about.service_envelope = cn_strdup(server->service_envelope ? server->service_envelope : "");
     about.busy_wait_us = server->busy_wait_us;
+    about.walls = server->worker_walls;
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
     about.config_file = first_of(manifest.config_file, NULL, "");
@@ -389,6 +390,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .worker_index = worker_index,
         .zygote = worker_index == 0,
         .busy_wait_us = about->busy_wait_us,
+        .walls = about->walls,
         .tuning = cn_tuning_bits,
         .batch_size = config->batch_size,
         .stateful = config->sequence_batching,

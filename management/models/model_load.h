@@ -47,6 +47,7 @@ struct cn_model_about {
     char *metrics;                 /* JSON: the handlers' metrics of metrics.yaml; NULL: not Python
                                     * (handler_metrics.h) */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
+    uint32_t walls;                /* the server's --worker-walls (enum cn_walls_mode) */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */
     struct cn_model_config config; /* its io is the one below */

@@ -500,6 +500,10 @@ cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);
     if (worker->state == CN_WORKER_READY)
         snprintf(out->device, sizeof out->device, "%s", worker->device);
+    if (worker->loaded) {
+        snprintf(out->walls, sizeof out->walls, "%s", worker->walls);
+        snprintf(out->lacking, sizeof out->lacking, "%s", worker->lacking);
+    }
     snprintf(out->warning, sizeof out->warning, "%s", worker->warning);
     snprintf(out->progress, sizeof out->progress, "%s",
              worker->order ? worker->spec->zygote->progress : worker->progress);

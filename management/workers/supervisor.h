@@ -105,6 +105,8 @@ struct cn_worker_facts {
     char progress[CN_PROGRESS_MAX]; /* progress of loading; empty: not reported */
     char device[16];                /* "cuda:1"; empty: the CPU, or not loaded */
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
+    char walls[256];   /* what stands around the process, words; empty: nothing, or not loaded */
+    char lacking[512]; /* walls that could not be built, and why; empty: none */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *out);

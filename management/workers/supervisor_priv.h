@@ -40,6 +40,8 @@ struct cn_worker_process {
     char progress[CN_PROGRESS_MAX];        /* how far loading is */
     char device[16];                       /* as reported when it was loaded; empty: the CPU */
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
+    char walls[256];   /* what stands around the process, as reported when it was loaded */
+    char lacking[512]; /* what could not be built around it, and why */
     uint64_t started_wall_ms, started_ms, load_ms;
     struct cn_worker_stats stats; /* as last reported; zero without a process */
     struct cn_stderr_tail tail;

@@ -5,7 +5,9 @@
  * A zygote gets no jobs; it begins to carry out the orders that waited for it. A zygote may also
  * decline, if its model cannot be forked. Then its workers load the model by themselves.
  */
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
@@ -42,6 +44,22 @@ decline(struct cn_worker_process *zygote, struct cn_str reason)
     cn_zygote_end(zygote);
 }
 
+/* The kernel is the same for all workers, so the log says once what it lacks. */
+static void
+take_walls(struct cn_worker_process *worker, const struct cn_loaded *loaded)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char quoted[sizeof worker->lacking + 64];
+
+    snprintf(worker->walls, sizeof worker->walls, "%.*s", CN_STR_ARG(loaded->walls));
+    snprintf(worker->lacking, sizeof worker->lacking, "%.*s", CN_STR_ARG(loaded->lacking));
+    if (!worker->lacking[0] || atomic_flag_test_and_set(&said))
+        return;
+    cn_log(CN_LOG_WARN, "event=walls_lacking model=%s version=%s walls=%s",
+           worker->spec->about->name, worker->spec->about->version,
+           cn_log_quote(worker->lacking, strlen(worker->lacking), quoted, sizeof quoted));
+}
+
 static void
 on_loaded(void *owner, const struct cn_loaded *loaded)
 {
@@ -69,6 +87,7 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
     worker->progress[0] = '\0';
     snprintf(worker->device, sizeof worker->device, "%.*s", CN_STR_ARG(loaded->device));
     snprintf(worker->warning, sizeof worker->warning, "%.*s", CN_STR_ARG(loaded->warning));
+    take_walls(worker, loaded);
     worker->load_ms = cn_now_ms() - worker->started_ms;
     if (cn_worker_is_zygote(worker)) {
         cn_log(CN_LOG_INFO, "event=zygote_ready model=%s version=%s pid=%d load_ms=%llu",

@@ -521,7 +521,7 @@ link_may_be_destroyed_in_callbacks(void **state)
 {
     static const struct cn_worker_link_ops ops = {destroys_on_loaded, fake_stats, destroys_on_lost,
                                                   fake_overdue,       NULL,       NULL};
-    const struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no"), CN_STR(""), CN_STR("")};
+    const struct cn_loaded loaded = {.error_code = CN_E_LOAD_FAILED, .message = CN_STR("no")};
     struct rig *rig = rig_create(NULL);
     struct fake *first = fake_add(rig), *second = fake_add(rig);
     struct cn_buf buf;

@@ -95,7 +95,9 @@ static void
 on_load(const struct cn_frame *frame, struct cn_arena *arena)
 {
     struct cn_load load;
-    struct cn_loaded loaded = {0, CN_STR("fake 1.0"), CN_STR(""), CN_STR("")};
+    struct cn_loaded loaded = {.message = CN_STR("fake 1.0"),
+                               .walls = CN_STR("not_dumpable no_new_privs"),
+                               .lacking = CN_STR("landlock: a fake has none")};
     FILE *file;
     char path[1024];
 

@@ -216,9 +216,12 @@ int
 cn_worker_send_loaded(struct cn_worker *worker, int code, const char *message, struct cn_error *err)
 {
     const bool good = code == 0 && worker->rt;
-    struct cn_loaded loaded = {code, cn_str_from(message),
+    struct cn_loaded loaded = {code,
+                               cn_str_from(message),
                                cn_str_from(good ? worker->rt->device : ""),
-                               cn_str_from(good ? worker->rt->warning : "")};
+                               cn_str_from(good ? worker->rt->warning : ""),
+                               cn_str_from(worker->walls.standing),
+                               cn_str_from(worker->walls.lacking)};
 
     cn_frame_put_loaded(&worker->channel.out, &loaded);
     return cn_channel_flush(&worker->channel, err);
@@ -232,7 +235,8 @@ cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
 
     if (rc != 0 || worker->channel.eof)
         return rc;
-    if ((rc = model_open(worker, find, err)) == 0 && worker->load.zygote) {
+    rc = cn_walls_raise(&worker->load, &worker->walls, err);
+    if (rc == 0 && (rc = model_open(worker, find, err)) == 0 && worker->load.zygote) {
         rc = cn_worker_send_loaded(worker, 0, worker->rt->ops->describe(worker->rt), err);
         if (rc == 0)
             rc = cn_zygote_serve(worker, title, err);

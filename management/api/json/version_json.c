@@ -55,6 +55,23 @@ show_busy(const struct cn_worker_facts *worker)
     return out;
 }
 
+/* The walls around the process, as a list; and what could not be built. */
+static void
+show_walls(json_t *out, const struct cn_worker_facts *worker)
+{
+    json_t *list = json_array();
+
+    for (const char *word = worker->walls; *word;) {
+        size_t n = strcspn(word, " ");
+
+        json_array_append_new(list, json_stringn(word, n));
+        word += n + strspn(word + n, " ");
+    }
+    put(out, "walls", list);
+    if (worker->lacking[0])
+        put(out, "wallsLacking", cn_json_text(worker->lacking));
+}
+
 static json_t *
 show_worker(const struct cn_worker_facts *worker)
 {
@@ -78,6 +95,8 @@ show_worker(const struct cn_worker_facts *worker)
         put(out, "loading", cn_json_text(worker->progress));
     if (worker->warning[0])
         put(out, "warning", cn_json_text(worker->warning));
+    if (worker->loaded)
+        show_walls(out, worker);
     put(out, "liveSequences", number(worker->live_sequences));
     put(out, "busy", show_busy(worker));
     put(out, "lastExit", worker->last_exit[0] ? cn_json_text(worker->last_exit) : json_null());
@@ -96,6 +115,8 @@ show_zygote(const struct cn_worker_facts *zygote)
         put(out, "loadMSec", number(zygote->load_ms));
     if (zygote->progress[0])
         put(out, "loading", cn_json_text(zygote->progress));
+    if (zygote->loaded)
+        show_walls(out, zygote);
     put(out, "restarts", number(zygote->restarts));
     put(out, "lastExit", zygote->last_exit[0] ? cn_json_text(zygote->last_exit) : json_null());
     return out;

@@ -1,0 +1,206 @@
+"""The walls around workers: what a handler that tries to escape gets. Archives may come from several owners who do not
+trust each other, so a worker must reach neither the server nor the workers of other models."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from models import BIN, BUILD, counter, python
+from waiting import expect
+
+WORKER = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
+needs_python = pytest.mark.skipif(not WORKER.exists(), reason="this build has no Python (python3-dev)")
+NOBODY = 65534
+# setpriv still has root's rights when it looks for the program, so it runs env, which has none.
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "env"]
+RIGHTS = ["not_dumpable", "no_new_privs", "no_capabilities"]
+
+# Each function tries one thing. It returns if the thing can be done, and raises OSError if not.
+PRISONER = """
+import ctypes
+import os
+import socket
+import stat
+import tempfile
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def must(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def ptrace(server):
+    must(LIBC.ptrace(16, server, 0, 0))
+
+
+def environ(server):
+    open(f"/proc/{server}/environ", "rb").read()
+
+
+def memory(server):
+    open(f"/proc/{server}/mem", "rb").close()
+
+
+def descriptors(server):
+    os.readlink(f"/proc/{server}/fd/0")
+
+
+def mount(server):
+    must(LIBC.mount(b"none", tempfile.gettempdir().encode(), b"tmpfs", 0, None))
+
+
+def give_away(server):
+    with tempfile.NamedTemporaryFile() as file:
+        os.chown(file.name, 1, 1)
+
+
+def device(server):
+    path = os.path.join(tempfile.gettempdir(), f"device-{os.getpid()}")
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    os.unlink(path)
+
+
+def other_user(server):
+    os.setuid(1)
+
+
+def packets(server):
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()
+
+
+def host_name(server):
+    must(LIBC.sethostname(b"x" * 100, 100))
+
+
+def init(req):
+    return {}
+
+
+def step(state, req):
+    try:
+        globals()[req.text](os.getppid())
+    except OSError as error:
+        return error.strerror or os.strerror(error.errno)
+    return "done"
+"""
+REFUSED = ("Operation not permitted", "Permission denied")
+ATTEMPTS = ["ptrace", "environ", "memory", "descriptors", "mount", "give_away", "device", "other_user", "packets"]
+
+
+def interpreter_of(user):
+    """An interpreter that this user can run: that of the tests may lie in root's home."""
+    if user == "own":
+        return sys.executable
+    for path in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([*AS_NOBODY, path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return path
+    pytest.skip("the user nobody can run no interpreter")
+
+
+def as_nobody(s):
+    """Lets the server run as the user nobody, or skips the test where root cannot do that."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("needs root, and setpriv")
+    if subprocess.run([*AS_NOBODY, BIN / "continuo", "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("the user nobody cannot run this build")
+    command = s.command
+
+    def command_of_nobody():
+        words = command()
+        for path in (s.folder, *s.folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        for parent in s.folder.parents:
+            if parent != pathlib.Path("/tmp") and parent.stat().st_mode & 0o001 == 0:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        return [*AS_NOBODY, *words]
+    s.command = command_of_nobody
+    return s.start()
+
+
+@pytest.fixture(params=["own", "nobody"])
+def started(server, request):
+    """started(model, ..., flags=[...]) starts a server, once as the user of the test and once as nobody."""
+    def start(*models, flags=()):
+        for model in models:
+            if "python" in model.yaml:
+                model.yaml["python"] = interpreter_of(request.param)
+        s = server(*models, flags=flags, start=False)
+        return as_nobody(s) if request.param == "nobody" else s.start()
+    return start
+
+
+def status_of(pid):
+    """The lines of /proc/PID/status, which every user may read."""
+    return dict(re.findall(r"^(\w+):\s*(.*)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M))
+
+
+def test_a_worker_has_no_rights(started):
+    """Not even a worker that root has started: neither now nor by a program that it runs."""
+    s = started(counter())
+    [pid] = s.expect_ready("counter", 1)
+    found = status_of(pid)
+    assert found["NoNewPrivs"] == "1"
+    for which in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(found[which], 16) == 0, which
+    if int(found["Uid"].split()[0]) == 0:
+        assert int(found["CapBnd"], 16) == 0
+    [worker] = s.workers("counter")
+    assert worker["walls"][:3] == RIGHTS
+    assert s.client().step("counter", "a", "5").text == "5"
+
+
+@needs_python
+def test_a_handler_cannot_take_what_is_the_servers(started):
+    """The server's memory holds keys and other models' states. Nothing that only root may do is left, either."""
+    s = started(python("prisoner", PRISONER))
+    client = s.client()
+    for attempt in ATTEMPTS:
+        answer = client.step("prisoner", "a", attempt)
+        assert answer.status == 200 and answer.text in REFUSED, (attempt, answer)
+
+
+@needs_python
+@pytest.mark.skipif(os.geteuid() != 0, reason="what only root may do")
+def test_without_walls_the_same_attempts_succeed(server):
+    """So the walls are what stops them."""
+    s = server(python("prisoner", PRISONER), flags=["--worker-walls", "off"])
+    client = s.client()
+    for attempt in ("environ", "memory", "give_away"):
+        assert client.step("prisoner", "a", attempt).text == "done", attempt
+    [worker] = s.workers("prisoner")
+    assert worker["walls"] == []
+
+
+def test_a_forked_worker_stands_behind_the_walls_of_its_zygote(server):
+    """A zygote has raised them before it loaded the model, and its children inherit them."""
+    if not WORKER.exists():
+        pytest.skip("this build has no Python (python3-dev)")
+    s = server(python("prisoner", PRISONER, preload=True, minWorkers=2, maxWorkers=2))
+    pids = s.expect_ready("prisoner", 2)
+    assert all(int(status_of(pid)["CapPrm"], 16) == 0 for pid in pids)
+    assert all(worker["walls"][:3] == RIGHTS for worker in s.workers("prisoner"))
+    answer = s.client().step("prisoner", "a", "environ")
+    assert answer.text in REFUSED, answer
+
+
+def test_the_server_is_not_dumpable(server):
+    """A process that is not dumpable has files in /proc that belong to root; as root they always do, so what is
+    checked is that another process of the same user cannot read them."""
+    s = server(counter(), start=False)
+    s = as_nobody(s)
+    shown = subprocess.run([*AS_NOBODY, "cat", f"/proc/{s.process.pid}/environ"], capture_output=True, check=False)
+    assert shown.returncode != 0 and b"Permission denied" in shown.stderr
+    expect(lambda: s.workers("counter")[0]["memoryUsage"] > 0, "the worker's memory is still known")
+
+
+def test_a_wrong_word_is_refused(server):
+    s = server(flags=["--worker-walls", "high"], start=False)
+    shown = subprocess.run(s.command(), capture_output=True, text=True, check=False)
+    assert shown.returncode != 0 and "worker-walls" in shown.stderr and "one of off|on|require" in shown.stderr, shown
