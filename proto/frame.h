@@ -127,6 +127,7 @@ enum cn_walls_mode {
     NUM(busy_wait_us)      /* polling time before it sleeps; 0: none */                            \
     NUM(tuning)            /* performance mechanisms that are on (core/tuning/tuning.h) */         \
     NUM(walls)             /* enum cn_walls_mode */                                                \
+    NUM(network)           /* 1: the model's code may open connections */                          \
     NUM(zygote)            /* 1: load the model, then fork workers */
 
 struct cn_load {

@@ -391,6 +391,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .zygote = worker_index == 0,
         .busy_wait_us = about->busy_wait_us,
         .walls = about->walls,
+        .network = config->network,
         .tuning = cn_tuning_bits,
         .batch_size = config->batch_size,
         .stateful = config->sequence_batching,

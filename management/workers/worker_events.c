@@ -55,7 +55,7 @@ take_walls(struct cn_worker_process *worker, const struct cn_loaded *loaded)
     snprintf(worker->lacking, sizeof worker->lacking, "%.*s", CN_STR_ARG(loaded->lacking));
     if (!worker->lacking[0] || atomic_flag_test_and_set(&said))
         return;
-    cn_log(CN_LOG_WARN, "event=walls_lacking model=%s version=%s walls=%s",
+    cn_log(CN_LOG_INFO, "event=walls_lacking model=%s version=%s walls=%s",
            worker->spec->about->name, worker->spec->about->version,
            cn_log_quote(worker->lacking, strlen(worker->lacking), quoted, sizeof quoted));
 }

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -27,6 +28,7 @@ import os
 import socket
 import stat
 import tempfile
+import threading
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -75,8 +77,32 @@ def packets(server):
     socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()
 
 
-def host_name(server):
-    must(LIBC.sethostname(b"x" * 100, 100))
+def signal(server):
+    os.kill(server, 0)
+
+
+def connect(server):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
+        one.connect(("127.0.0.1", int(open("port").read())))
+
+
+def unix_service(server):
+    socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).close()
+
+
+def name_space(server):
+    must(LIBC.unshare(0x10000000))
+
+
+def program(server):
+    if os.spawnv(os.P_WAIT, "/bin/true", ["true"]) != 0:
+        raise PermissionError(1, "Operation not permitted")
+
+
+def thread(server):
+    one = threading.Thread(target=print)
+    one.start()
+    one.join()
 
 
 def init(req):
@@ -91,7 +117,8 @@ def step(state, req):
     return "done"
 """
 REFUSED = ("Operation not permitted", "Permission denied")
-ATTEMPTS = ["ptrace", "environ", "memory", "descriptors", "mount", "give_away", "device", "other_user", "packets"]
+ATTEMPTS = ["ptrace", "environ", "memory", "descriptors", "mount", "give_away", "device", "other_user", "packets",
+            "connect", "unix_service", "name_space"]
 
 
 def interpreter_of(user):
@@ -164,6 +191,56 @@ def test_a_handler_cannot_take_what_is_the_servers(started):
     for attempt in ATTEMPTS:
         answer = client.step("prisoner", "a", attempt)
         assert answer.status == 200 and answer.text in REFUSED, (attempt, answer)
+
+
+@needs_python
+def test_a_handler_may_do_its_work(started):
+    """Programs, threads and files of its own are a handler's business."""
+    client = started(python("prisoner", PRISONER)).client()
+    assert [client.step("prisoner", "a", attempt).text for attempt in ("program", "thread")] == ["done"] * 2
+
+
+@needs_python
+def test_a_handler_sends_no_signals_to_the_server(started):
+    """It could stop or kill the server of its own user."""
+    s = started(python("prisoner", PRISONER))
+    [worker] = s.workers("prisoner")
+    if "no_signals" not in worker["walls"]:
+        assert "no_signals: " in worker["wallsLacking"], worker
+        s.expect_log("event=walls_lacking", "no_signals")
+        pytest.skip("the kernel is older than Linux 6.12: " + worker["wallsLacking"])
+    assert s.client().step("prisoner", "a", "signal").text in REFUSED
+
+
+@needs_python
+def test_the_network_is_there_for_a_model_whose_yaml_asks_for_it(started):
+    """The same step that is refused without the key. Services of the machine stay out of reach."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = {"port": str(listener.getsockname()[1])}
+        closed, opened = python("closed", PRISONER), python("opened", PRISONER, network=True)
+        closed.extra.update(port)
+        opened.extra.update(port)
+        s = started(closed, opened)
+        client = s.client()
+        assert client.step("closed", "a", "connect").text in REFUSED
+        assert client.step("opened", "a", "connect").text == "done"
+    assert client.step("opened", "a", "unix_service").text in REFUSED
+    assert ["no_network" in s.workers(model)[0]["walls"] for model in ("closed", "opened")] == [True, False]
+
+
+def test_a_lua_worker_runs_nothing_but_threads(started):
+    """Its filter is the tightest, and it needs no more for states, answers and the store."""
+    s = started(counter())
+    s.expect_ready("counter", 1)
+    [worker] = s.workers("counter")
+    assert "seccomp" in worker["walls"] or "seccomp: " in worker["wallsLacking"], worker
+    if "seccomp" in worker["walls"]:
+        assert status_of(worker["pid"])["Seccomp"] == "2"
+    client = s.client()
+    assert [client.step("counter", "a", "1").text for _ in range(3)] == ["1", "2", "3"]
+    s.kill_worker("counter")
+    s.expect_ready("counter", 1)
+    assert client.step("counter", "a", "1").text == "4"
 
 
 @needs_python

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +17,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "worker/process/call_filter.h"
+
 #define WHY_BYTES 200
 
+/* Debian 12's header of Landlock is older than its scopes. */
+#define SCOPE_ABSTRACT_SOCKETS 1u
+#define SCOPE_SIGNALS 2u
+#define SCOPE_VERSION 6
+
 /* Builds one wall. Returns 0, or -1 after it has written into `why` what failed. */
-typedef int (*build_fn)(char why[WHY_BYTES]);
+typedef int (*build_fn)(const struct cn_load *load, char why[WHY_BYTES]);
 
 static int
 because(char why[WHY_BYTES], const char *call)
@@ -29,14 +37,16 @@ because(char why[WHY_BYTES], const char *call)
 }
 
 static int
-hide(char why[WHY_BYTES])
+hide(const struct cn_load *load, char why[WHY_BYTES])
 {
+    (void)load;
     return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : because(why, "PR_SET_DUMPABLE");
 }
 
 static int
-keep_rights(char why[WHY_BYTES])
+keep_rights(const struct cn_load *load, char why[WHY_BYTES])
 {
+    (void)load;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : because(why, "PR_SET_NO_NEW_PRIVS");
 }
 
@@ -55,16 +65,72 @@ empty_bounding_set(char why[WHY_BYTES])
 }
 
 static int
-drop_capabilities(char why[WHY_BYTES])
+drop_capabilities(const struct cn_load *load, char why[WHY_BYTES])
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
 
+    (void)load;
     if (empty_bounding_set(why) != 0)
         return -1;
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
         return because(why, "PR_CAP_AMBIENT_CLEAR_ALL");
     return syscall(SYS_capset, &head, none) == 0 ? 0 : because(why, "capset");
+}
+
+/* Signals and abstract Unix sockets of processes that do not stand behind this wall. */
+static int
+scope_signals(const struct cn_load *load, char why[WHY_BYTES])
+{
+    const struct {
+        uint64_t files, ports, scoped;
+    } rules = {.scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS};
+    const long version =
+        syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    long fd;
+    int rc;
+
+    (void)load;
+    if (version < 0)
+        return because(why, "Landlock");
+    if (version < SCOPE_VERSION) {
+        snprintf(why, WHY_BYTES, "the kernel has version %ld of Landlock, and this needs %d",
+                 version, SCOPE_VERSION);
+        return -1;
+    }
+    if ((fd = syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0)) < 0)
+        return because(why, "landlock_create_ruleset");
+    rc = syscall(SYS_landlock_restrict_self, fd, 0) == 0 ? 0
+                                                         : because(why, "landlock_restrict_self");
+    close((int)fd);
+    return rc;
+}
+
+static bool
+may_connect(const struct cn_load *load)
+{
+    return load->network || (load->state_store && load->state_store[0]);
+}
+
+/* A Lua handler cannot start programs, so whatever wants to is not the handler. A sanitizer starts
+ * one to write its report. */
+static bool
+stays_alone(const struct cn_load *load)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)load;
+    return false;
+#else
+    return load->runtime && strcmp(load->runtime, "lua") == 0;
+#endif
+}
+
+static int
+filter_calls(const struct cn_load *load, char why[WHY_BYTES])
+{
+    const struct cn_call_rules rules = {.network = may_connect(load), .alone = stays_alone(load)};
+
+    return cn_call_filter_install(&rules) == 0 ? 0 : because(why, "seccomp");
 }
 
 static const struct {
@@ -74,6 +140,8 @@ static const struct {
     {"not_dumpable", hide},
     {"no_new_privs", keep_rights},
     {"no_capabilities", drop_capabilities},
+    {"no_signals", scope_signals},
+    {"seccomp", filter_calls}, /* the last one, because it refuses calls that the others need */
 };
 
 static void
@@ -100,10 +168,12 @@ cn_walls_raise(const struct cn_load *load, struct cn_walls *out, struct cn_error
     if (load->walls == CN_WALLS_OFF)
         return 0;
     for (size_t i = 0; i < sizeof(walls) / sizeof(*walls); i++)
-        if (walls[i].build(why) == 0)
+        if (walls[i].build(load, why) == 0)
             append(out->standing, sizeof(out->standing), " ", "%s", walls[i].name);
         else
             append(out->lacking, sizeof(out->lacking), "; ", "%s: %s", walls[i].name, why);
+    if (strstr(out->standing, "seccomp") && !may_connect(load))
+        append(out->standing, sizeof(out->standing), " ", "no_network");
     if (load->walls == CN_WALLS_REQUIRE && out->lacking[0])
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "--worker-walls is require, and this system cannot build all walls around "

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -105,6 +107,51 @@ check_that_root_keeps_only_its_files(void)
     return 0;
 }
 
+/* Each wall either stands, or it is said why not. */
+static int
+check_that_others_are_out_of_reach(void)
+{
+    struct cn_walls walls;
+
+    WANT(raise_walls(CN_WALLS_ON, &walls) == 0);
+    WANT((strstr(walls.standing, "no_signals") != NULL) ==
+         (strstr(walls.lacking, "no_signals: ") == NULL));
+    WANT((strstr(walls.standing, "seccomp no_network") != NULL) ==
+         (strstr(walls.lacking, "seccomp: ") == NULL));
+    if (strstr(walls.standing, "no_signals"))
+        WANT(kill(getppid(), 0) < 0 && errno == EPERM);
+    WANT(kill(getpid(), 0) == 0);
+    if (strstr(walls.standing, "seccomp"))
+        WANT(socket(AF_INET, SOCK_STREAM, 0) < 0 && errno == EPERM);
+    return 0;
+}
+
+static int
+check_that_a_network_can_be_given(void)
+{
+    const struct cn_load own = {.model_name = "m", .walls = CN_WALLS_ON, .network = 1};
+    struct cn_walls walls;
+
+    WANT(cn_walls_raise(&own, &walls, NULL) == 0);
+    WANT(!strstr(walls.standing, "no_network"));
+    WANT(socket(AF_INET, SOCK_STREAM, 0) >= 0);
+    return 0;
+}
+
+/* The worker itself connects to a shared store. */
+static int
+check_that_a_shared_store_needs_the_network(void)
+{
+    const struct cn_load shared = {
+        .model_name = "m", .walls = CN_WALLS_ON, .state_store = "valkey://s"};
+    struct cn_walls walls;
+
+    WANT(cn_walls_raise(&shared, &walls, NULL) == 0);
+    WANT(!strstr(walls.standing, "no_network"));
+    WANT(socket(AF_INET, SOCK_STREAM, 0) >= 0);
+    return 0;
+}
+
 static int
 check_that_all_can_be_required(void)
 {
@@ -137,6 +184,21 @@ a_worker_of_root_reads_only_what_the_owner_may_read(void **state)
 }
 
 static void
+a_worker_reaches_no_other_process_and_no_network(void **state)
+{
+    (void)state;
+    in_a_child(check_that_others_are_out_of_reach);
+}
+
+static void
+a_model_that_asks_for_the_network_has_it(void **state)
+{
+    (void)state;
+    in_a_child(check_that_a_network_can_be_given);
+    in_a_child(check_that_a_shared_store_needs_the_network);
+}
+
+static void
 required_walls_fail_the_load_only_where_one_is_lacking(void **state)
 {
     (void)state;
@@ -150,6 +212,8 @@ main(void)
         cmocka_unit_test(no_wall_is_built_where_none_is_wanted),
         cmocka_unit_test(a_worker_has_no_capabilities_and_gets_none),
         cmocka_unit_test(a_worker_of_root_reads_only_what_the_owner_may_read),
+        cmocka_unit_test(a_worker_reaches_no_other_process_and_no_network),
+        cmocka_unit_test(a_model_that_asks_for_the_network_has_it),
         cmocka_unit_test(required_walls_fail_the_load_only_where_one_is_lacking),
     };
 
