@@ -277,6 +277,20 @@ def test_the_server_is_not_dumpable(server):
     expect(lambda: s.workers("counter")[0]["memoryUsage"] > 0, "the worker's memory is still known")
 
 
+def test_required_walls_decide_whether_a_model_is_loaded(server):
+    """An operator who needs all walls learns that the kernel lacks one before a handler runs."""
+    s = server(counter())
+    s.expect_ready("counter", 1)
+    lacking = s.workers("counter")[0].get("wallsLacking")
+    strict = server(flags=["--worker-walls", "require"])
+    archive = strict.pack(counter()).name
+    answer = strict.admin().post(f"/models?url={archive}&initial_workers=1&synchronous=true")
+    if lacking:
+        assert answer.status >= 400 and lacking in answer.text, answer
+    else:
+        assert answer.status == 200 and strict.client().step("counter", "a", "2").text == "2", answer
+
+
 def test_a_wrong_word_is_refused(server):
     s = server(flags=["--worker-walls", "high"], start=False)
     shown = subprocess.run(s.command(), capture_output=True, text=True, check=False)
