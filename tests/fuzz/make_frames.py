@@ -50,8 +50,9 @@ def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, o
             + str16(kind) + headers(head) + str32(body))
 
 
-def loaded(message, device=b"", error=0, warning=b""):
-    return frame(LOADED, struct.pack("<i", error) + str32(message) + str32(device) + str32(warning))
+def loaded(message, device=b"", error=0, warning=b"", walls=b"not_dumpable no_new_privs", lacking=b""):
+    texts = (message, device, warning, walls, lacking)
+    return frame(LOADED, struct.pack("<i", error) + b"".join(map(str32, texts)))
 
 
 def query(op, flags=0, limit=0, idle=0, most=0, sequence=b"", prefix=b"", record=b""):
