@@ -95,6 +95,21 @@ def test_a_store_that_hangs_holds_a_step_no_longer_than_its_time(server, store):
     assert step(client, "a", 1).text == "3"
 
 
+def test_power_is_confirmed_by_the_disk_of_the_store(server, store):
+    """With WAITAOF a step is answered when it is on the disk, although the store writes its file only each second."""
+    if "unknown command" in store.say("WAITAOF", "0", "0", "0").lower():
+        pytest.skip("this store has no WAITAOF (Redis before 7.2)")
+    store.say("CONFIG", "SET", "appendfsync", "everysec")
+    model = counter(minWorkers=1, maxWorkers=1, state={"durability": "power", "storeTimeoutMSec": 5000})
+    client = server(model, flags=["--state-store", store.url]).client()
+    assert [step(client, "a", 1, key=f"k{i}").text for i in range(1, 4)] == ["1", "2", "3"]
+    store.say("CONFIG", "SET", "appendfsync", "no")  # from here on nothing reaches the disk in time
+    refused = step(client, "a", 1, key="k4")
+    assert refused.status == 503 and refused.error == "store_unreachable", refused
+    store.say("CONFIG", "SET", "appendfsync", "always")
+    expect(lambda: step(client, "a", 1, key="k4").text == "4", "the answer of the step", 30)
+
+
 def test_a_worker_that_dies_while_the_store_is_away_comes_back_with_it(server, store):
     s = node(server, store, storeTimeoutMSec=1000)
     client = s.client()
