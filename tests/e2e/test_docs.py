@@ -177,6 +177,11 @@ def a_damaged_counter(desk):
     desk.words |= {"MODEL/VERSION": "gone/2.0", "MODEL": "counter"}
 
 
+def with_named_keys(desk):
+    pack(counter(), desk.folder / "model-store", desk.put("work"))
+    desk.words["2027-01-31"] = "2999-01-31"  # the key of the page expires
+
+
 def with_keys(desk):
     desk.put("model-store")
     made = desk.make_server(start=False, name="packs")
@@ -268,6 +273,7 @@ PAGES = {
     ("install", 2): Elsewhere("systemd does not run where tests run"),
     ("install", 3): Elsewhere("building an image needs podman or docker"),
     ("install", 4): Elsewhere("building an image needs podman or docker"),
+    ("keys", 0): with_named_keys,
     ("onnx", 0): an_onnx_gru,
     ("operating", 0): counter_with_a_sequence,
     ("operating", 1): Elsewhere("tests/e2e/test_ctl_verbs.py runs each of these commands"),
