@@ -25,7 +25,6 @@
 #include "core/time/clock.h"
 
 #define HASH_PREFIX "blake2b:"
-#define PATTERN_MAX 256 /* bytes */
 
 static const struct {
     const char *word;
@@ -46,16 +45,23 @@ cn_key_scope_read(struct cn_str word)
     return 0;
 }
 
-void
-cn_key_scopes_write(unsigned wanted, struct cn_buf *out)
+/* Appends the words, each between two `quote`. */
+static void
+write_scopes(unsigned wanted, const char *quote, struct cn_buf *out)
 {
     const char *comma = "";
 
     for (size_t i = 0; i < N_SCOPES; i++)
         if (wanted & scopes[i].scope) {
-            cn_buf_printf(out, "%s%s", comma, scopes[i].word);
+            cn_buf_printf(out, "%s%s%s%s", comma, quote, scopes[i].word, quote);
             comma = ", ";
         }
+}
+
+void
+cn_key_scopes_write(unsigned wanted, struct cn_buf *out)
+{
+    write_scopes(wanted, "", out);
 }
 
 /* --- times */
@@ -193,7 +199,8 @@ read_models(const struct reader *reader, const struct cn_yaml *node, struct cn_k
     for (uint32_t i = 0; i < node->n_items; i++) {
         const struct cn_yaml *item = node->items[i];
 
-        if (item->kind != CN_YAML_STRING || item->text.len == 0 || item->text.len > PATTERN_MAX)
+        if (item->kind != CN_YAML_STRING || item->text.len == 0 ||
+            item->text.len > CN_KEY_PATTERN_MAX)
             return cn_yaml_refuse(reader->file, item, "models", expected, err);
         entry->models[i] = cn_arena_str(&reader->out->arena, item->text);
     }
@@ -319,8 +326,9 @@ read_entries(const struct reader *reader, const struct cn_yaml *list, struct cn_
     return rc;
 }
 
+/* Reads the keys, and frees the document. */
 static int
-read_document(const struct cn_yaml_doc *doc, struct cn_key_file *out, struct cn_error *err)
+take_document(struct cn_yaml_doc *doc, struct cn_key_file *out, struct cn_error *err)
 {
     const struct reader reader = {.file = cn_yaml_name(doc), .out = out};
     const struct cn_yaml *root = cn_yaml_root(doc), *list = cn_yaml_get(root, "keys");
@@ -335,6 +343,7 @@ read_document(const struct cn_yaml_doc *doc, struct cn_key_file *out, struct cn_
         rc = read_entries(&reader, list, err);
     if (rc)
         cn_key_file_fini(out);
+    cn_yaml_destroy(doc);
     return rc;
 }
 
@@ -345,11 +354,7 @@ cn_key_file_parse(const char *name, struct cn_str bytes, struct cn_key_file *out
     struct cn_yaml_doc *doc;
     int rc = cn_yaml_parse(name, bytes, &doc, err);
 
-    if (!rc) {
-        rc = read_document(doc, out, err);
-        cn_yaml_destroy(doc);
-    }
-    return rc;
+    return rc ? rc : take_document(doc, out, err);
 }
 
 int
@@ -358,11 +363,7 @@ cn_key_file_read(const char *path, struct cn_key_file *out, struct cn_error *err
     struct cn_yaml_doc *doc;
     int rc = cn_yaml_parse_file(path, &doc, err);
 
-    if (!rc) {
-        rc = read_document(doc, out, err);
-        cn_yaml_destroy(doc);
-    }
-    return rc;
+    return rc ? rc : take_document(doc, out, err);
 }
 
 void
@@ -418,18 +419,13 @@ cn_key_file_add(struct cn_key_file *file, const struct cn_key_entry *entry, stru
 static void
 write_entry(const struct cn_key_entry *entry, struct cn_buf *out)
 {
-    const char *comma = "";
     char time[25];
 
     cn_buf_printf(out, "  {\"name\": \"%.*s\", \"hash\": \"" HASH_PREFIX, CN_STR_ARG(entry->name));
     for (size_t i = 0; i < sizeof(entry->hash); i++)
         cn_buf_printf(out, "%02x", entry->hash[i]);
     cn_buf_puts(out, "\", \"scopes\": [");
-    for (size_t i = 0; i < N_SCOPES; i++)
-        if (entry->scopes & scopes[i].scope) {
-            cn_buf_printf(out, "%s\"%s\"", comma, scopes[i].word);
-            comma = ", ";
-        }
+    write_scopes(entry->scopes, "\"", out);
     cn_buf_puts(out, "]");
     for (uint32_t i = 0; i < entry->n_models; i++) {
         cn_buf_puts(out, i ? ", " : ", \"models\": [");

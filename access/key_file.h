@@ -14,7 +14,8 @@
 #include "core/memory/buf.h"
 #include "core/text/str.h"
 
-#define CN_KEY_NAME_MAX 64 /* bytes of a key's name */
+#define CN_KEY_NAME_MAX 64     /* bytes of a key's name */
+#define CN_KEY_PATTERN_MAX 256 /* bytes of a pattern of models */
 #define CN_KEY_HASH_BYTES 32
 
 /* What a key may be used for; bits. */

@@ -94,8 +94,8 @@ int cn_management_check_key(struct cn_management *management, const struct cn_ke
 /* Any thread: may the named key use this model? See cn_keys_check_model; NULL may. */
 int cn_management_check_model(struct cn_management *management, const struct cn_key *key,
                               struct cn_str model, struct cn_error *err);
-/* Loop 0: reads the file of named keys again, if there is one. On failure the keys stay as they
- * are. `*n`: how many keys there are. */
+/* Loop 0, with named keys only: reads their file again. On failure the keys stay as they are. `*n`:
+ * how many keys there are. */
 int cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err);
 
 /* Loop 0: from now on the server is unhealthy, because it stops soon. It still serves. */

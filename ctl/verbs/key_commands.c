@@ -126,11 +126,11 @@ read_entry(const struct cn_ctl_options *options, struct cn_str *models, uint32_t
     while (rest.len) {
         const struct cn_str pattern = cn_str_cut(&rest, ',');
 
-        if (!pattern.len || pattern.len > 256 || entry->n_models == n_max)
+        if (!pattern.len || pattern.len > CN_KEY_PATTERN_MAX || entry->n_models == n_max)
             return cn_fail(err, CN_E_CONFIG,
-                           "--models must be a list of up to %u names of at most 256 bytes, as in "
+                           "--models must be a list of up to %u names of at most %d bytes, as in "
                            "counter,asr-*",
-                           n_max);
+                           n_max, CN_KEY_PATTERN_MAX);
         models[entry->n_models++] = pattern;
     }
     return read_scopes(verb->scopes ? verb->scopes : "infer", &entry->scopes, err);

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/key_text.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/system/random.h"
@@ -170,24 +171,16 @@ cn_tokens_destroy(struct cn_tokens *tokens)
 
 /* --- a request's key */
 
-/* The key of "Bearer KEY" with any blanks between; empty if it is something else. */
+/* The key of "Bearer KEY" with any blanks between; empty if it is something else. The scheme
+ * must be written in this way, and the key has no blanks. */
 static struct cn_str
 key_of(struct cn_str authorization)
 {
-    const struct cn_str bearer = CN_STR("Bearer");
-    struct cn_str key = authorization;
+    const struct cn_str key = cn_key_text_of_bearer(authorization);
     size_t i;
 
-    if (key.len <= bearer.len || memcmp(key.ptr, bearer.ptr, bearer.len) != 0)
+    if (!cn_str_begins(authorization, CN_STR("Bearer")))
         return (struct cn_str){NULL, 0};
-    key.ptr += bearer.len;
-    key.len -= bearer.len;
-    if (*key.ptr != ' ' && *key.ptr != '\t')
-        return (struct cn_str){NULL, 0};
-    while (key.len > 0 && (*key.ptr == ' ' || *key.ptr == '\t')) {
-        key.ptr++;
-        key.len--;
-    }
     for (i = 0; i < key.len; i++)
         if (key.ptr[i] == ' ' || key.ptr[i] == '\t')
             return (struct cn_str){NULL, 0};
