@@ -40,7 +40,10 @@ PLACES = [("CMakeLists.txt", "project(continuo VERSION ", " "),
           ("python/continuo/__init__.py", '__version__ = "', '"'),
           ("clients/python/continuo_client/__init__.py", '__version__ = "', '"'),
           ("clients/python/pyproject.toml", 'version = "', '"'),
-          ("docs/install.md", "continuo_", "_amd64.deb")]
+          ("docs/install.md", "continuo_", "_amd64.deb"),
+          ("docs/install.md", "continuo-", "-cp39-"),
+          ("docs/install.md", "continuo-", ".dist-info"),
+          ("docs/install.md", "continuo_torch-", "-py3-")]
 
 
 def read(path):

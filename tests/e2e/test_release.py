@@ -104,7 +104,8 @@ def test_a_release_is_a_commit_a_tag_and_notes(checkout):
     changes = CHANGES.replace("## Unreleased\n", "## Unreleased\n\n## 1.0.0 (2026-01-01)\n")
     assert (checkout.path / "CHANGELOG.md").read_text() == changes
     for name in set(FILES) - {"CHANGELOG.md", "scripts/release.sh"}:
-        assert "1.0.0" in checkout.git("show", f"HEAD:{name}"), name
+        text = checkout.git("show", f"HEAD:{name}")
+        assert "1.0.0" in text and "0.1.0" not in text, name
 
     section = CHANGES[CHANGES.index("- The second"):CHANGES.index("## 0.0.9")]
     notes = f"# Continuo 1.0.0\n\nReleased on 2026-01-01.\n\n{section.strip()}\n"
