@@ -1,5 +1,6 @@
 """continuo demo, a first look; and continuo new, dev and test, the loop of somebody who writes a model."""
 
+import html
 import os
 import re
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from models import BIN
+from models import BIN, ROOT
 from test_newcomer import Reader
 from waiting import expect, limit
 
@@ -50,6 +51,12 @@ def needs(kind):
         pytest.skip("this build has no Python package")
 
 
+def lines_without_numbers(text):
+    """Returns the lines of the demo without what each run has of its own: times, processes and the folder."""
+    text = re.sub(r"(after |took |kill -9 |Process |started in )\S+", r"\1...", text)
+    return [re.sub(" +", " ", line) for line in text.splitlines() if line]
+
+
 def test_the_demo_goes_on_after_a_kill(desk):
     """It is the first thing that a newcomer runs, on a machine with nothing but the programs."""
     done = subprocess.run([BIN / "continuo", "demo"], cwd=desk.folder, env={"TMPDIR": str(desk.folder)}, text=True,
@@ -61,6 +68,9 @@ def test_the_demo_goes_on_after_a_kill(desk):
     killed, new = re.search(r"kill -9 (\d+)\n.*\nProcess (\d+) has taken over", done.stdout, re.S).groups()
     assert killed != new and not os.path.exists(f"/proc/{new}"), "the server has stopped its worker"
     assert not list(desk.folder.iterdir()), "the temporary folder is removed"
+    recorded = html.unescape("\n".join(re.findall(r"<text .*?>(.*)</text>", (ROOT / "docs/demo.svg").read_text())))
+    assert lines_without_numbers(recorded) == ["$ continuo demo", *lines_without_numbers(done.stdout)], (
+        "the README shows another demo; run scripts/recording.py")
 
 
 def test_the_demo_says_why_it_cannot_run(desk):
