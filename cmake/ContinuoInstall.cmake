@@ -35,9 +35,11 @@ function(cn_install)
   install(FILES include/continuo/handler.h DESTINATION include/continuo)
   install(DIRECTORY proto/ DESTINATION share/continuo/proto FILES_MATCHING PATTERN *.proto)
   install(DIRECTORY examples DESTINATION share/continuo PATTERN CMakeLists.txt EXCLUDE)
-  install(DIRECTORY docs/ DESTINATION share/doc/continuo PATTERN decisions EXCLUDE)
-  install(FILES README.md CHANGELOG.md DESTINATION share/doc/continuo)
-  install(FILES LICENSE DESTINATION share/doc/continuo RENAME copyright)
+  # After the examples, because the links of their pages are adapted as well.
+  install(CODE "file(REMOVE_RECURSE ${CMAKE_BINARY_DIR}/documentation)
+    execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/installed_docs.py
+    ${CMAKE_BINARY_DIR}/documentation COMMAND_ERROR_IS_FATAL ANY)")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/documentation/ DESTINATION share)
   install(DIRECTORY packaging/grafana DESTINATION share/continuo)
   install(FILES packaging/continuo.service DESTINATION lib/systemd/system)
   # The programs write their own pages.

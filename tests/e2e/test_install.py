@@ -82,6 +82,18 @@ def check_bills(package, wheels):
     assert written == {path: path.with_name(path.name + ".cdx.json").read_bytes() for path in written}
 
 
+def check_links(prefix):
+    """A link to a page that was left out would lead nowhere, for a reader who has no other documentation."""
+    checked = 0
+    for page in (prefix / "share").rglob("*.md"):
+        text = re.sub(r"(?ms)^ *```.*?^ *```[^\n]*$|`[^`\n]*`", "", page.read_text())
+        for target in re.findall(r"\]\(([^)\s#]+)", text):
+            if not re.match(r"[a-z][a-z0-9+.-]*:", target):
+                assert (page.parent / target).exists(), f"{page}: {target}"
+                checked += 1
+    assert checked > 500
+
+
 def test_an_installed_tree_runs_wherever_it_lies(server, folder):
     prefix, moved = folder / "prefix", folder / "moved"
     run("cmake", "--install", BUILD, "--prefix", prefix)
@@ -90,6 +102,7 @@ def test_an_installed_tree_runs_wherever_it_lies(server, folder):
     for path in ("include/continuo/handler.h", "share/continuo/proto/inference.proto", "share/doc/continuo/copyright",
                  "share/continuo/examples/counter/handler.lua", "lib/systemd/system/continuo.service"):
         assert (prefix / path).is_file(), path
+    check_links(prefix)
     assert not (prefix.parent / "etc").exists()  # settings come with the package alone
     prefix.rename(moved)
     made = serves(server, moved / "bin/continuo")
