@@ -71,20 +71,21 @@ void
 cn_ctl_help(FILE *out)
 {
     fputs("usage: continuo-ctl [options] COMMAND\n"
-          "Inspects and manages a running Continuo server. COMMAND --help says more of a "
-          "command.\n\n",
+          "Inspects and manages a running Continuo server. Most commands have a --help of their "
+          "own.\n\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
-          "file "
-          "for https.\n"
-          "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 wrong or silent, 2 bad "
-          "arguments.\n",
-          out);
+    fputs(
+        "\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
+        "file "
+        "for https.\n"
+        "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 problem or no answer, 2 "
+        "bad usage.\n",
+        out);
 }
 
 const char *

@@ -1,11 +1,26 @@
 /* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify,
  * keygen, sign and suggest; or the flags of torch-model-archiver. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "archiver/archive/archive_path.h"
 #include "archiver/program/subcommands.h"
 #include "core/system/write_file.h"
+
+/* Does the command line ask for help on one of the commands? Help on create is create's own. */
+static bool
+wants_help(int argc, char **argv)
+{
+    static const char *const names[] = {"import", "inspect", "verify", "keygen", "sign", "suggest"};
+
+    if (argc != 3 || (strcmp(argv[2], "--help") != 0 && strcmp(argv[2], "-h") != 0))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(argv[1], names[i]) == 0)
+            return true;
+    return false;
+}
 
 static int
 run(int argc, char **argv)
@@ -17,6 +32,10 @@ run(int argc, char **argv)
     if (first == NULL) {
         cn_archiver_help(program, stderr);
         return CN_EXIT_USAGE;
+    }
+    if (!torch_name && wants_help(argc, argv)) {
+        cn_archiver_help(program, stdout);
+        return 0;
     }
     if (!torch_name && strcmp(first, "create") == 0)
         return cn_archiver_create(program, argc - 2, argv + 2, false);

@@ -19,6 +19,7 @@
 #include "archiver/pack/pack.h"
 #include "archiver/program/check_handler.h"
 #include "archiver/program/subcommands.h"
+#include "config/server/server_config.h"
 #include "core/memory/mem.h"
 #include "core/text/suggest.h"
 
@@ -308,28 +309,32 @@ cn_archiver_help(const char *program, FILE *out)
         "       %s keygen --secret-key FILE --public-key FILE [--no-password]\n"
         "       %s sign --secret-key FILE [--comment LINE] ARCHIVE ...\n"
         "       %s suggest MODEL.onnx\n\n"
-        "Packs a model archive (create), shows its content (inspect) or checks it (verify).\n"
-        "keygen makes a pair of keys, and sign writes ARCHIVE.minisig, which a server with\n"
-        "--trusted-keys requires; keys and signatures have the formats of minisign.\n"
-        "Without a command it takes the flags of torch-model-archiver; under that name it also\n"
-        "prints nothing on success.\n"
-        "import turns the folder of a model in a Triton repository into archives, and lists the\n"
-        "settings that it could not carry over. suggest guesses the YAML of an ONNX model and\n"
-        "prints it.\n\n",
+        "  create   packs a model archive; it has the flags of torch-model-archiver, and under "
+        "that\n"
+        "           name the program prints nothing on success\n"
+        "  import   makes archives of the folder of a model in a Triton repository, and lists the\n"
+        "           settings that it could not carry over\n"
+        "  inspect  shows what is in an archive\n"
+        "  verify   checks an archive, and its signature if --trusted-keys is given\n"
+        "  keygen   makes a pair of keys in the format of minisign\n"
+        "  sign     writes ARCHIVE.minisig, which a server with --trusted-keys requires\n"
+        "  suggest  guesses the YAML of an ONNX model and prints it\n\n"
+        "These are the flags of create:\n\n",
         program, program, program, program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
-        char flag[64], letter[5] = "";
+        char flag[64], help[512], letter[5] = "";
 
         if (options[i].letter)
             snprintf(letter, sizeof(letter), "-%c, ", options[i].letter);
         snprintf(flag, sizeof(flag), "%s--%s %s", letter, options[i].flag, options[i].arg);
-        fprintf(out, "  %-30s %s%s\n", flag, options[i].help,
-                is_plainly_required(i) ? " (required)" : "");
+        snprintf(help, sizeof(help), "%s%s", options[i].help,
+                 is_plainly_required(i) ? " (required)" : "");
+        cn_print_flag(out, flag, help);
     }
-    fprintf(out, "  %-30s %s\n", "--archive-format WORD",
-            "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
-    fprintf(out, "  %-30s %s\n", "-f, --force", "overwrite an existing archive");
-    fprintf(out, "  %-30s %s\n", "--no-check", "do not look for mistakes in the handler's source");
+    cn_print_flag(out, "--archive-format WORD",
+                  "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
+    cn_print_flag(out, "-f, --force", "overwrite an existing archive");
+    cn_print_flag(out, "--no-check", "do not look for mistakes in the handler's source");
     fputs("\nExit status: 0 on success, 1 on failure, 2 for a wrong command line.\n", out);
 }
 

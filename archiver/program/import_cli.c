@@ -11,12 +11,12 @@
 #include "archiver/program/subcommands.h"
 
 static int
-usage(const char *program, const char *text)
+usage(const char *program, const char *text, const char *what)
 {
     fprintf(stderr,
             "usage: %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
-            "%s: error: %s\n",
-            program, program, text);
+            "%s: error: %s%s\n",
+            program, program, text, what);
     return CN_EXIT_USAGE;
 }
 
@@ -74,14 +74,15 @@ cn_archiver_import(const char *program, int argc, char **argv)
         if (strcmp(argv[i], "--force") == 0 || strcmp(argv[i], "-f") == 0)
             spec.force = true;
         else if (argv[i][0] == '-' || spec.dir)
-            return usage(program, argv[i][0] == '-'
-                                      ? "unknown flag, or a flag without its value"
-                                      : "unexpected argument: give one folder at a time");
+            return usage(program,
+                         argv[i][0] == '-' ? "unknown flag, or a flag without its value: "
+                                           : "give one folder at a time, without this argument: ",
+                         argv[i]);
         else
             spec.dir = argv[i];
     }
     if (!spec.dir)
-        return usage(program, "which folder?");
+        return usage(program, "name the folder of a model in a Triton repository", "");
     if (cn_import(&spec, &events, &err) == 0)
         return 0;
     fprintf(stderr, "%s: error: %s\n", program, err.message);

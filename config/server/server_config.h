@@ -103,6 +103,10 @@ void cn_server_config_help(const char *section, FILE *out);
 /* Prints --print-config: each value and where it came from, as YAML with comments that may be read
  * back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);
+
+/* Prints a flag and its help, as --help does: the help is wrapped at 100 columns into a column of
+ * its own. Any thread. */
+void cn_print_flag(FILE *out, const char *flag, const char *help);
 /* Prints the completions for bash, zsh or fish. */
 void cn_server_config_completions(const char *shell, FILE *out);
 /* Prints the manual page continuo(1) as troff. */

@@ -27,7 +27,7 @@ static const struct {
     {"default-workers", "models", ""},
     {"log-dir", "logs", ""},
     {"metrics-mode", "metrics", "TorchServe's metrics and those of the machine"},
-    {"tuning", "tuning", "performance mechanisms, to switch one off when you look for a fault"},
+    {"tuning", "tuning", "performance mechanisms, traces, and the list of slow steps"},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
@@ -76,9 +76,8 @@ cn_server_help_has(const char *section)
     return strcmp(section, "all") == 0;
 }
 
-/* Prints a flag and its help; the help is wrapped at WIDTH columns into the column HELP_COLUMN. */
-static void
-put_line(FILE *out, const char *flag, const char *help)
+void
+cn_print_flag(FILE *out, const char *flag, const char *help)
 {
     int column = fprintf(out, "  %-29s", flag);
 
@@ -102,7 +101,7 @@ put_option(FILE *out, const struct cn_option *option)
     snprintf(flag, sizeof(flag), "--%s %s", option->flag, option->arg);
     if (text != NULL)
         snprintf(help, sizeof(help), "%s [%s]", option->help, text);
-    put_line(out, flag, text != NULL ? help : option->help);
+    cn_print_flag(out, flag, text != NULL ? help : option->help);
 }
 
 /* Prints the options of a section in the order of the table. */
@@ -129,7 +128,7 @@ put_tunings(FILE *out)
           "with a\ndash needs an equals sign: --tuning=-busy-wait.\n",
           out);
     for (int i = 0; i < CN_N_TUNINGS; i++)
-        put_line(out, cn_tuning_rows[i].name, cn_tuning_rows[i].what);
+        cn_print_flag(out, cn_tuning_rows[i].name, cn_tuning_rows[i].what);
 }
 
 /* What --help prints without a section: a screen with the options that most users need. */
@@ -142,20 +141,21 @@ put_common(FILE *out)
           "Serves stateful models until SIGTERM. These are the most used options and their "
           "defaults:\n\n",
           out);
-    put_line(out, "--models [NAME=]FILE ...",
-             "models of the store to load at start; all loads every archive");
+    cn_print_flag(out, "--models [NAME=]FILE ...",
+                  "models of the store to load at start; all loads every archive");
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         if (is_common(cn_server_options[i].flag))
             put_option(out, &cn_server_options[i]);
     }
-    put_line(out, "--print-config", "show the value of each option and where it was set, and exit");
-    put_line(out, "-h, --help [SECTION]",
-             "show this text, the options of one section, or all of them:");
+    cn_print_flag(out, "--print-config",
+                  "show the value of each option and where it was set, and exit");
+    cn_print_flag(out, "-h, --help [SECTION]",
+                  "show this text, the options of one section, or all of them:");
     for (size_t i = 0; i < N_PARTS; i++) {
         if (parts[i].what[0] != '\0')
             fprintf(out, "    %-8s %s\n", parts[i].section, parts[i].what);
     }
-    put_line(out, "-v, --version", "show the version and exit");
+    cn_print_flag(out, "-v, --version", "show the version and exit");
     fputs(
         "\nAn option can be set by flag, by environment variable (CONTINUO_MODEL_STORE=DIR) and in "
         "the\nYAML file (model-store: DIR). A flag overrides a variable, a variable overrides the "

@@ -130,4 +130,11 @@ def test_folders_that_are_none(folder):
     (folder / "config.pbtxt").write_text('backend: "lua"')
     assert "has no version folder" in archiver("import", folder, check=False).stderr
     run = archiver("import", check=False)
-    assert run.returncode == 2 and "which folder?" in run.stderr
+    assert run.returncode == 2 and "name the folder of a model" in run.stderr
+
+
+@pytest.mark.parametrize("command", ["import", "inspect", "verify", "keygen", "sign", "suggest"])
+def test_each_command_of_the_archiver_answers_help(command):
+    """A newcomer asks a command for help before its arguments are known. The text fits 100 columns."""
+    shown = archiver(command, "--help").stdout
+    assert f"continuo-archiver {command} " in shown and max(map(len, shown.splitlines())) <= 100

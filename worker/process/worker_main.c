@@ -18,7 +18,8 @@ static int
 usage(FILE *out)
 {
     fputs("usage: continuo-worker --check-store DIR   verify every record of a store\n"
-          "       continuo-worker --mend-store DIR    the same, after mending what is damaged\n"
+          "       continuo-worker --mend-store DIR    mend what is damaged, then verify every "
+          "record\n"
           "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
           "       continuo-worker --version\n"
           "Without these options only continuo can start it, with a socket as descriptor 3.\n",
