@@ -67,7 +67,7 @@ write_model(const struct cn_develop_server *server, struct cn_project *out, stru
     return rc ? rc : cn_project_open(dir, out, err);
 }
 
-/* Prints the handler, a little to the right. */
+/* Prints the handler, each line indented. */
 static void
 show_model(void)
 {
@@ -139,7 +139,8 @@ find_worker(struct demo *demo, pid_t *out, struct cn_error *err)
         *out = (pid_t)json_integer_value(json_object_get(
             json_array_get(json_object_get(json_array_get(versions, 0), "workers"), 0), "pid"));
         if (*out <= 0)
-            rc = cn_fail(err, CN_E_UNAVAILABLE, "the server names no worker of the model");
+            rc = cn_fail(err, CN_E_UNAVAILABLE,
+                         "the server names no worker of the model; please report this");
     }
     json_decref(versions);
     cn_buf_fini(&answer);
@@ -164,7 +165,9 @@ survive_a_kill(struct demo *demo, struct cn_error *err)
         (rc = find_worker(demo, &after, err)) != 0)
         return rc;
     if (after == before)
-        return cn_fail(err, CN_E_UNAVAILABLE, "process %d still runs the model", (int)before);
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "process %d still runs the model after kill -9; please report this",
+                       (int)before);
     cn_develop_say(
         false,
         "\nProcess %d has taken over. It has read the state that was committed before the "

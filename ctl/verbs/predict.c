@@ -67,7 +67,9 @@ add_header(struct cn_ctl_call *call, char **lines, const char *name, const char 
     if (!value)
         return 0;
     if (strpbrk(value, "\r\n"))
-        return cn_fail(err, CN_E_CONFIG, "a value for %s has a line end", name);
+        return cn_fail(err, CN_E_CONFIG,
+                       "the value of %s has a line end, which a header cannot carry; leave it out",
+                       name);
     cn_buf_init(&line, 0);
     cn_buf_printf(&line, "%s: %s", name, value);
     lines[call->n_headers++] = cn_buf_take(&line, &(size_t){0});

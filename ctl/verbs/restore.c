@@ -145,7 +145,9 @@ restore_entry(struct restore *r, struct archive_entry *entry)
     int rc = set_path(r, name ? name : "");
 
     if (rc == 0 && archive_entry_filetype(entry) != AE_IFREG)
-        rc = cn_fail(r->err, CN_E_PROTOCOL, "%s has an entry \"%.200s\", which is not a file",
+        rc = cn_fail(r->err, CN_E_PROTOCOL,
+                     "%s has an entry \"%.200s\", which is not a file, so continuo-ctl backup "
+                     "has not written it",
                      r->options->words[0], name);
     if (rc == 0)
         rc = read_entry(r);

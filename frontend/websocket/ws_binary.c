@@ -30,9 +30,10 @@ read_padded(struct cn_reader *reader, uint64_t len)
 }
 
 static int
-bad_tensor(uint32_t i, const char *why, struct cn_error *err)
+bad_tensor(uint32_t i, const char *what, uint64_t value, const char *allowed, struct cn_error *err)
 {
-    return cn_fail(err, CN_E_BAD_REQUEST, "tensor %u of the message %s", i + 1, why);
+    return cn_fail(err, CN_E_BAD_REQUEST, "tensor %u of the message has %s %" PRIu64 "; %s", i + 1,
+                   what, value, allowed);
 }
 
 static int
@@ -46,19 +47,23 @@ read_tensor(struct cn_reader *reader, uint32_t i, struct cn_tensor *out, struct 
     data_len = cn_read_u64(reader);
     *out = (struct cn_tensor){.type = (enum cn_datatype)type, .rank = rank};
     if (!cn_datatype_word(out->type))
-        return bad_tensor(i, "has an unknown datatype", err);
+        return bad_tensor(i, "the datatype", type, "the datatypes are 1 to 14 (docs/streams.md)",
+                          err);
     if (rank > CN_TENSOR_RANK_MAX)
-        return bad_tensor(i, "has more than 16 dimensions", err);
+        return bad_tensor(i, "this number of dimensions:", rank, "at most 16 are allowed", err);
     for (uint32_t k = 0; k < rank; k++) {
         const uint64_t size = cn_read_u64(reader);
 
         if (size > INT64_MAX)
-            return bad_tensor(i, "has a dimension of more than 2^63 - 1", err);
+            return bad_tensor(i, "a dimension of", size, "at most 2^63 - 1 is allowed", err);
         out->shape[k] = (int64_t)size;
     }
     out->name = read_padded(reader, name_len);
     out->data = read_padded(reader, data_len);
-    return reader->bad ? bad_tensor(i, "is cut off", err) : cn_tensor_check(out, err);
+    if (reader->bad)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the message ends within tensor %u; the head announces longer data", i + 1);
+    return cn_tensor_check(out, err);
 }
 
 int
@@ -81,7 +86,8 @@ cn_ws_binary_read(struct cn_str message, struct cn_arena *arena, struct cn_ws_re
                        "a binary message of continuo.v1.binary begins with a head of 16 bytes, "
                        "with the kind 1 and no flags but 1, 2 and 16");
     if (out->step > INT64_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "the step's number is larger than 2^63 - 1");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the step's number is %" PRIu64 "; at most 2^63 - 1 is allowed", out->step);
     if (n > CN_TENSORS_MAX || (n && (flags & FLAG_BYTES)))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the message has %u tensors; at most %d are allowed, and none with the "

@@ -159,8 +159,8 @@ check_headers(const struct cn_http_request *request, struct cn_str id, struct cn
         if (cn_intake_names_step(request->headers[i].name) ||
             cn_str_eq_header(request->headers[i].name, CN_STR("idempotency-key")))
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the header %.*s belongs to one step; the server numbers the steps of a "
-                           "stream",
+                           "the header %.*s belongs to one step, and the server numbers the steps "
+                           "of a stream; leave the header out",
                            CN_STR_ARG(request->headers[i].name));
     return 0;
 }

@@ -641,7 +641,8 @@ run(struct walk *walk, struct cn_error *err)
     cn_free(walk->seen);
     cn_free(walk->free);
     cn_buf_fini(&walk->big);
-    return walk->failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to check data.mdb") : 0;
+    return walk->failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to check data.mdb")
+                        : 0;
 }
 
 int

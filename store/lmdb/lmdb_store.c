@@ -63,7 +63,8 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
                        "%s: the store %s is damaged or not a store (%s); move the folder aside",
                        what, lmdb->dir, mdb_strerror(rc));
     case MDB_READERS_FULL:
-        return cn_fail(err, CN_E_STATE_STORE, "%s: more than %d processes use the store %s", what,
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "%s: more than %d processes use the store %s; run fewer workers", what,
                        MAX_READERS, lmdb->dir);
     case ENOSPC:
     case EDQUOT:

@@ -36,7 +36,9 @@ cn_valkey_take_stamp(struct cn_str entry, struct cn_store_seen *seen, struct cn_
 
     if (entry.len < CN_VALKEY_STAMP_BYTES || at[0] == 0)
         return cn_fail(err, CN_E_STATE_DAMAGED,
-                       "the shared store holds %zu bytes that Continuo has not written", entry.len);
+                       "the shared store holds %zu bytes that Continuo has not written; perhaps "
+                       "another program uses the prefix of the store's URL",
+                       entry.len);
     if (at[0] != CN_VALKEY_LAYOUT)
         return cn_fail(err, CN_E_STATE_STORE,
                        "the shared store holds a state in layout %u, which another version of "

@@ -184,13 +184,14 @@ load_read(struct cn_worker *worker, struct cn_error *err)
     if (rc < 0)
         return rc;
     if (frame.type != CN_FRAME_LOAD)
-        return cn_fail(err, CN_E_PROTOCOL, "frame of type %d before LOAD", frame.type);
+        return cn_fail(err, CN_E_PROTOCOL, "the server sent a frame of type %d before LOAD",
+                       frame.type);
     if ((rc = cn_frame_get_load(&frame, &worker->load_arena, &worker->load, err)) != 0)
         return rc;
     cn_tuning_set(worker->load.tuning);
     cn_heap_keep();
     if (worker->load.batch_size < 1 || worker->load.batch_size > 65536)
-        return cn_fail(err, CN_E_PROTOCOL, "LOAD with batch_size %llu, want 1 to 65536",
+        return cn_fail(err, CN_E_PROTOCOL, "LOAD has the batch_size %llu; it must be 1 to 65536",
                        (unsigned long long)worker->load.batch_size);
     return 0;
 }
