@@ -1,9 +1,9 @@
 /* doctor/doctor.c - the rules of continuo-ctl doctor: each turns facts that the server shows into a
  * finding (what is wrong, why, and what to do).
  *
- * A rule is a function that looks at the view, and calls `find` if something is wrong. It should
- * rather be silent than cry wolf: an operator who was sent for nothing twice does not come the
- * third time. So a restart counts only if it was recent or there were many, a share only above a
+ * A rule is a function that looks at the view, and calls `find` if something is wrong. In doubt it
+ * reports nothing: an operator who has found nothing wrong after two findings does not look after
+ * the third. So a restart counts only if it was recent or there were many, a share only above a
  * threshold, and a long call only if this model's calls are usually much shorter. The thresholds
  * stand at the head of this file.
  *

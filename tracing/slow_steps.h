@@ -3,7 +3,7 @@
  *
  * The list has a fixed number of places, and a new step takes the place of the oldest one. A step
  * below the limit costs one comparison. One above it takes a lock for the time in which a few
- * hundred bytes are copied: such steps are rare, or everything is slow. */
+ * hundred bytes are copied: such steps are rare, unless everything is slow. */
 #ifndef CN_TRACING_SLOW_STEPS_H
 #define CN_TRACING_SLOW_STEPS_H
 

@@ -1,8 +1,8 @@
-/* frontend/websocket/ws_frames.h - WebSocket messages of bytes, and bytes of messages (RFC 6455),
- * with wslay. On one loop.
+/* frontend/websocket/ws_frames.h - turns the bytes of a connection into WebSocket messages, and
+ * messages into bytes (RFC 6455), with wslay. On one loop.
  *
- * It knows no socket: bytes go in by cn_ws_frames_take(), and `out` has the bytes to send.
- */
+ * It has no socket: its caller passes what it has read to cn_ws_frames_take(), and sends what is in
+ * `out`. */
 #ifndef CN_FRONTEND_WEBSOCKET_WS_FRAMES_H
 #define CN_FRONTEND_WEBSOCKET_WS_FRAMES_H
 

@@ -64,7 +64,7 @@ cn_valkey_command(struct cn_valkey_link *link, uint32_t place, uint32_t n)
 {
     struct cn_valkey_server *server = link->options.cluster ? link->cluster.owner[place] : NULL;
 
-    /* Any server says that nobody has the slot. */
+    /* If no server has the place's keys, any server will do: it answers that the slot is free. */
     add_command(link, server ? server : link->servers[0], n);
 }
 
@@ -114,7 +114,7 @@ cn_valkey_link_check_all(struct cn_valkey_link *link, uint64_t deadline_us, stru
     return 0;
 }
 
-/* Has the server commands that it has not got? */
+/* Are there commands for the server that were not sent to it yet? */
 static bool
 has_commands(const struct cn_valkey_server *server)
 {
@@ -179,7 +179,7 @@ note_failure(struct cn_valkey_link *link, struct cn_valkey_server *server, uint6
         return;
     cn_valkey_retry_later(&server->retry, now, link->options.timeout_ms);
     if (now >= deadline_us)
-        server->retry.failures++; /* it had all the time that there is */
+        server->retry.failures++; /* the trip's whole time was not enough for it */
     link->cluster.stale = true;
 }
 

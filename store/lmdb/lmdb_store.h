@@ -1,5 +1,5 @@
-/* store/lmdb/lmdb_store.h - LMDB as a kind of store, with what the journal above it needs besides.
- * Only store/ and its tests include it. The worker's one thread. */
+/* store/lmdb/lmdb_store.h - LMDB as a kind of store, and the functions that only the
+ * journal above it needs. Only store/ and its tests include it. The worker's one thread. */
 #ifndef CN_STORE_LMDB_LMDB_STORE_H
 #define CN_STORE_LMDB_LMDB_STORE_H
 

@@ -2,8 +2,10 @@
  * (BPF), and installs it. One thread.
  *
  * The filter names what is refused, and allows the rest: the libraries that a model brings along
- * need calls that nobody here can list, and an update of one of them must not stop a worker. What
- * is refused has made holes in kernels, or reaches other processes, or concerns the whole machine.
+ * need calls that nobody here can list, and an update of one of them must not stop a worker. It
+ * refuses calls that attackers have used to exploit kernels, calls that reach other processes, and
+ * calls that concern the whole machine.
+ *
  * The kernel finds out for each call without arguments, once and for all, whether the filter always
  * allows it. So a step pays nothing for the length of the list.
  *

@@ -1,9 +1,9 @@
 /* worker/process/walls.c - builds the walls around a worker. Worker's thread, before it has others.
  *
- * A process is not dumpable: no other process of the same user can attach to it, or read its memory
- * and its descriptors in /proc. It gains no rights by running a program (a set-user-ID one, for
- * example), and it has none of root's capabilities. A worker that root has started then is a
- * process that owns root's files and can do nothing else that root can.
+ * The first walls take rights away. The worker is not dumpable any more, so no other process of the
+ * same user can attach to it, or read its memory and its descriptors in /proc. It gains no rights
+ * by running a program (a set-user-ID one, for example), and it loses all of root's capabilities. A
+ * worker that root has started then owns root's files, and can do nothing else that only root can.
  */
 #include "worker/process/walls.h"
 
@@ -112,8 +112,8 @@ may_connect(const struct cn_load *load)
     return load->network || (load->state_store && load->state_store[0]);
 }
 
-/* A Lua handler cannot start programs, so whatever wants to is not the handler. A sanitizer starts
- * one to write its report. */
+/* A Lua handler cannot start programs, so code that tries to start one has left the sandbox. Builds
+ * with a sanitizer are an exception: it starts a program to write its report. */
 static bool
 stays_alone(const struct cn_load *load)
 {

@@ -104,9 +104,9 @@ def _drive(call: Any, act: Any) -> Any:
 class Client:
     """A client of one server, for any number of threads.
 
-    url: the inference address; token: the inference key of a server with --token-auth;
-    timeout: seconds for one step with all its repetitions; tls: an ssl.SSLContext, or the file of
-    the certificate that the server's certificate is signed with."""
+    url: the inference address; token: the inference key of a server with --token-auth, or a key of
+    a server with --keys; timeout: seconds for one step with all its repetitions; tls: an
+    ssl.SSLContext, or the file of the certificate that the server's certificate is signed with."""
 
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 30.0,
                  tls: TLS = None) -> None:
