@@ -66,6 +66,7 @@ struct cn_store_seen {
 enum cn_store_outcome {
     CN_STORE_WRITTEN, /* it was written, and is as durable as the model asks for */
     CN_STORE_LOST,    /* it was not written, because the store holds something newer */
+    CN_STORE_UNSURE,  /* the same, but an attempt without a reply may have written it before */
     CN_STORE_FAILED,  /* it may or may not be written; the commit's error says why */
 };
 

@@ -116,6 +116,14 @@ close_tell(struct cn_states *states, const struct cn_close *close, struct closin
         ops->state_free(states->rt, state);
 }
 
+/* Has another node changed the record? */
+static bool
+was_lost(const struct closing *closing)
+{
+    return closing->live &&
+           (closing->outcome == CN_STORE_LOST || closing->outcome == CN_STORE_UNSURE);
+}
+
 /* Has this transaction closed the sequence? A shared store decides about each one by itself. */
 static bool
 is_closed(const struct cn_states *states, const struct closing *closing, int rc)
@@ -156,7 +164,7 @@ close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
     else
         cn_store_abort(states->store);
     for (i = 0; i < n; i++) {
-        lost |= closing[i].live && closing[i].outcome == CN_STORE_LOST;
+        lost |= was_lost(&closing[i]);
         if (is_closed(states, &closing[i], rc))
             close_tell(states, &closes[i], &closing[i]);
         cn_states_free(states, closing[i].cached);
@@ -165,7 +173,7 @@ close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
     if (states->scratch.cap > SCRATCH_KEEP_BYTES)
         cn_buf_fini(&states->scratch);
     for (i = 0; lost && rc == 0 && i < n; i++) {
-        if (!closing[i].live || closing[i].outcome != CN_STORE_LOST)
+        if (!was_lost(&closing[i]))
             continue;
         rc = again ? close_batch(states, &closes[i], 1, again - 1, err)
                    : cn_fail(err, CN_E_CONTENDED,

@@ -71,6 +71,7 @@ struct cn_batch_entry {
     enum cn_store_outcome outcome; /* of the last commit */
     unsigned losses;               /* how often another node was quicker */
     bool lost;                     /* it was, in the last commit, and the row is to run again */
+    bool unsure;                   /* it was, but the row's step may have been written before */
     bool passed;                   /* the commit is over for this entry */
     struct {                       /* the live record against which that commit was decided */
         uint64_t generation, step, last_job, last_wall_ms; /* generation 0: there was none */

@@ -9,7 +9,9 @@
  * runs alone in the server, so nothing can change the entry between its comparison and its write.
  * If a connection breaks before all replies have come, what was not confirmed is sent again on the
  * next connection until the commit's time is over. That does no step twice: the entry has the
- * number of the write that made it, and the script takes a write that it finds there as done. */
+ * number of the write that made it, and the script takes a write that it finds there as done. If
+ * the entry has changed instead, nobody knows whether the write was done before that; its outcome
+ * is UNSURE. */
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -185,7 +187,9 @@ static void
 on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_INTEGER) {
-        write->outcome = reply->integer == 1 ? CN_STORE_WRITTEN : CN_STORE_LOST;
+        write->outcome = reply->integer == 1 ? CN_STORE_WRITTEN
+                         : write->unsure     ? CN_STORE_UNSURE
+                                             : CN_STORE_LOST;
         write->done = true;
         return;
     }
@@ -225,11 +229,13 @@ judge_calls(struct trip *trip)
         for (uint32_t k = i ? trip->calls[i - 1] : 0; k < trip->calls[i]; k++) {
             struct cn_valkey_write *write = &trip->vs->writes[trip->sent[k]];
 
-            if (result == CN_COMMAND_LOST)
+            if (result == CN_COMMAND_LOST) {
                 write->done = false;
-            else if (result == CN_COMMAND_UNCONFIRMED && write->done &&
-                     write->outcome == CN_STORE_WRITTEN)
+                write->unsure = true;
+            } else if (result == CN_COMMAND_UNCONFIRMED && write->done &&
+                       write->outcome == CN_STORE_WRITTEN) {
                 write->outcome = CN_STORE_FAILED;
+            }
         }
     }
 }
@@ -302,14 +308,16 @@ cn_valkey_commit(struct cn_store *store, struct cn_error *err)
     rc = send_all(vs, err);
     for (uint32_t i = 0; i < vs->n_writes; i++) {
         struct cn_valkey_write *write = &vs->writes[i];
+        bool conflict;
 
         if (!write->done)
             write->outcome = CN_STORE_FAILED;
         if (write->tell)
             *write->tell = write->outcome;
         failed |= write->outcome == CN_STORE_FAILED;
-        vs->activity.conflicts += write->outcome == CN_STORE_LOST;
-        lost |= write->outcome == CN_STORE_LOST && !write->tell;
+        conflict = write->outcome == CN_STORE_LOST || write->outcome == CN_STORE_UNSURE;
+        vs->activity.conflicts += conflict;
+        lost |= conflict && !write->tell;
     }
     if (failed)
         return rc ? rc : err->code;

@@ -59,6 +59,7 @@ struct cn_valkey_write {
     bool tombstone;      /* what is written is one */
     bool may_remove;     /* if the server is full, the key is removed instead */
     bool done;           /* `outcome` is final */
+    bool unsure;         /* an attempt got no reply: the entry may have been written and replaced */
     uint64_t number;     /* the number of the write, which its stamp has */
     uint64_t look_at_ms; /* when the sweeper is to look at it */
     enum cn_store_outcome outcome, *tell;

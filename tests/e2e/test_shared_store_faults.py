@@ -1,5 +1,6 @@
 """Stores that are slow, cut off, refuse a command or are away at the start (docs/shared-store.md)."""
 
+import concurrent.futures
 import socket
 
 import pytest
@@ -92,6 +93,50 @@ def test_a_store_that_is_slower_than_its_time_loses_nothing(server, store, relay
     relay.delay_s = 0
     expect(lambda: step(client, "k2").text == "2", "the answer of the step", 30)
     assert step(client, "k3").text == "3"
+
+
+def unanswered(server, store, relay, then, key=None):
+    """A node makes step 2, to which the store's reply does not come; another node makes step 3; then the node goes on.
+    Returns what its client gets, and what the other node's next step gives."""
+    one = node(server, through(relay), "one", storeTimeoutMSec=60000)
+    other = node(server, store.url, "other").client()
+    assert one.client().step("counter", "s", 1).text == "1"
+    entry = store.say("KEYS", "{test/counter/*}:s")
+    relay.mute()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        late = pool.submit(one.client().step, "counter", "s", 1, headers={"Idempotency-Key": key} if key else {})
+        expect(lambda: store.say("GETRANGE", entry, "10", "10") == "\x02", "step 2 to be in the store")
+        assert other.step("counter", "s", 1).text == "3"
+        then(one)
+        return late.result(limit(60)), other.step("counter", "s", 1).text
+
+
+def test_a_step_whose_reply_was_lost_is_not_done_twice(server, store, relay):
+    """The write is sent again, and meets the other node's step. Nothing shows any more that it was done before."""
+    refused, after = unanswered(server, store, relay, lambda _: relay.end_connections())
+    assert after == "4"
+    assert refused.status == 503 and refused.error == "store_unreachable", refused
+    assert refused.message == (
+        "the step of sequence s is not confirmed: the state store's reply did not come, and another node has changed the "
+        "sequence since, so it may have been done; a step with an Idempotency-Key or a step number can be sent again")
+    assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_a_step_whose_worker_was_killed_is_not_done_twice(server, store, relay):
+    def kill(one):
+        one.kill_worker("counter")
+        relay.end_connections()
+
+    refused, after = unanswered(server, store, relay, kill)
+    assert after == "4"
+    assert refused.status == 503 and refused.error == "store_unreachable", refused
+    assert "is not confirmed: its worker ended, and another node has changed the sequence since" in refused.message
+
+
+def test_a_step_with_a_key_whose_reply_was_lost_says_that_it_was_done(server, store, relay):
+    refused, after = unanswered(server, store, relay, lambda _: relay.end_connections(), key="k2")
+    assert after == "4"
+    assert refused.status == 409 and refused.error == "key_superseded", refused
 
 
 def test_a_user_without_the_right_to_load_the_script_is_refused_at_start(server, store):

@@ -10,13 +10,16 @@ import time
 
 class Relay:
     """Connects each client to 127.0.0.1:`port`. Each piece of data is passed on `delay_s` after it arrived; while the
-    relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets. When one side
-    closes its connection, what has arrived before is still passed on in its time; then the other side is closed."""
+    relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets. While it is
+    mute, clients' data are passed on, and what comes back is dropped. When one side closes its connection, what has
+    arrived before is still passed on in its time; then the other side is closed."""
 
     def __init__(self, port):
         self.to = port
         self.delay_s = 0
         self._cut = threading.Event()
+        self._mute = threading.Event()
+        self._ended = 0  # connections that were made while this had another value are over
         self._stopped = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -29,22 +32,32 @@ class Relay:
     def mend(self):
         self._cut.clear()
 
+    def mute(self):
+        self._mute.set()
+
+    def end_connections(self):
+        """Ends all connections, and is no longer mute."""
+        self._ended += 1
+        self._mute.clear()
+
     def _accept(self):
         while not self._stopped.is_set():
             if not select.select([self._listener], [], [], 0.1)[0]:
                 continue
             client = self._listener.accept()[0]
-            thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            thread = threading.Thread(target=self._serve, args=(client, self._ended), daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, client):
+    def _serve(self, client, ended):
         with contextlib.suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
             waiting = collections.deque()  # (when, to whom, what), in order; b"" for what: it has closed
             reading = [client, server]
-            while not self._stopped.is_set():
+            while not self._stopped.is_set() and self._ended == ended:
                 for source in select.select(reading, [], [], 0.005)[0]:
                     data = source.recv(65536)
+                    if source is server and data and self._mute.is_set():
+                        continue
                     if not data:
                         reading.remove(source)
                     waiting.append((time.monotonic() + self.delay_s, server if source is client else client, data))

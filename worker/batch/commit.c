@@ -600,11 +600,19 @@ slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
     char shown[128];
 
     entry->losses++;
+    entry->unsure = entry->outcome == CN_STORE_UNSURE;
     cn_id_shown(entry->row->sequence_id, shown);
     if (entry->losses < LOSSES_MAX && cn_batch_entry_is(entry, CN_ROW_IS_RAN) && !entry->stream &&
         entry->write == CN_WRITE_STEP) {
         note_known(entry);
         entry->lost = true;
+        return;
+    }
+    if (entry->unsure) {
+        cn_fail(&worker->batch.err, CN_E_STORE_UNREACHABLE,
+                "the state store's reply did not come, and another node has changed the sequence "
+                "since");
+        slot_not_saved(worker, entry, &worker->batch.err);
         return;
     }
     cn_batch_entry_fail(
@@ -632,7 +640,7 @@ commit_shared(struct cn_worker *worker)
             continue;
         if (entry->outcome == CN_STORE_WRITTEN)
             slot_settle(worker, entry);
-        else if (entry->outcome == CN_STORE_LOST)
+        else if (entry->outcome == CN_STORE_LOST || entry->outcome == CN_STORE_UNSURE)
             slot_lost(worker, entry);
         else
             slot_not_saved(worker, entry, &batch->err);

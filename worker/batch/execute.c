@@ -149,7 +149,7 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     }
     entry->pending = pending;
     entry->row = entry->item.row = pending->row;
-    entry->ended = entry->committed = entry->lost = entry->passed = false;
+    entry->ended = entry->committed = entry->lost = entry->unsure = entry->passed = false;
     entry->losses = 0;
     entry->known.generation = 0;
     entry->stream = NULL;

@@ -7,7 +7,9 @@
  *   0. Has a shared store lost steps that this worker knows? Then the row is refused
  *      (resolve_lost.c).
  *   1. Is the step committed already? The same job (the server's retry after a worker's death), the
- *      same idempotency key or the same step number gets the stored answer (resolve_committed.c).
+ *      same idempotency key or the same step number gets the stored answer. If a shared store
+ *      cannot tell any more, because another node has written since, a row without key and number
+ *      is refused (resolve_committed.c).
  *   2. Does the row move a sequence between versions? (resolve_move.c)
  *   3. Does it have START? Then a new generation begins, whatever the store holds.
  *   4. Is there a live record? Then the row continues it, unless it has expired or belongs to

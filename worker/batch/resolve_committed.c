@@ -12,12 +12,17 @@
  * replaying would answer a question that was not asked. For a client that sends several steps
  * without waiting, the record has the answers of those steps, too (kept_answers.h): they are found
  * by their numbers. Nothing is run or written here.
+ *
+ * In a shared store another node may have written a record over that of a repeated job. Without a
+ * key or a number nobody can tell then whether the job was done, so it is refused.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "worker/batch/kept_answers.h"
 #include "worker/batch/resolve_priv.h"
+
+#define JOBS_OF_A_NODE (1ull << 40) /* more than a node ever numbers */
 
 static bool
 has_key(const struct cn_batch_entry *entry)
@@ -262,6 +267,40 @@ cn_resolve_recall_nothing(struct lookup *at, struct cn_batch_entry *entry)
         fail_number(entry, 1, "is not committed: there is no state under this id");
 }
 
+/* --- by nothing */
+
+/* Was the record written by a job of this node, before that of the row? Nodes that share a store
+ * number their jobs from random numbers on. */
+static bool
+is_of_this_node(const struct cn_batch_entry *entry, const struct cn_record *record)
+{
+    return entry->row->job_id - record->last_job < JOBS_OF_A_NODE;
+}
+
+/* May the row's step have been done before the one of `record`, which another node has written? So
+ * it is when the row's worker died, or when the store did not reply to its write. Only a key or a
+ * number would tell, so a row without them fails, and is not done twice. */
+static bool
+is_undecided(const struct lookup *at, struct cn_batch_entry *entry, const struct cn_record *record)
+{
+    const struct cn_row *row = entry->row;
+    char shown[128];
+
+    if (!cn_store_is_shared(at->worker->states.store) ||
+        !(entry->unsure || (row->flags & CN_ROW_REDELIVERED)) || has_key(entry) ||
+        is_numbered(entry) || cn_resolve_looks(row) || !cn_resolve_counts(entry, record) ||
+        record->last_job == 0 || is_of_this_node(entry, record))
+        return false;
+    cn_batch_entry_fail(
+        entry, CN_E_STORE_UNREACHABLE,
+        "the step of sequence %s is not confirmed: %s, and another node has changed the sequence "
+        "since, so it may have been done; a step with an Idempotency-Key or a step number can be "
+        "sent again",
+        cn_id_shown(row->sequence_id, shown),
+        entry->unsure ? "the state store's reply did not come" : "its worker ended");
+    return true;
+}
+
 bool
 cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
                      const struct cn_record *record)
@@ -274,5 +313,6 @@ cn_resolve_committed(struct lookup *at, struct cn_batch_entry *entry,
     }
     if (cn_resolve_is_astray(entry, record)) /* where the sequence lives has the word */
         return false;
-    return meet_key(at, entry, record) || meet_number(at, entry, record);
+    return meet_key(at, entry, record) || meet_number(at, entry, record) ||
+           is_undecided(at, entry, record);
 }
