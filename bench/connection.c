@@ -28,7 +28,58 @@ request_template_init(struct request_template *t, const char *host, const char *
     t->sequence_at = (size_t)head;
     t->retry_at = t->sequence_at + SEQUENCE_DIGITS + 1;
     t->len = (size_t)(head + n);
+    t->digit_at = t->len - 1;
+    t->start_at = 0;
     return 0;
+}
+
+/* All parts that change have a fixed length: JSON allows a space after "true". */
+int
+request_template_init_v2(struct request_template *t, const char *host, const char *model,
+                         const char *prefix)
+{
+    static const char inputs[] =
+        "},\"inputs\":[{\"name\":\"INPUT\",\"datatype\":\"INT32\",\"shape\":[1,1],\"data\":[0]}]}";
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    char body[256];
+    int id, body_len, n;
+
+    for (const char *p = prefix; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 16777619u;
+    id = snprintf(body, sizeof(body), "{\"parameters\":{\"sequence_id\":%u",
+                  (unsigned)(100000u + hash % 900000u));
+    body_len = snprintf(body + id, sizeof(body) - (size_t)id, "%0*d%0*d,\"sequence_start\":false%s",
+                        SEQUENCE_DIGITS, 0, RETRY_DIGITS, 0, inputs) +
+               id;
+    n = snprintf(
+        t->bytes, sizeof(t->bytes),
+        "POST /v2/models/%s/infer HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
+        "Content-Length: %d\r\n\r\n%s",
+        model, host, body_len, body);
+    if (n < 0 || (size_t)n >= sizeof(t->bytes))
+        return -1;
+    t->len = (size_t)n;
+    t->sequence_at = t->len - (size_t)(body_len - id);
+    t->retry_at = t->sequence_at + SEQUENCE_DIGITS;
+    t->digit_at = t->len - 5; /* before ]}]} */
+    t->start_at = t->len - sizeof(inputs) + 1 - 5;
+    return 0;
+}
+
+void
+answer_find_data(struct answer *out)
+{
+    static const char mark[] = "\"data\":[";
+    const char *at = memmem(out->body, out->body_len, mark, sizeof(mark) - 1), *end;
+
+    if (at == NULL)
+        return;
+    at += sizeof(mark) - 1;
+    end = memchr(at, ']', (size_t)(out->body + out->body_len - at));
+    if (end == NULL)
+        return;
+    out->body = at;
+    out->body_len = (size_t)(end - at);
 }
 
 int
@@ -73,11 +124,13 @@ put_digits(char *at, int digits, uint32_t value)
 
 int
 connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
-                uint32_t retry, char body)
+                uint32_t retry, char number, bool first)
 {
     put_digits(c->request + t->sequence_at, SEQUENCE_DIGITS, sequence);
     put_digits(c->request + t->retry_at, RETRY_DIGITS, retry);
-    c->request[t->len - 1] = body;
+    c->request[t->digit_at] = number;
+    if (t->start_at > 0)
+        memcpy(c->request + t->start_at, first ? "true " : "false", 5);
     c->received = 0;
     c->waiting = true;
     c->sequence = sequence;

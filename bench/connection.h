@@ -32,7 +32,9 @@ struct connection {
 /* The bytes of a request, and where its changing parts are. */
 struct request_template {
     char bytes[1024];
-    size_t len, sequence_at, retry_at; /* the body is the last byte */
+    size_t len, sequence_at, retry_at;
+    size_t digit_at; /* the step's number, one digit */
+    size_t start_at; /* v2: the value of sequence_start, five bytes; 0: there is none */
 };
 
 /* A complete answer, pointing into the connection's buffer. */
@@ -43,16 +45,23 @@ struct answer {
     bool closes; /* the server said Connection: close */
 };
 
-/* Returns -1 if the request does not fit. */
+/* A template for /predictions and for the v2 protocol's infer in JSON, where the sequence's id is a
+ * number that begins with a hash of the prefix. Both return -1 if the request does not fit. */
+int request_template_init_v2(struct request_template *t, const char *host, const char *model,
+                             const char *prefix);
 int request_template_init(struct request_template *t, const char *host, const char *path,
                           const char *header, const char *prefix);
 
 /* Connects, and then makes the socket non-blocking. Returns 0, or -1 with errno set. */
 int connection_open(struct connection *c, const struct sockaddr_in *address);
 void connection_close(struct connection *c);
-/* Sends the one-digit `body` as the next step of a sequence. Returns 0, or -1 with errno set. */
+/* Sends the digit `number` as the next step of a sequence. `first` says whether it is the first one
+ * of the sequence. Returns 0, or -1 with errno set. */
 int connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
-                    uint32_t retry, char body);
+                    uint32_t retry, char number, bool first);
+/* For an answer of the v2 protocol: makes out->body the text of the first tensor's "data". An
+ * answer without one stays as it is. */
+void answer_find_data(struct answer *out);
 /* Reads what has arrived. Returns 1 if `out` is complete, 0 if more must come, or -1 with `*why` if
  * the connection is closed or the bytes are not HTTP. */
 int connection_receive(struct connection *c, struct answer *out, const char **why);

@@ -3,17 +3,18 @@
  * It steps N sequences over C keep-alive connections, with one request in flight on each. By
  * default a connection sends its next step when the last one is answered (a closed loop). With
  * --rate, step i is due at the time i/rate, whatever the server does, and its latency counts from
- * then, so that a stall is not hidden.
+ * then, so that a stall is not hidden. With --ramp, the rate changes evenly.
  *
  * Each step posts a digit that follows from the sequence and the step. The answer must be the sum
  * of all digits so far, which also proves that no step was lost, doubled or reordered. The program
- * has one thread. It prints one line of JSON, and exits with 1 when anything was wrong.
+ * has one thread, or --processes of them, which share the connections. It prints one line of JSON
+ * with the CPU time that it took itself. It exits with 1 when anything was wrong, and with 3, and
+ * without figures of speed, when it was slower than the server (bench/load/tally.h).
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@
 #include <unistd.h>
 
 #include "bench/connection.h"
-#include "bench/histogram.h"
+#include "bench/load/arrivals.h"
+#include "bench/load/tally.h"
 #include "bench/options.h"
 #include "core/text/number.h"
 
@@ -44,13 +46,14 @@ struct bench {
     struct request_template request;
     struct connection *connections;
     struct sequence *sequences;
-    struct histogram latency;
+    struct arrivals arrivals;
+    struct tally *tally;
+    uint32_t process, processes; /* this process has arrivals process, process + processes, ... */
     int epoll_fd;
     bool stopping, ending;
     uint32_t in_flight;
-    uint64_t started_us, measured_us, stop_us, arrivals, next_stall_check_us;
+    uint64_t started_us, measured_us, stop_us, arrived, next_stall_check_us;
     uint64_t chance; /* the state of a xorshift generator */
-    uint64_t steps, errors, mismatches, stalled, opened, ended;
 };
 
 static volatile sig_atomic_t interrupted;
@@ -78,7 +81,7 @@ note_error(struct bench *b, const char *fmt, ...)
 {
     va_list args;
 
-    if (b->errors++ >= ERRORS_SHOWN)
+    if (b->tally->errors++ >= ERRORS_SHOWN)
         return;
     va_start(args, fmt);
     vfprintf(stderr, fmt, args);
@@ -177,7 +180,8 @@ start_step(struct bench *b, struct connection *c, uint64_t due_us)
     c->sent_us = now_us();
     c->due_us = due_us ? due_us : c->sent_us;
     b->in_flight++;
-    if (connection_send(c, &b->request, sequence, s->retry, (char)('0' + digit)) < 0) {
+    if (connection_send(c, &b->request, sequence, s->retry, (char)('0' + digit), s->step == 0) <
+        0) {
         note_error(b, "sequence %u: send: %s", sequence, strerror(errno));
         abandon(b, c);
         return true;
@@ -187,12 +191,19 @@ start_step(struct bench *b, struct connection *c, uint64_t due_us)
     return true;
 }
 
+/* When this process's arrival i is due. */
+static uint64_t
+due_of_arrival(const struct bench *b, uint64_t i)
+{
+    return b->started_us +
+           (uint64_t)(arrivals_due_s(&b->arrivals, i * b->processes + b->process) * 1e6);
+}
+
 static uint64_t
 due_of(const struct bench *b, const struct connection *c)
 {
-    uint64_t i = c->arrivals_started * b->opt.connections + (uint64_t)(c - b->connections);
-
-    return b->started_us + (uint64_t)((double)i * 1e6 / b->opt.rate);
+    return due_of_arrival(b, c->arrivals_started * b->opt.connections +
+                                 (uint64_t)(c - b->connections));
 }
 
 static void
@@ -215,7 +226,7 @@ start_next(struct bench *b, struct connection *c)
 }
 
 static bool
-answer_is_right(struct bench *b, const struct connection *c, const struct answer *a)
+answer_is_right(struct bench *b, const struct connection *c, struct answer *a)
 {
     const struct sequence *s = &b->sequences[c->sequence];
     char expected[CN_NUMBER_MAX];
@@ -223,16 +234,66 @@ answer_is_right(struct bench *b, const struct connection *c, const struct answer
 
     if (b->opt.any_answer)
         return true;
+    if (b->opt.v2)
+        answer_find_data(a);
     if (b->opt.echo)
-        expected[0] = c->request[b->request.len - 1];
+        expected[0] = c->request[b->request.digit_at];
     else
         len = (size_t)(cn_put_uint(s->sum, expected) - expected);
     if (a->body_len == len && memcmp(a->body, expected, len) == 0)
         return true;
-    b->mismatches++;
+    b->tally->mismatches++;
     note_error(b, "sequence %u step %u: expected %.*s, got %.*s", c->sequence, s->step, (int)len,
                expected, (int)(a->body_len < 200 ? a->body_len : 200), a->body);
     return false;
+}
+
+/* Notes the latency of a step that was due in the measured time. */
+static void
+note_latency(struct bench *b, uint64_t due_us, uint64_t now)
+{
+    histogram_add(&b->tally->latency, now - due_us);
+    if (b->opt.ramp > 0 && due_us >= b->measured_us) {
+        uint64_t at = (due_us - b->measured_us) * TALLY_SLICES / (b->stop_us - b->measured_us);
+        if (at < TALLY_SLICES)
+            histogram_add(&b->tally->slices[at], now - due_us);
+    }
+}
+
+/* Counts an answer by the time at which it arrived. At a fixed rate, the latency of a late answer
+ * counts even if the measurement has ended; else the slowest steps would be left out. */
+static void
+note_answer(struct bench *b, const struct connection *c, uint64_t now)
+{
+    bool measured = now >= b->measured_us && !b->stopping;
+
+    if (b->ending) {
+        b->tally->ended++;
+        return;
+    }
+    if (measured || (b->opt.rate > 0 && b->stopping))
+        note_latency(b, c->due_us, now);
+    if (!measured)
+        return;
+    b->tally->steps++;
+    if (b->opt.ramp > 0) {
+        uint64_t at = (now - b->measured_us) * TALLY_SLICES / (b->stop_us - b->measured_us);
+        b->tally->slice_steps[at < TALLY_SLICES ? at : TALLY_SLICES - 1]++;
+    }
+}
+
+/* Steps that were due and could not even be sent waited at least until now. */
+static void
+note_unsent(struct bench *b, uint64_t now)
+{
+    for (uint32_t i = 0; i < b->opt.connections; i++) {
+        struct connection *c = &b->connections[i];
+
+        for (; c->backlog > 0; c->backlog--, c->arrivals_started++) {
+            note_latency(b, due_of(b, c), now);
+            b->tally->unanswered++;
+        }
+    }
 }
 
 static void
@@ -265,12 +326,7 @@ on_readable(struct bench *b, struct connection *c)
     } else {
         c->waiting = false;
         b->in_flight--;
-        if (b->ending) {
-            b->ended++;
-        } else if (now >= b->measured_us && !b->stopping) {
-            histogram_add(&b->latency, now - c->due_us);
-            b->steps++;
-        }
+        note_answer(b, c, now);
         if (a.closes)
             reconnect(b, c);
     }
@@ -282,12 +338,14 @@ static uint64_t
 run_schedule(struct bench *b, uint64_t now)
 {
     for (;;) {
-        uint64_t due = b->started_us + (uint64_t)((double)b->arrivals * 1e6 / b->opt.rate);
+        uint64_t due = due_of_arrival(b, b->arrived);
         struct connection *c;
 
         if (due > now)
             return due - now;
-        c = &b->connections[b->arrivals++ % b->opt.connections];
+        if (now >= b->measured_us)
+            histogram_add(&b->tally->lateness, now - due);
+        c = &b->connections[b->arrived++ % b->opt.connections];
         c->backlog++;
         start_next(b, c);
     }
@@ -303,7 +361,7 @@ check_stalls(struct bench *b, uint64_t now)
         struct connection *c = &b->connections[i];
         if (c->waiting && !c->stalled && (double)(now - c->sent_us) > b->opt.stall_s * 1e6) {
             c->stalled = true;
-            b->stalled++;
+            b->tally->stalled++;
         }
     }
 }
@@ -351,39 +409,56 @@ end_sequences(struct bench *b)
     run_loop(b, now_us() + 60000000u, true);
 }
 
-static double
-cpu_seconds(void)
+/* A ramp's parts: the rate at which steps were due, and what came of it. */
+static void
+print_slices(const struct bench *b, const struct tally *t)
 {
-    struct rusage usage;
+    double part_s = t->seconds / TALLY_SLICES;
 
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    printf(", \"ramp\": [");
+    for (unsigned i = 0; i < TALLY_SLICES; i++) {
+        double middle = ((double)i + 0.5) / TALLY_SLICES;
+
+        printf("%s{\"rate\": %.1f, \"steps_per_s\": %.1f, \"p50_ms\": %.3f, \"p99_ms\": %.3f}",
+               i > 0 ? ", " : "", b->opt.rate + (b->opt.ramp - b->opt.rate) * middle,
+               part_s > 0 ? (double)t->slice_steps[i] / part_s : 0.0,
+               (double)histogram_quantile_us(&t->slices[i], 0.50) / 1e3,
+               (double)histogram_quantile_us(&t->slices[i], 0.99) / 1e3);
+    }
+    printf("]");
 }
 
-static void
-print_result(const struct bench *b, uint64_t ended_us)
+/* Returns the exit status that follows from the figures. */
+static int
+print_result(const struct bench *b, const struct tally *t)
 {
-    double seconds = (double)(ended_us - b->measured_us) / 1e6;
+    bool judged = b->opt.open_only == 0 && !b->opt.any_share;
+    const char *refused = judged ? tally_verdict(t) : NULL;
 
-    printf("{\"steps\": %" PRIu64 ", \"seconds\": %.3f, \"steps_per_s\": %.1f, \"p50_ms\": %.3f, "
-           "\"p99_ms\": %.3f, \"p999_ms\": %.3f, \"max_ms\": %.3f, \"errors\": %" PRIu64
-           ", \"mismatches\": %" PRIu64 ", \"stalled\": %" PRIu64
+    printf("{");
+    tally_print(stdout, t, refused);
+    printf(", \"errors\": %" PRIu64 ", \"mismatches\": %" PRIu64 ", \"stalled\": %" PRIu64
            ", \"connections\": %u, \"sequences\": %u, \"rate\": %.1f, \"ended\": %" PRIu64
-           ", \"client_cpu_s\": %.3f}\n",
-           b->steps, seconds, seconds > 0 ? (double)b->steps / seconds : 0.0,
-           (double)histogram_quantile_us(&b->latency, 0.50) / 1e3,
-           (double)histogram_quantile_us(&b->latency, 0.99) / 1e3,
-           (double)histogram_quantile_us(&b->latency, 0.999) / 1e3, (double)b->latency.max_us / 1e3,
-           b->errors, b->mismatches, b->stalled, b->opt.connections, b->opt.sequences, b->opt.rate,
-           b->ended, cpu_seconds());
+           ", \"unanswered\": %" PRIu64,
+           t->errors, t->mismatches, t->stalled, b->opt.connections, b->opt.sequences, b->opt.rate,
+           t->ended, t->unanswered);
+    if (b->opt.ramp > 0 && !refused)
+        print_slices(b, t);
+    printf("}\n");
+    if (t->errors || t->stalled)
+        return 1;
+    if (refused)
+        fprintf(stderr, "continuo-bench: no figures: %s\n", refused);
+    return refused ? TALLY_REFUSED : 0;
 }
 
 static void
 run(struct bench *b)
 {
+    struct tally_clock begin;
     uint64_t ended_us;
 
+    tally_wait_for_all();
     b->started_us = now_us();
     b->measured_us = b->started_us + (uint64_t)(b->opt.warmup_s * 1e6);
     b->stop_us = b->measured_us + (uint64_t)(b->opt.duration_s * 1e6);
@@ -394,15 +469,18 @@ run(struct bench *b)
     if (b->opt.rate <= 0)
         for (uint32_t i = 0; i < b->opt.connections; i++)
             start_next(b, &b->connections[i]);
+    run_loop(b, b->measured_us, b->opt.open_only > 0);
+    begin = tally_clock_read();
     run_loop(b, b->stop_us, b->opt.open_only > 0);
     ended_us = now_us();
+    tally_measured(b->tally, (double)(ended_us - b->measured_us) / 1e6, begin);
     b->stopping = true;
+    note_unsent(b, ended_us);
     run_loop(b, ended_us + DRAIN_US, true);
     if (b->in_flight > 0)
         note_error(b, "%u requests were not answered within 10 s of the end", b->in_flight);
     if (b->opt.end && b->in_flight == 0)
         end_sequences(b);
-    print_result(b, ended_us);
 }
 
 static void
@@ -471,10 +549,13 @@ static void
 connect_all(struct bench *b)
 {
     char host[300], path[300];
+    int rc;
 
     snprintf(host, sizeof(host), "%s:%s", b->opt.host, b->opt.port);
     snprintf(path, sizeof(path), "/predictions/%s", b->opt.model);
-    if (request_template_init(&b->request, host, path, b->opt.header, b->opt.prefix) < 0) {
+    rc = b->opt.v2 ? request_template_init_v2(&b->request, host, b->opt.model, b->opt.prefix)
+                   : request_template_init(&b->request, host, path, b->opt.header, b->opt.prefix);
+    if (rc < 0) {
         fputs("continuo-bench: host, model, header and prefix are too long\n", stderr);
         exit(2);
     }
@@ -488,43 +569,76 @@ connect_all(struct bench *b)
     }
 }
 
-/* Lets the server keep its core when an answer wakes this program, because both share a machine. A
- * client on another machine would not take the server's core either. */
+/* Gives this process its share of the connections, of the sequences and of the rate. */
 static void
-be_no_bother(void)
+take_share(struct bench *b, unsigned process)
 {
-    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
+    uint32_t n = b->processes, connections = b->opt.connections, sequences = b->opt.sequences;
+    char suffix[16];
+
+    b->process = process;
+    b->opt.connections = connections / n + (process < connections % n ? 1 : 0);
+    b->opt.sequences = sequences / n + (process < sequences % n ? 1 : 0);
+    if (b->opt.open_only > 0)
+        b->opt.open_only = b->opt.sequences;
+    if (n == 1)
+        return;
+    snprintf(suffix, sizeof(suffix), "-%u", process);
+    strncat(b->opt.prefix, suffix, sizeof(b->opt.prefix) - strlen(b->opt.prefix) - 1);
+}
+
+/* The load of one process. */
+static int
+run_process(void *ctx, unsigned process, struct tally *tally)
+{
+    struct bench *b = ctx;
+    struct options whole = b->opt;
+
+    b->tally = tally;
+    take_share(b, process);
+    b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    b->connections = calloc(b->opt.connections, sizeof(*b->connections));
+    b->sequences = calloc(b->opt.sequences, sizeof(*b->sequences));
+    if (b->epoll_fd < 0 || b->connections == NULL || b->sequences == NULL) {
+        fputs("continuo-bench: not enough memory for these connections and sequences\n", stderr);
+        exit(2);
+    }
+    b->chance = now_us() | 1;
+    read_sums(b);
+    connect_all(b);
+    run(b);
+    write_sums(b);
+    for (uint32_t i = 0; i < b->opt.connections; i++) {
+        connection_close(&b->connections[i]);
+        free(b->connections[i].request);
+    }
+    free(b->connections);
+    free(b->sequences);
+    close(b->epoll_fd);
+    b->opt = whole;
+    return 0;
 }
 
 int
 main(int argc, char **argv)
 {
     static struct bench b;
+    static struct tally sum;
+    int rc;
 
     options_parse(&b.opt, argc, argv);
-    be_no_bother();
+    b.processes = b.opt.processes;
+    b.arrivals = (struct arrivals){.from = b.opt.rate,
+                                   .to = b.opt.ramp > 0 ? b.opt.ramp : b.opt.rate,
+                                   .warmup_s = b.opt.warmup_s,
+                                   .ramp_s = b.opt.duration_s};
     raise_descriptor_limit();
     signal(SIGINT, on_signal);
     resolve(&b);
-    b.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    b.connections = calloc(b.opt.connections, sizeof(*b.connections));
-    b.sequences = calloc(b.opt.sequences, sizeof(*b.sequences));
-    if (b.epoll_fd < 0 || b.connections == NULL || b.sequences == NULL) {
-        fputs("continuo-bench: not enough memory for these connections and sequences\n", stderr);
-        return 2;
-    }
-    b.chance = now_us() | 1;
-    read_sums(&b);
-    connect_all(&b);
-    run(&b);
-    write_sums(&b);
-    for (uint32_t i = 0; i < b.opt.connections; i++) {
-        connection_close(&b.connections[i]);
-        free(b.connections[i].request);
-    }
-    free(b.connections);
-    free(b.sequences);
+    rc = tally_run(b.processes, run_process, &b, &sum);
+    if (rc > 1)
+        return rc;
+    rc = print_result(&b, &sum);
     options_fini(&b.opt);
-    close(b.epoll_fd);
-    return b.errors || b.stalled ? 1 : 0;
+    return rc;
 }

@@ -3,23 +3,27 @@
  *   grpc-bench echo                      a server of the bare gRPC C core that sends requests back;
  *                                        prints "port N" and serves until it is killed
  *   grpc-bench unary|bidi TARGET MODEL   --calls N in flight (bidi: streams, one message each),
- *                                        --channels N, --seconds S, --data BYTES; checks each
- *                                        answer of a counter (model "echo": only that there is one)
+ *                                        --channels N, --seconds S, --data BYTES, --processes N;
+ *                                        checks each answer of a counter (model "echo": only that
+ *                                        there is one)
  *   grpc-bench infer TARGET MODEL        the same by ModelInfer of the v2 protocol, with an FP32
  *                                        tensor of BYTES, which the answer must end with
  *
- * One completion queue and one thread on either side. Prints one line of JSON.
+ * One completion queue and one thread in each process. Prints one line of JSON; exit 1 if anything
+ * was wrong, and 3, without figures of speed, if this tool was slower than the server
+ * (bench/load/tally.h).
  */
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "bench/load/tally.h"
 
 #define UNARY "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
 #define BIDI "/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2"
@@ -215,9 +219,12 @@ static struct {
     bool is_counter;
     size_t data_bytes;
     grpc_slice infer; /* a ModelInferRequest; the same for each call */
-    double end_s, longest_s, total_s;
-    uint64_t done, failed;
+    double seconds, end_s;
+    enum kind kind;
+    const char *target;
+    unsigned n_calls, n_channels, n_processes;
     unsigned live;
+    struct tally *tally;
 } load = {.data_bytes = 1};
 
 static char *
@@ -334,14 +341,11 @@ is_right(const struct slot *slot)
 static void
 count(struct slot *slot, bool right)
 {
-    double took = now_s() - slot->began_s;
-
-    load.total_s += took;
-    load.longest_s = took > load.longest_s ? took : load.longest_s;
+    histogram_add(&load.tally->latency, (uint64_t)((now_s() - slot->began_s) * 1e6));
     if (right)
-        load.done++;
+        load.tally->steps++;
     else
-        load.failed++;
+        load.tally->errors++;
     slot->steps++;
     grpc_byte_buffer_destroy(slot->request);
     if (slot->response)
@@ -452,7 +456,7 @@ on_answered(void *ctx, bool ok)
 }
 
 static void
-begin_load(enum kind kind, const char *target, unsigned n_calls, unsigned n_channels)
+begin_load(unsigned process, unsigned n_calls, unsigned n_channels)
 {
     grpc_channel_credentials *plain = grpc_insecure_credentials_create();
     grpc_arg own[] = {
@@ -466,17 +470,18 @@ begin_load(enum kind kind, const char *target, unsigned n_calls, unsigned n_chan
     own[0].value.integer = 1;
     own[1].value.integer = -1;
     for (i = 0; i < n_channels; i++)
-        channels[i] = grpc_channel_create(target, plain, &args);
+        channels[i] = grpc_channel_create(load.target, plain, &args);
     for (i = 0; i < n_calls; i++) {
         struct slot *slot = calloc(1, sizeof(*slot));
 
         slot->channel = channels[i % n_channels];
-        slot->kind = kind;
+        slot->kind = load.kind;
         slot->answered = (struct tag){on_answered, slot};
         slot->over = (struct tag){on_over, slot};
-        snprintf(slot->id, sizeof(slot->id), "bench-%lx-%u", (unsigned long)(now_s() * 1e6), i);
+        snprintf(slot->id, sizeof(slot->id), "bench-%lx-%u-%u", (unsigned long)(now_s() * 1e6),
+                 process, i);
         load.live++;
-        if (kind == KIND_BIDI) {
+        if (load.kind == KIND_BIDI) {
             new_call(slot);
             send_bidi(slot);
         } else {
@@ -496,46 +501,106 @@ option(int argc, char **argv, const char *name, const char *otherwise)
     return otherwise;
 }
 
-int
-main(int argc, char **argv)
+static unsigned
+number_option(int argc, char **argv, const char *name, const char *otherwise)
 {
-    static const char *const words[N_KINDS] = {"unary", "bidi", "infer"};
-    bool echo = argc >= 2 && strcmp(argv[1], "echo") == 0;
-    int kind = 0;
-    double began, seconds = atof(option(argc, argv, "--seconds", "3"));
+    int value = atoi(option(argc, argv, name, otherwise));
 
-    while (argc >= 4 && kind < N_KINDS && strcmp(argv[1], words[kind]) != 0)
-        kind++;
-    if (!echo && (argc < 4 || kind == N_KINDS))
-        die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
-            "[--seconds S] [--data BYTES]");
-    if (!echo) /* so that an answer does not wake the client on the server's core */
-        sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
-    grpc_init();
-    queue = grpc_completion_queue_create_for_next(NULL);
-    began = now_s();
-    if (echo) {
-        begin_echo();
-    } else {
-        load.model = argv[3];
-        load.is_counter = strcmp(load.model, "echo") != 0;
-        load.data_bytes = (size_t)atol(option(argc, argv, "--data", "1"));
-        load.infer = make_infer();
-        load.end_s = began + seconds;
-        begin_load((enum kind)kind, argv[2], (unsigned)atoi(option(argc, argv, "--calls", "64")),
-                   (unsigned)atoi(option(argc, argv, "--channels", "4")));
+    if (value < 1 || value > 1000000) {
+        fprintf(stderr, "grpc-bench: %s must be a number from 1 to 1000000\n", name);
+        exit(2);
     }
-    while (echo || load.live > 0) {
+    return (unsigned)value;
+}
+
+/* Takes events until nothing is in flight, or for ever. */
+static void
+take_events(bool for_ever)
+{
+    while (for_ever || load.live > 0) {
         grpc_event event =
             grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
         struct tag *tag = event.tag;
 
         tag->fn(tag->ctx, event.success != 0);
     }
-    seconds = now_s() - began;
-    printf("{\"per_second\":%.0f,\"done\":%llu,\"failed\":%llu,\"mean_us\":%.0f,\"max_us\":%.0f}\n",
-           (double)load.done / seconds, (unsigned long long)load.done,
-           (unsigned long long)load.failed, load.done ? load.total_s * 1e6 / (double)load.done : 0,
-           load.longest_s * 1e6);
-    return load.failed || load.done == 0;
+}
+
+/* The load of one process. The library is only started here, because it does not survive a fork. */
+static int
+run_process(void *ctx, unsigned process, struct tally *tally)
+{
+    unsigned n = load.n_processes;
+    struct tally_clock begin;
+    double began;
+
+    (void)ctx;
+    load.tally = tally;
+    grpc_init();
+    queue = grpc_completion_queue_create_for_next(NULL);
+    load.infer = make_infer();
+    tally_wait_for_all();
+    begin = tally_clock_read();
+    began = now_s();
+    load.end_s = began + load.seconds;
+    begin_load(process, load.n_calls / n + (process < load.n_calls % n ? 1 : 0),
+               load.n_channels / n > 0 ? load.n_channels / n : 1);
+    take_events(false);
+    tally_measured(tally, now_s() - began, begin);
+    return tally->errors || tally->steps == 0;
+}
+
+static int
+serve_echo(void)
+{
+    grpc_init();
+    queue = grpc_completion_queue_create_for_next(NULL);
+    begin_echo();
+    take_events(true);
+    return 0;
+}
+
+/* Sets `load` from the command line. */
+static void
+parse_options(int argc, char **argv)
+{
+    static const char *const words[N_KINDS] = {"unary", "bidi", "infer"};
+    int kind = 0;
+
+    while (argc >= 4 && kind < N_KINDS && strcmp(argv[1], words[kind]) != 0)
+        kind++;
+    if (argc < 4 || kind == N_KINDS)
+        die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
+            "[--seconds S] [--data BYTES] [--processes N]");
+    load.kind = (enum kind)kind;
+    load.target = argv[2];
+    load.model = argv[3];
+    load.is_counter = strcmp(load.model, "echo") != 0;
+    load.data_bytes = (size_t)atol(option(argc, argv, "--data", "1"));
+    load.seconds = atof(option(argc, argv, "--seconds", "3"));
+    load.n_calls = number_option(argc, argv, "--calls", "64");
+    load.n_channels = number_option(argc, argv, "--channels", "4");
+    load.n_processes = number_option(argc, argv, "--processes", "1");
+    if (load.n_processes > TALLY_MAX_PROCESSES || load.n_processes > load.n_calls)
+        die("--processes: each process needs a call; raise --calls");
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct tally sum;
+    const char *refused;
+    int rc;
+
+    if (argc >= 2 && strcmp(argv[1], "echo") == 0)
+        return serve_echo();
+    parse_options(argc, argv);
+    rc = tally_run(load.n_processes, run_process, NULL, &sum);
+    if (rc > 1)
+        return rc;
+    refused = tally_verdict(&sum);
+    printf("{");
+    tally_print(stdout, &sum, refused);
+    printf(", \"errors\": %llu}\n", (unsigned long long)sum.errors);
+    return rc ? rc : refused ? TALLY_REFUSED : 0;
 }

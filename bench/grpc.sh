@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${CONTINUO_BUILD:-build/release}
+processes=2 # of the load tool; it refuses to be slower than the server
 rounds=5 seconds=3 calls=64 min_ratio= peers= large=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -83,10 +84,11 @@ ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 measure() { # kind, server, model, in flight, bytes, file
     local before after line done_
     before=$(ticks "${pid_of[$2]}")
-    line=$("$build/bin/grpc-bench" "$1" "${target_of[$2]}" "$3" --calls "$4" --seconds "$seconds" --data "$5")
+    line=$("$build/bin/grpc-bench" "$1" "${target_of[$2]}" "$3" --calls "$4" --seconds "$seconds" --data "$5" \
+        --processes "$processes")
     after=$(ticks "${pid_of[$2]}")
-    done_=$(sed 's/.*"done":\([0-9]*\).*/\1/' <<<"$line")
-    echo "$(sed 's/.*"per_second":\([0-9]*\).*/\1/' <<<"$line") $(((after - before) * 10000 / done_))" >>"$6"
+    done_=$(sed 's/.*"steps": \([0-9]*\).*/\1/' <<<"$line")
+    echo "$(sed 's/.*"steps_per_s": \([0-9]*\).*/\1/' <<<"$line") $(((after - before) * 10000 / done_))" >>"$6"
 }
 column() { cut -d' ' -f"$2" "$1" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/load/tally.h"
+
 static void
 usage(FILE *out)
 {
@@ -23,10 +25,15 @@ usage(FILE *out)
         "  --warmup S          how many seconds run before that, unmeasured (1)\n"
         "  --rate R            send R steps/s, at fixed times; 0: send a step when the last is "
         "answered (0)\n"
+        "  --ramp R            the rate changes evenly from --rate to R while it is measured\n"
+        "  --processes N       share the connections among N processes (1)\n"
+        "  --any-share         print figures even if this tool was slower than the server\n"
         "  --stall-seconds S   a connection that waits longer for an answer counts as stalled (1)\n"
         "  --header NAME       the header with the sequence id (ts-request-sequence-id);\n"
         "                      TorchServe itself takes ts_request_sequence_id only\n"
         "  --prefix TEXT       beginning of all sequence ids (made of time and pid)\n"
+        "  --v2                send steps as v2 JSON: input and first output are named INPUT,\n"
+        "                      INT32, shape [1,1]\n"
         "  --echo              the answer must be the request's body, not a running sum\n"
         "  --any-answer        any answer with status 200 is right: for models that don't count\n"
         "  --end               at the end, end each sequence with a step 0 and check its total\n"
@@ -83,22 +90,43 @@ parse_url(const char *url, struct options *opt)
     opt->host = opt->url;
 }
 
+/* Ends the program if options do not go together. */
+static void
+check_together(const struct options *opt)
+{
+    const char *why = NULL;
+
+    if (opt->processes > opt->connections)
+        why = "--processes: each process needs a connection; raise --connections";
+    else if (opt->processes > 1 && opt->sums_file)
+        why = "--sums: only one process can keep the sums; leave out --processes";
+    else if (opt->ramp > 0 && (opt->rate <= 0 || opt->duration_s <= 0))
+        why = "--ramp: give the rate at the beginning with --rate, and a --duration over 0";
+    if (why == NULL)
+        return;
+    fprintf(stderr, "continuo-bench: %s\n", why);
+    exit(2);
+}
+
 void
 options_parse(struct options *opt, int argc, char **argv)
 {
     static const struct option flags[] = {
-        {"url", 1, NULL, 'u'},       {"model", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
-        {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'}, {"warmup", 1, NULL, 'w'},
-        {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},   {"header", 1, NULL, 'H'},
-        {"echo", 0, NULL, 'e'},      {"end", 0, NULL, 'z'},      {"any-answer", 0, NULL, 'y'},
-        {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},     {"stall-seconds", 1, NULL, 'S'},
-        {"random", 0, NULL, 'R'},    {"sums", 1, NULL, 'f'},     {NULL, 0, NULL, 0}};
+        {"url", 1, NULL, 'u'},       {"model", 1, NULL, 'm'},     {"connections", 1, NULL, 'c'},
+        {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'},  {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},    {"header", 1, NULL, 'H'},
+        {"echo", 0, NULL, 'e'},      {"end", 0, NULL, 'z'},       {"any-answer", 0, NULL, 'y'},
+        {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},      {"stall-seconds", 1, NULL, 'S'},
+        {"random", 0, NULL, 'R'},    {"sums", 1, NULL, 'f'},      {"ramp", 1, NULL, 'a'},
+        {"processes", 1, NULL, 'P'}, {"any-share", 0, NULL, 'A'}, {"v2", 0, NULL, '2'},
+        {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
     *opt = (struct options){.model = "counter",
                             .header = "ts-request-sequence-id",
                             .connections = 16,
+                            .processes = 1,
                             .duration_s = 5,
                             .warmup_s = 1,
                             .stall_s = 1};
@@ -127,6 +155,18 @@ options_parse(struct options *opt, int argc, char **argv)
             break;
         case 'r':
             opt->rate = parse_number("rate", optarg);
+            break;
+        case 'a':
+            opt->ramp = parse_number("ramp", optarg);
+            break;
+        case 'P':
+            opt->processes = parse_count("processes", optarg, TALLY_MAX_PROCESSES);
+            break;
+        case '2':
+            opt->v2 = true;
+            break;
+        case 'A':
+            opt->any_share = true;
             break;
         case 'p':
             if (strlen(optarg) >= sizeof(opt->prefix)) {
@@ -180,6 +220,7 @@ options_parse(struct options *opt, int argc, char **argv)
         opt->sequences = opt->connections;
     if (opt->connections > opt->sequences)
         opt->connections = opt->sequences;
+    check_together(opt);
 }
 
 void

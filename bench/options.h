@@ -10,9 +10,10 @@ struct options {
     const char *host, *port, *model;
     const char *header; /* the request header with the sequence id */
     char prefix[64];    /* prefix of sequence ids */
-    uint32_t connections, sequences, open_only;
+    uint32_t connections, sequences, open_only, processes;
     double duration_s, warmup_s, rate, stall_s;
-    bool echo, any_answer, end, random;
+    double ramp; /* the rate at the end; 0: it stays the same */
+    bool echo, any_answer, end, random, any_share, v2;
     const char *sums_file; /* NULL: none */
 };
 

@@ -1,17 +1,17 @@
 /* bench/post-bench.c - load for HTTP: one request of any size, over and over.
  *
  *   post-bench HOST:PORT PATH BODY_FILE [--header "NAME: VALUE"] [--end FILE] [--connections N]
- *              [--seconds S] [--warmup S]
+ *              [--seconds S] [--warmup S] [--processes N]
  *
  * Closed loop over keep-alive connections, one request in flight on each. An answer is right if its
  * status is 200 and its body ends with the bytes of --end (the request's body, if there is none).
- * One thread. Prints one line of JSON; exit 1 when anything was wrong.
+ * One thread a process. Prints one line of JSON; exit 1 when anything was wrong, and 3, without
+ * figures of speed, when this tool was slower than the server (bench/load/tally.h).
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +22,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "bench/load/tally.h"
 
 #define HEAD_MAX_BYTES 8192
 
@@ -34,14 +36,18 @@ struct conn {
     int fd;
     bool asks_to_write;
     size_t sent, got;
+    double began_s;
     char *answer; /* its size is answer_room */
 };
 
 static struct {
     struct bytes request, end;
     size_t answer_room;
-    int epoll_fd;
-    uint64_t done, failed;
+    int epoll_fd, n_conns;
+    unsigned n_processes;
+    double seconds, warmup;
+    struct sockaddr_in address;
+    struct tally *tally;
 } load;
 
 static void
@@ -93,6 +99,8 @@ watch(struct conn *c, bool write)
 static void
 send_more(struct conn *c)
 {
+    if (c->sent == 0)
+        c->began_s = now_s();
     while (c->sent < load.request.len) {
         ssize_t n = send(c->fd, load.request.ptr + c->sent, load.request.len - c->sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -157,10 +165,11 @@ static void
 count(const struct conn *c)
 {
     if (is_right(c)) {
-        load.done++;
+        load.tally->steps++;
+        histogram_add(&load.tally->latency, (uint64_t)((now_s() - c->began_s) * 1e6));
         return;
     }
-    if (load.failed++ == 0)
+    if (load.tally->errors++ == 0)
         fprintf(stderr, "post-bench: a wrong answer: %.300s\n", c->answer);
 }
 
@@ -238,49 +247,83 @@ turn(bool goes_on)
         step(events[i].data.ptr, events[i].events, goes_on);
 }
 
-int
-main(int argc, char **argv)
+/* The load of one process. */
+static int
+run_process(void *ctx, unsigned process, struct tally *tally)
 {
-    static const struct option flags[] = {{"header", 1, NULL, 'h'},      {"end", 1, NULL, 'e'},
-                                          {"connections", 1, NULL, 'c'}, {"seconds", 1, NULL, 's'},
-                                          {"warmup", 1, NULL, 'w'},      {NULL, 0, NULL, 0}};
+    unsigned n = load.n_processes, all = (unsigned)load.n_conns;
+    struct tally_clock begin;
+    double began;
+
+    (void)ctx;
+    load.tally = tally;
+    load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    tally_wait_for_all();
+    for (unsigned i = process; i < all; i += n)
+        conn_open(calloc(1, sizeof(struct conn)), &load.address);
+    for (began = now_s(); now_s() - began < load.warmup;)
+        turn(true);
+    memset(tally, 0, sizeof(*tally));
+    begin = tally_clock_read();
+    for (began = now_s(); now_s() - began < load.seconds;)
+        turn(true);
+    tally_measured(tally, now_s() - began, begin);
+    return tally->errors || tally->steps == 0;
+}
+
+/* Sets `load` from the command line. Returns false if it is wrong. */
+static bool
+parse_options(int argc, char **argv)
+{
+    static const struct option flags[] = {
+        {"header", 1, NULL, 'h'},  {"end", 1, NULL, 'e'},    {"connections", 1, NULL, 'c'},
+        {"seconds", 1, NULL, 's'}, {"warmup", 1, NULL, 'w'}, {"processes", 1, NULL, 'p'},
+        {NULL, 0, NULL, 0}};
     const char *header = "", *end = NULL;
-    double seconds = 3, warmup = 0.3, began;
-    int n_conns = 16, flag;
-    struct sockaddr_in address;
+    int flag, n_processes = 1;
     struct bytes body;
 
+    load.seconds = 3, load.warmup = 0.3, load.n_conns = 16;
     while ((flag = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (flag == '?')
-            return 2;
+            return false;
         header = flag == 'h' ? optarg : header;
         end = flag == 'e' ? optarg : end;
-        n_conns = flag == 'c' ? atoi(optarg) : n_conns;
-        seconds = flag == 's' ? atof(optarg) : seconds;
-        warmup = flag == 'w' ? atof(optarg) : warmup;
+        load.n_conns = flag == 'c' ? atoi(optarg) : load.n_conns;
+        load.seconds = flag == 's' ? atof(optarg) : load.seconds;
+        load.warmup = flag == 'w' ? atof(optarg) : load.warmup;
+        n_processes = flag == 'p' ? atoi(optarg) : n_processes;
     }
-    if (argc - optind != 3 || n_conns < 1 || n_conns > 10000) {
-        fputs("usage: post-bench HOST:PORT PATH BODY_FILE [--header H] [--end FILE] "
-              "[--connections N] [--seconds S] [--warmup S]\n",
-              stderr);
-        return 2;
-    }
+    if (argc - optind != 3 || load.n_conns < 1 || load.n_conns > 10000 || n_processes < 1 ||
+        n_processes > TALLY_MAX_PROCESSES || n_processes > load.n_conns)
+        return false;
+    load.n_processes = (unsigned)n_processes;
     body = read_file(argv[optind + 2]);
     load.end = end ? read_file(end) : body;
     make_request(argv[optind], argv[optind + 1], header, body);
-    address = parse_target(argv[optind]);
-    /* An answer that wakes this program should not take the core from the server. */
-    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
-    load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    for (int i = 0; i < n_conns; i++)
-        conn_open(calloc(1, sizeof(struct conn)), &address);
-    for (began = now_s(); now_s() - began < warmup;)
-        turn(true);
-    load.done = 0;
-    for (began = now_s(); now_s() - began < seconds;)
-        turn(true);
-    seconds = now_s() - began;
-    printf("{\"per_second\":%.0f,\"done\":%llu,\"failed\":%llu}\n", (double)load.done / seconds,
-           (unsigned long long)load.done, (unsigned long long)load.failed);
-    return load.failed || load.done == 0;
+    load.address = parse_target(argv[optind]);
+    return true;
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct tally sum;
+    const char *refused;
+    int rc;
+
+    if (!parse_options(argc, argv)) {
+        fputs("usage: post-bench HOST:PORT PATH BODY_FILE [--header H] [--end FILE] "
+              "[--connections N] [--seconds S] [--warmup S] [--processes N]\n",
+              stderr);
+        return 2;
+    }
+    rc = tally_run(load.n_processes, run_process, NULL, &sum);
+    if (rc > 1)
+        return rc;
+    refused = tally_verdict(&sum);
+    printf("{");
+    tally_print(stdout, &sum, refused);
+    printf(", \"errors\": %llu}\n", (unsigned long long)sum.errors);
+    return rc ? rc : refused ? TALLY_REFUSED : 0;
 }

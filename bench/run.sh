@@ -4,6 +4,7 @@
 #   bench/run.sh                 about three minutes
 #   bench/run.sh --quick         about half a minute, for a first look
 #   --rounds N --seconds S --loops N --connections "1 16 64"  --durability LEVEL
+#   --processes N                of the load tool; it refuses to be slower than a server (default 2)
 #   --min-ratio R                exit 1 where ours/echo is below R at 16 or more connections
 #   --json FILE                  also keep each run's JSON line
 # Ours: the counter example (Lua), one sequence a connection, every answer checked.
@@ -12,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${CONTINUO_BUILD:-build/release}
-rounds=5 seconds=3 warmup=1 connections="1 16 64 128 256" durability=process min_ratio= json=/dev/null
+rounds=5 seconds=3 warmup=1 connections="1 16 64 128 256" durability=process processes=2 min_ratio= json=/dev/null
 cores=$(nproc)
 loops=$(((cores + 1) / 2)); [ "$loops" -le 4 ] || loops=4
 
@@ -23,10 +24,11 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2; shift ;;
     --loops) loops=$2; shift ;;
     --connections) connections=$2; shift ;;
+    --processes) processes=$2; shift ;;
     --durability) durability=$2; shift ;;
     --min-ratio) min_ratio=$2; shift ;;
     --json) json=$2; : >"$json"; shift ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench/run.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
@@ -70,15 +72,16 @@ echo_url=http://127.0.0.1:$(wait_for_line "$work/echo.out" "echo-mhd ready" | se
 
 wrong=0
 one_run() { # who, connections, url, further arguments
-    local who=$1 conns=$2 url=$3 line
+    local who=$1 conns=$2 url=$3 n=$processes line
+    [ "$conns" -ge "$n" ] || n=$conns
     shift 3
-    if ! line=$("$build/bin/continuo-bench" --url "$url" --connections "$conns" \
+    if ! line=$("$build/bin/continuo-bench" --url "$url" --connections "$conns" --processes "$n" \
         --duration "$seconds" --warmup "$warmup" "$@" 2>>"$work/bench.err"); then
         wrong=1
-        echo "$who at $conns connections: errors or stalls: $line" >&2
+        echo "$who at $conns connections: errors, stalls or a load tool that was too slow: $line" >&2
         tail -n 3 "$work/bench.err" >&2
     fi
-    printf '%s %s %s\n' "$who" "$conns" "$line" >>"$work/runs"
+    [[ $line == *'"refused"'* ]] || printf '%s %s %s\n' "$who" "$conns" "$line" >>"$work/runs"
     printf '{"who": "%s", "run": %s}\n' "$who" "$line" >>"$json"
 }
 

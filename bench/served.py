@@ -49,16 +49,20 @@ class Served:
         for name, (handler, config) in models.items():
             self._pack(name, handler, config, store)
         self._errors = open(self.folder / "stderr", "wb")  # noqa: SIM115 - closed with the server
-        command = [*(under.command if under else ()), BIN / "continuo", "--model-store", store, "--state-dir", self.folder / "state", "--models",
+        self._command = command = [*(under.command if under else ()), BIN / "continuo", "--model-store", store, "--state-dir", self.folder / "state", "--models",
                    *(f"{name}={name}.mar" for name in models), *flags]
         for which in ("inference", "management", "metrics"):
             command += [f"--{which}-address", "http://127.0.0.1:0"]
         command += ["--grpc-inference-address", "http://127.0.0.1:0" if grpc else "none",
                     "--grpc-management-address", "none"]
-        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
-                                        stderr=self._errors,
-                                        env=os.environ | (under.env if under else {}) |
-                                        ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
+        self._environment = (os.environ | (under.env if under else {}) |
+                             ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
+        self._start()
+
+    def _start(self):
+        self.began = time.monotonic()
+        self.process = subprocess.Popen([str(word) for word in self._command], stdout=subprocess.PIPE, text=True,
+                                        stderr=self._errors, env=self._environment)
         ready = next((found for line in self.process.stdout if (found := READY.match(line))), None)
         if ready is None:
             words = (self.folder / "stderr").read_text(errors="replace")[-2000:]
@@ -97,6 +101,14 @@ class Served:
             self._errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         atexit.unregister(self.close)
+
+    def kill_and_restart(self):
+        """Ends the server with SIGKILL and starts it again on the same store. Its workers end with it. Its addresses
+        may change."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self._start()
 
     @property
     def address(self):

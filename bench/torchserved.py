@@ -63,6 +63,7 @@ class TorchServed:
                    "--model-store", self.folder, "--models", f"{name}={name}.mar",
                    "--ts-config", self.folder / "config.properties", "--log-config", self.folder / "log4j2.xml"]
         self.output = open(self.folder / "output", "wb")  # noqa: SIM115 - closed with the server
+        self.began = time.monotonic()
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.output, stderr=self.output,
                                         cwd=self.folder, env=environment, start_new_session=True)
         self.inference = f"http://127.0.0.1:{ports[0]}"
@@ -76,7 +77,7 @@ class TorchServed:
                 words = (self.folder / "output").read_text(errors="replace")[-2000:]
                 self.close()
                 raise SystemExit(f"TorchServe did not start: {words}")
-            time.sleep(0.3)
+            time.sleep(0.02)
 
     @staticmethod
     def _answers(port, path):

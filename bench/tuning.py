@@ -79,7 +79,7 @@ def large_states(server, args, seconds):
 def of_line(command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
     result = json.loads(done.stdout.splitlines()[-1])
-    return result["per_second"], result["done"], result["failed"]
+    return result["steps_per_s"], result["steps"], result["errors"]
 
 
 def v2(kind):

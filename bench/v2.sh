@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 build=${CONTINUO_BUILD:-build/release}
 rounds=5 seconds=2 connections=64 large=4 check=
 cores=$(nproc)
+processes=2 # of the load tool; it refuses to be slower than the server
 loops=$(((cores + 1) / 2)); [ "$loops" -le 4 ] || loops=4
 while [ $# -gt 0 ]; do
     case $1 in
@@ -90,23 +91,23 @@ large_head=$head
 # --- the runs
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 load() { # what, server, seconds
-    local http=${target_of[http-$2]:-} grpc=${target_of[grpc-$2]:-} path=/v2/models/identity/infer
+    local p=(--processes "$processes") http=${target_of[http-$2]:-} grpc=${target_of[grpc-$2]:-} path=/v2/models/identity/infer
     case $1 in
-    json) "$build/bin/post-bench" "$http" $path "$work/json" --end "$work/json.end" --connections "$connections" --seconds "$3" ;;
+    json) "$build/bin/post-bench" "$http" $path "$work/json" --end "$work/json.end" --connections "$connections" --seconds "$3" "${p[@]}" ;;
     binary) "$build/bin/post-bench" "$http" $path "$work/small" --end "$work/small.end" --header "$small_head" \
-        --connections "$connections" --seconds "$3" ;;
+        --connections "$connections" --seconds "$3" "${p[@]}" ;;
     large) "$build/bin/post-bench" "$http" $path "$work/large" --end "$work/large.end" --header "$large_head" \
-        --connections "$large" --seconds "$3" ;;
-    infer) "$build/bin/grpc-bench" infer "$grpc" identity --calls "$connections" --data 64 --seconds "$3" ;;
-    infer-large) "$build/bin/grpc-bench" infer "$grpc" identity --calls "$large" --data 1000000 --seconds "$3" ;;
+        --connections "$large" --seconds "$3" "${p[@]}" ;;
+    infer) "$build/bin/grpc-bench" infer "$grpc" identity --calls "$connections" --data 64 --seconds "$3" "${p[@]}" ;;
+    infer-large) "$build/bin/grpc-bench" infer "$grpc" identity --calls "$large" --data 1000000 --seconds "$3" "${p[@]}" ;;
     esac
 }
 measure() { # what, server
     local before line done_
     before=$(ticks "${pid_of[$2]}")
     line=$(load "$1" "$2" "$seconds")
-    done_=$(sed 's/.*"done":\([0-9]*\).*/\1/' <<<"$line")
-    echo "$(sed 's/.*"per_second":\([0-9]*\).*/\1/' <<<"$line")" \
+    done_=$(sed 's/.*"steps": \([0-9]*\).*/\1/' <<<"$line")
+    echo "$(sed 's/.*"steps_per_s": \([0-9]*\).*/\1/' <<<"$line")" \
         $((($(ticks "${pid_of[$2]}") - before) * 10000 / done_)) >>"$work/$1-$2"
 }
 column() { cut -d' ' -f"$2" "$1" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }

@@ -108,7 +108,8 @@ class Server:
     def bench(self, name, connections, seconds):
         """Returns the steps per second of requests with one number, measured by the load tool."""
         run = subprocess.run([HERE / "bin/continuo-bench", "--url", f"http://{self.inference}", "--model", name,
-                              "--connections", str(connections), "--duration", str(seconds), "--any-answer"],
+                              "--connections", str(connections), "--duration", str(seconds), "--any-answer",
+                              "--any-share"],
                              stdout=subprocess.PIPE, text=True, check=False)
         return json.loads(run.stdout)
 

@@ -290,7 +290,7 @@ class Server:
 
     def bench(self, *args, timeout=120):
         """Starts continuo-bench against this server. The caller waits for it."""
-        command = [str(BIN / "continuo-bench"), "--url", self.inference, *map(str, args)]
+        command = [str(BIN / "continuo-bench"), "--url", self.inference, "--any-share", *map(str, args)]
         self.transcript.log("bench", "$ " + " ".join(command))
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -1,7 +1,7 @@
-/* bench/histogram.h - counts latencies in log-linear buckets that are 0.8 % wide, from 1 us to 70
- * minutes, in fixed memory. */
-#ifndef CN_BENCH_HISTOGRAM_H
-#define CN_BENCH_HISTOGRAM_H
+/* bench/load/histogram.h - counts latencies in log-linear buckets that are 0.8 % wide, from 1 us to
+ * 70 minutes, in fixed memory. */
+#ifndef CN_BENCH_LOAD_HISTOGRAM_H
+#define CN_BENCH_LOAD_HISTOGRAM_H
 
 #include <stdint.h>
 
@@ -14,6 +14,8 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *h, uint64_t us);
+/* Adds all values of `other`. */
+void histogram_merge(struct histogram *h, const struct histogram *other);
 /* Returns the upper edge of the bucket that holds the given share (0..1) of all values; 0 if there
  * are none. */
 uint64_t histogram_quantile_us(const struct histogram *h, double share);

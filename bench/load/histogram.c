@@ -1,5 +1,5 @@
-/* bench/histogram.c - see histogram.h. One thread. */
-#include "bench/histogram.h"
+/* bench/load/histogram.c - see histogram.h. One thread. */
+#include "bench/load/histogram.h"
 
 /* Each value below HISTOGRAM_SUB has a bucket of its own. Above, the top 8 bits of a value choose
  * the bucket. */
@@ -33,6 +33,16 @@ histogram_add(struct histogram *h, uint64_t us)
     h->total++;
     if (us > h->max_us)
         h->max_us = us;
+}
+
+void
+histogram_merge(struct histogram *h, const struct histogram *other)
+{
+    for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+        h->counts[i] += other->counts[i];
+    h->total += other->total;
+    if (other->max_us > h->max_us)
+        h->max_us = other->max_us;
 }
 
 uint64_t
