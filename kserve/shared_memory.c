@@ -392,6 +392,18 @@ read_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
     return read_window(window, bytes, err);
 }
 
+bool
+cn_shm_is_used(const struct cn_v2_request *request)
+{
+    for (uint32_t i = 0; request->windows && i < request->n_inputs; i++)
+        if (request->windows[i].region.len)
+            return true;
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (request->outputs[i].window.region.len)
+            return true;
+    return false;
+}
+
 int
 cn_shm_read(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err)
 {

@@ -47,6 +47,8 @@ struct cn_shm_status {
 int cn_shm_list(struct cn_str name, struct cn_arena *arena, struct cn_shm_status **out, uint32_t *n,
                 struct cn_error *err);
 
+/* Does the request name a region, for an input or an output? */
+bool cn_shm_is_used(const struct cn_v2_request *request);
 /* Reads the request's inputs that lie in regions into the arena, and takes references to the
  * regions of its outputs. Returns CN_E_NOT_FOUND or CN_E_BAD_REQUEST. The caller must call
  * cn_shm_release() in any case. */

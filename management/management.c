@@ -398,6 +398,12 @@ cn_management_check_model(struct cn_management *management, const struct cn_key 
     return key ? cn_keys_check_model(management->keys, key, model, err) : 0;
 }
 
+struct cn_str
+cn_management_owner(const struct cn_management *management, const struct cn_key *key)
+{
+    return cn_str_from(key && management->config->sequence_ownership ? cn_key_name(key) : "");
+}
+
 int
 cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err)
 {

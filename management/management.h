@@ -94,6 +94,9 @@ int cn_management_check_key(struct cn_management *management, const struct cn_ke
 /* Any thread: may the named key use this model? See cn_keys_check_model; NULL may. */
 int cn_management_check_model(struct cn_management *management, const struct cn_key *key,
                               struct cn_str model, struct cn_error *err);
+/* Any thread: the owner of the sequences that this key opens; empty: they have none. The text stays
+ * until the end of the server. */
+struct cn_str cn_management_owner(const struct cn_management *management, const struct cn_key *key);
 /* Loop 0, with named keys only: reads their file again. On failure the keys stay as they are. `*n`:
  * how many keys there are. */
 int cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err);

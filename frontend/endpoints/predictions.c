@@ -57,7 +57,7 @@ note_step(struct cn_http_request *request, const struct cn_answer_box *box)
     if (cn_answer_committed(&box->answer))
         request->step = box->answer.step;
     if (box->sequence_id.len && request->sequence.len == 0)
-        request->sequence = cn_arena_str(&request->arena, box->sequence_id);
+        request->sequence = cn_arena_str(&request->arena, box->job->row.sequence_id);
 }
 
 static void
@@ -182,6 +182,8 @@ fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
         .connection = request->conn->fd,
         .client = cn_client_address_number(request->conn->from),
         .begun_us = request->begun_us,
+        .owner = cn_management_owner(request->listener->shared->management, request->key),
+        .arena = &call->request->arena,
     };
 
     if (call->session.is_new)

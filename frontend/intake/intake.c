@@ -38,11 +38,36 @@ read_once(struct cn_row *row, const struct cn_intake *intake, struct cn_error *e
     return rc;
 }
 
+/* Writes the owner before the id; the mark of an integer id stays the first byte. */
+static int
+set_owner(struct cn_job *job, const struct cn_intake *intake, struct cn_error *err)
+{
+    const struct cn_str id = job->row.sequence_id, name = intake->owner;
+    const int mark = id.len && id.ptr[0] == CN_SEQUENCE_NUMBER;
+    char *text;
+
+    if (!name.len)
+        return 0;
+    job->owner.ptr = cn_arena_printf(intake->arena, "%.*s/", CN_STR_ARG(name));
+    job->owner.len = name.len + 1;
+    if (!id.len)
+        return 0; /* the model queue makes one, if the model has sequences */
+    if (id.len + job->owner.len > CN_SEQUENCE_ID_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the sequence id has %zu bytes; the limit for the key %.*s is %zu", id.len,
+                       CN_STR_ARG(name), CN_SEQUENCE_ID_MAX - job->owner.len);
+    text = cn_arena_printf(intake->arena, "%.*s%.*s%.*s", mark, id.ptr, CN_STR_ARG(job->owner),
+                           (int)id.len - mark, id.ptr + mark);
+    job->row.sequence_id = (struct cn_str){text, id.len + job->owner.len};
+    return 0;
+}
+
 int
 cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_error *err)
 {
     const struct cn_model_config *config = cn_model_queue_config(intake->queue);
     struct cn_row *row = &job->row;
+    int rc = 0;
 
     row->sequence_id = intake->sequence.id;
     row->flags |=
@@ -57,7 +82,9 @@ cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_err
     job->left = intake->left;
     job->client = intake->client;
     job->begun_us = intake->begun_us;
-    return config->sequence_batching ? read_once(row, intake, err) : 0;
+    if (config->sequence_batching)
+        rc = set_owner(job, intake, err);
+    return rc == 0 && config->sequence_batching ? read_once(row, intake, err) : rc;
 }
 
 void

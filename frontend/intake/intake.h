@@ -2,7 +2,11 @@
  *
  * The HTTP endpoints and the gRPC services read what their client sent into struct cn_intake.
  * cn_intake_fill then makes the job, by rules that are the same for all of them. It runs on the
- * loop of the request, and allocates and copies nothing.
+ * loop of the request, and allocates and copies nothing where sequences have no owners.
+ *
+ * Sequences belong to whoever opens them: from here on the id of a sequence begins with the name of
+ * its owner and "/". So equal ids of two owners are two sequences, and no owner can name a sequence
+ * of another one, by any protocol.
  */
 #ifndef CN_FRONTEND_INTAKE_INTAKE_H
 #define CN_FRONTEND_INTAKE_INTAKE_H
@@ -30,11 +34,14 @@ struct cn_intake {
     const atomic_bool *left;     /* as in struct cn_job */
     uint32_t client;             /* as in struct cn_job */
     uint64_t begun_us;           /* as in struct cn_job */
+    struct cn_str owner;         /* name of the owner of sequences; empty: they have none */
+    struct cn_arena *arena;      /* of the request: has the whole id where there are owners */
 };
 
 /* Fills `job`. The caller has set it to zero, except for the row's headers and parts and those
  * flags of the row that only the caller's protocol has. Returns CN_E_BAD_REQUEST if a model with
- * sequences was sent a step number or an idempotency key that is not valid. */
+ * sequences was sent a step number or an idempotency key that is not valid, or an id that is too
+ * long with its owner. */
 int cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_error *err);
 
 /* The longest id of a request, with its NUL. */

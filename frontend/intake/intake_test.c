@@ -142,6 +142,64 @@ model_without_sequences_reads_no_step(void **state)
     rig_destroy(rig);
 }
 
+/* Each id begins with its owner from here on, and the client's id is what follows. The mark of an
+ * integer stays the first byte. */
+static void
+sequence_has_its_owner_before_its_id(void **state)
+{
+    static const struct {
+        const char *id, *whole, *client;
+    } cases[] = {{"a", "shop/a", "a"},
+                 {"other/a", "shop/other/a", "other/a"},
+                 {"\x01"
+                  "42",
+                  "\x01shop/42", "42"},
+                 {"", "", ""}};
+    struct rig *rig = rig_create(NULL);
+    struct cn_intake intake = plain(rig);
+    struct cn_arena arena;
+
+    (void)state;
+    cn_arena_init(&arena);
+    intake.arena = &arena;
+    intake.owner = CN_STR("shop");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cn_job job = {0};
+
+        intake.sequence.id = cn_str_from(cases[i].id);
+        assert_int_equal(cn_intake_fill(&job, &intake, NULL), 0);
+        assert_true(cn_str_eq(job.row.sequence_id, cn_str_from(cases[i].whole)));
+        assert_true(cn_str_eq(cn_job_client_id(&job), cn_str_from(cases[i].client)));
+    }
+    cn_arena_fini(&arena);
+    rig_destroy(rig);
+}
+
+/* The id is kept with its owner, and there is one limit for both. */
+static void
+long_id_is_refused_with_its_owner(void **state)
+{
+    char id[CN_SEQUENCE_ID_MAX];
+    struct rig *rig = rig_create(NULL);
+    struct cn_intake intake = plain(rig);
+    struct cn_arena arena;
+    struct cn_error err;
+
+    (void)state;
+    cn_arena_init(&arena);
+    memset(id, 'x', sizeof(id));
+    intake.arena = &arena;
+    intake.owner = CN_STR("shop");
+    intake.sequence.id = (struct cn_str){id, CN_SEQUENCE_ID_MAX - 5};
+    assert_int_equal(cn_intake_fill(&(struct cn_job){0}, &intake, &err), 0);
+    intake.sequence.id.len++;
+    assert_int_equal(cn_intake_fill(&(struct cn_job){0}, &intake, &err), CN_E_BAD_REQUEST);
+    assert_string_equal(err.message,
+                        "the sequence id has 252 bytes; the limit for the key shop is 251");
+    cn_arena_fini(&arena);
+    rig_destroy(rig);
+}
+
 static void
 assert_new_id(const char *id)
 {
@@ -185,6 +243,8 @@ main(void)
         cmocka_unit_test(version_may_be_left_open),
         cmocka_unit_test(wrong_headers_are_refused_in_order),
         cmocka_unit_test(model_without_sequences_reads_no_step),
+        cmocka_unit_test(sequence_has_its_owner_before_its_id),
+        cmocka_unit_test(long_id_is_refused_with_its_owner),
         cmocka_unit_test(request_id_is_the_clients_or_new),
     };
 

@@ -245,7 +245,7 @@ id_text(const struct cn_v2_job *v2, struct cn_arena *arena)
 {
     if (v2->request.sequence_kind == CN_V2_ID_NUMBER)
         return cn_arena_printf(arena, "%llu", (unsigned long long)v2->request.sequence_number);
-    return cn_arena_str(arena, v2->job.row.sequence_id).ptr;
+    return cn_arena_str(arena, cn_job_client_id(&v2->job)).ptr;
 }
 
 /* Returns the message without the mark with which integer sequence ids begin. */

@@ -26,6 +26,8 @@
 #include "grpc/services.h"
 #include "kserve/access.h"
 #include "kserve/models/kserve_models.h"
+#include "kserve/shared_memory.h"
+#include "management/management.h"
 #include "scheduler/queue/submit.h"
 
 /* --- a request's life */
@@ -152,7 +154,11 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
         .request_id = cn_str_from(infer->request_id),
         .client_deadline_ms = cn_grpc_call_deadline_ms(infer->call),
         .left = cn_grpc_call_left(infer->call),
+        .owner = cn_management_owner(host->management, cn_grpc_call_key(infer->call)),
+        .arena = &infer->arena,
     };
+    if (!rc && cn_shm_is_used(&infer->v2.request)) /* only keys for all models may use regions */
+        rc = cn_rpc_check_model(infer->call, CN_STR(""), err);
     return rc ? rc : cn_v2_job_prepare(&infer->v2, &intake, err);
 }
 

@@ -7,6 +7,8 @@
  * before what is wrong with the server at the moment (closed, no worker, full), because only the
  * latter is worth trying again.
  */
+#include <string.h>
+
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/model_queue_priv.h"
 #include "scheduler/sequence/generated_id.h"
@@ -150,7 +152,11 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
                        "model %s needs a sequence id in each request "
                        "(sequence.implicitStart is false)",
                        queue->name);
-    row->sequence_id = cn_generated_id_make(job->generated_id);
+    if (job->owner.len)
+        memcpy(job->generated_id, job->owner.ptr, job->owner.len);
+    row->sequence_id = cn_generated_id_make(job->generated_id + job->owner.len);
+    row->sequence_id.ptr -= job->owner.len;
+    row->sequence_id.len += job->owner.len;
     row->flags |= CN_ROW_START | CN_ROW_GENERATED_ID;
     return 0;
 }

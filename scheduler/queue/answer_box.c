@@ -57,7 +57,7 @@ cn_answer_box_text(struct cn_str content_type, struct cn_str body, bool is_final
 static struct cn_str
 sequence_id_of(const struct cn_job *job)
 {
-    return job->row.flags & CN_ROW_STATEFUL ? job->row.sequence_id : (struct cn_str){NULL, 0};
+    return job->row.flags & CN_ROW_STATEFUL ? cn_job_client_id(job) : (struct cn_str){NULL, 0};
 }
 
 static struct cn_str
@@ -200,7 +200,8 @@ give(struct cn_job *job, struct cn_answer_box *box)
     if (trace && trace->job != job) /* a forwarded step: the trace goes on */
         trace = NULL;
     if (trace)
-        cn_trace_answered(trace, &job->row, &box->answer, box->sequence_id,
+        cn_trace_answered(trace, &job->row, &box->answer,
+                          box->sequence_id.len ? job->row.sequence_id : box->sequence_id,
                           cn_loop_now_us(job->origin));
     job->ops->on_answer(job, box);
     if (trace)

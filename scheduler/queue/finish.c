@@ -99,7 +99,7 @@ note_times(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
     cn_slow_steps_put(&(struct cn_ended_step){
         .model = queue->name,
         .version = queue->version,
-        .sequence_id = box->sequence_id,
+        .sequence_id = box->sequence_id.len ? job->row.sequence_id : box->sequence_id,
         .request_id = job->row.request_id,
         .step = box->answer.error_code ? 0 : box->answer.step,
         .error_code = box->answer.error_code,

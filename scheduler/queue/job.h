@@ -20,6 +20,7 @@
 #include "tracing/step_times.h"
 
 #define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
+#define CN_OWNER_MAX 65          /* bytes of an owner: the name of a key, and "/" */
 
 struct cn_forward;
 struct cn_job;
@@ -34,7 +35,8 @@ struct cn_answer_box {
     struct cn_msg msg; /* the scheduler's: carries the box to the job's loop */
     struct cn_job *job;
     struct cn_answer answer; /* final pieces have CN_ANSWER_FINAL */
-    /* id of the job's sequence; empty for stateless jobs. Valid as long as the box */
+    /* id of the job's sequence, as its client knows it (without the owner); empty for stateless
+     * jobs. Valid as long as the box */
     struct cn_str sequence_id;
     struct cn_str traceparent; /* for the head of the answer; empty: the step is not traced */
     uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
@@ -84,6 +86,9 @@ struct cn_job {
     const atomic_bool *left;
     /* which client it came from, for fairness: any number, equal for equal clients; 0: not known */
     uint32_t client;
+    /* "NAME/", at most CN_OWNER_MAX bytes: the owner of its sequence, with which row.sequence_id
+     * begins (intake.h); empty: sequences have no owners */
+    struct cn_str owner;
     uint64_t begun_us; /* when its request came, in cn_now_us() time; 0: when it was submitted */
 
     /* The members from here on are the scheduler's, and submit sets them all. What both loops need
@@ -135,9 +140,21 @@ struct cn_job {
     bool stopped;    /* the worker was asked to end the stream of this job */
     bool passed_on;  /* at least one piece was passed on */
     bool piece_lost; /* memory ran out for a piece, so the final answer must be an error */
-    char generated_id
-        [CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made the id */
+    /* row.sequence_id points here if the queue made the id */
+    char generated_id[CN_OWNER_MAX + CN_GENERATED_ID_BYTES];
 };
+
+/* The id of the job's sequence as its client knows it. */
+static inline struct cn_str
+cn_job_client_id(const struct cn_job *job)
+{
+    const size_t mark =
+        job->row.sequence_id.len && job->row.sequence_id.ptr[0] == CN_SEQUENCE_NUMBER;
+    const size_t skip = job->owner.len ? mark + job->owner.len : 0;
+    const struct cn_str id = job->row.sequence_id;
+
+    return id.len < skip ? id : (struct cn_str){id.ptr + skip, id.len - skip};
+}
 
 /* Is it a forwarded step (scheduler/swap/), which stands for a step of another version? */
 static inline bool

@@ -104,6 +104,7 @@ cn_swap_visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_
     forwarded->ops = &cn_swap_forwarded_ops;
     forwarded->origin = queue->loop;
     forwarded->trace = job->trace;
+    forwarded->owner = job->owner;
     forwarded->row = job->row; /* its bytes stay in place while the job waits for us */
     forwarded->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     forwarded->deadline_ms = job->deadline_ms;

@@ -12,7 +12,8 @@
 #include "core/memory/buf.h"
 #include "proto/wire.h"
 
-/* Reads the digits of an integer id. Returns false when the id is a text. */
+/* Reads the digits of an integer id, which may have its owner before them ("NAME/"). Returns false
+ * when the id is a text. */
 static bool
 read_number(struct cn_str id, uint64_t *out)
 {
@@ -20,7 +21,7 @@ read_number(struct cn_str id, uint64_t *out)
         return false;
     *out = 0;
     for (size_t i = 1; i < id.len; i++)
-        *out = *out * 10 + (uint64_t)(id.ptr[i] - '0');
+        *out = id.ptr[i] == '/' ? 0 : *out * 10 + (uint64_t)(id.ptr[i] - '0');
     return true;
 }
 

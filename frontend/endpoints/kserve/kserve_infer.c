@@ -30,6 +30,7 @@
 #include "kserve/infer_answer.h"
 #include "kserve/models/kserve_models.h"
 #include "kserve/plain.h"
+#include "kserve/shared_memory.h"
 #include "management/management.h"
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/queue/submit.h"
@@ -77,7 +78,8 @@ redirect(struct cn_v2_http_call *call)
         call->v2.request.sequence_kind == CN_V2_NO_ID ||
         cn_header_find(request->query, request->n_query, CN_STR(REDIRECTED)) ||
         cn_intake_read_sequence(row->headers, row->n_headers, &named, NULL) || named.id.len ||
-        !cn_management_redirects(request->listener->shared->management, row->sequence_id, url))
+        !cn_management_redirects(request->listener->shared->management,
+                                 cn_job_client_id(&call->v2.job), url))
         return false;
     request->location = cn_arena_printf(&request->arena, "%s%.*s?" REDIRECTED "=true", url,
                                         CN_STR_ARG(request->path));
@@ -104,10 +106,16 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
         .connection = request->conn->fd,
         .client = cn_client_address_number(request->conn->from),
         .begun_us = request->begun_us,
+        .owner = cn_management_owner(request->listener->shared->management, request->key),
+        .arena = &request->arena,
     };
     struct cn_error err;
 
-    if (cn_v2_job_prepare(&call->v2, &intake, &err)) {
+    /* Regions are the server's: a key that is limited to some models may not use them. */
+    if ((cn_shm_is_used(&call->v2.request) &&
+         cn_management_check_model(request->listener->shared->management, request->key, CN_STR(""),
+                                   &err)) ||
+        cn_v2_job_prepare(&call->v2, &intake, &err)) {
         cn_v2_http_error(request, err.code, err.message);
         cn_v2_job_fini(&call->v2);
         return;
