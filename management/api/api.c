@@ -33,29 +33,25 @@
  */
 #include <string.h>
 
-#include "access/key_file.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "management/api/api_call.h"
 #include "management/api/describe.h"
-#include "management/api/exported_sequence.h"
 #include "management/api/json/environment_json.h"
 #include "management/api/json/json_text.h"
 #include "management/api/json/slow_steps_json.h"
 #include "management/api/kill_worker.h"
-#include "management/api/sequences.h"
+#include "management/api/sequence_requests.h"
 #include "management/api/shared_states.h"
 #include "management/cluster/cluster.h"
 #include "management/models/lifecycle.h"
 #include "management/nodes/nodes.h"
 #include "tracing/slow_steps.h"
 
-#define LIST_LIMIT 100
 #define WORKERS_MAX 1024
 #define SWAP_DEADLINE_MAX_S 31536000
 
-#define NO_SUCH_METHOD "Requested method is not allowed, please refer to API document."
 #define NO_SUCH_PATH "Requested resource is not found, please refer to API document."
 
 /* --- what answers */
@@ -86,15 +82,6 @@ on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
     cn_snapshot_wait(call->management, &call->wait);
 }
 
-static void
-on_described(void *ctx, json_t *value, const struct cn_error *err)
-{
-    if (value)
-        cn_api_answer(ctx, 200, value);
-    else
-        cn_api_fail(ctx, err->code, err->message);
-}
-
 /* --- endpoints */
 
 static void
@@ -104,8 +91,8 @@ list_models(struct cn_api_call *call)
     int64_t from = cn_api_param_number(call, "next_page_token", INT32_MAX);
 
     call->err.code = 0; /* as in TorchServe, a wrong number means the default */
-    if (limit < 0 || limit > LIST_LIMIT)
-        limit = LIST_LIMIT;
+    if (limit < 0 || limit > CN_API_LIST_LIMIT)
+        limit = CN_API_LIST_LIMIT;
     if (from < 0)
         from = 0;
     cn_api_answer(call, 200, cn_describe_list(call->management, (unsigned)limit, (unsigned)from));
@@ -181,12 +168,6 @@ set_default(struct cn_api_call *call, const char *name, const char *version)
         cn_cluster_set_default(call->management, &to, on_lifecycle, call);
 }
 
-static void
-not_allowed(struct cn_api_call *call)
-{
-    cn_api_fail(call, CN_E_METHOD_NOT_ALLOWED, NO_SUCH_METHOD);
-}
-
 /* GET /v1/models/{m} */
 static void
 route_kserve(struct cn_api_call *call)
@@ -199,7 +180,7 @@ route_kserve(struct cn_api_call *call)
         return;
     }
     if (!cn_str_eq(call->request->method, CN_STR("GET"))) {
-        not_allowed(call);
+        cn_api_not_allowed(call);
         return;
     }
     value = cn_describe_ready(call->management, call->parts[2], &err);
@@ -227,7 +208,7 @@ route_workflows(struct cn_api_call *call)
         snprintf(text, sizeof text, "Workflow not found: %.200s", call->parts[1]);
         cn_api_fail(call, CN_E_WORKFLOW_NOT_FOUND, text);
     } else {
-        not_allowed(call);
+        cn_api_not_allowed(call);
     }
 }
 
@@ -239,16 +220,16 @@ route_stores(struct cn_api_call *call)
     const bool may_change = call->management->config->model_api;
 
     if (call->n_parts == 1 && cn_str_eq(method, CN_STR("GET")))
-        cn_stores_list(stores, cn_api_param_bool(call, "count", false), on_described, call);
+        cn_stores_list(stores, cn_api_param_bool(call, "count", false), cn_api_described, call);
     else if (call->n_parts == 3 && may_change && cn_str_eq(method, CN_STR("DELETE")))
-        cn_stores_remove(stores, call->parts[1], call->parts[2], on_described, call);
+        cn_stores_remove(stores, call->parts[1], call->parts[2], cn_api_described, call);
     else if (call->n_parts == 4 && strcmp(call->parts[3], "accept") == 0 && may_change &&
              cn_str_eq(method, CN_STR("POST")))
-        cn_stores_accept(stores, call->parts[1], call->parts[2], on_described, call);
+        cn_stores_accept(stores, call->parts[1], call->parts[2], cn_api_described, call);
     else if (call->n_parts == 2 || (call->n_parts == 4 && strcmp(call->parts[3], "accept") != 0))
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else
-        not_allowed(call);
+        cn_api_not_allowed(call);
 }
 
 static void
@@ -263,7 +244,7 @@ route_shared_states(struct cn_api_call *call)
     else if (cn_str_eq(method, CN_STR("DELETE")) && call->management->config->model_api)
         cn_api_shared_states(call, true);
     else
-        not_allowed(call);
+        cn_api_not_allowed(call);
 }
 
 static void
@@ -272,7 +253,7 @@ route_environments(struct cn_api_call *call)
     if (call->n_parts > 1)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (!cn_str_eq(call->request->method, CN_STR("GET")))
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else
         cn_api_answer(call, 200, cn_environments_json(call->management));
 }
@@ -309,7 +290,7 @@ route_slow_steps(struct cn_api_call *call)
         json_object_set_new(value, "status", json_string("the list of slow steps is empty"));
         cn_api_answer(call, 200, value);
     } else {
-        not_allowed(call);
+        cn_api_not_allowed(call);
     }
 }
 
@@ -319,9 +300,9 @@ route_nodes(struct cn_api_call *call)
     if (call->n_parts > 1)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (!cn_str_eq(call->request->method, CN_STR("GET")))
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else
-        cn_nodes_list(call->management->nodes, on_described, call);
+        cn_nodes_list(call->management->nodes, cn_api_described, call);
 }
 
 static void
@@ -336,126 +317,12 @@ route_cluster(struct cn_api_call *call)
     if (call->n_parts > 1)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (!cn_str_eq(call->request->method, CN_STR("GET")))
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else if (!call->management->cluster)
         cn_api_fail(call, CN_E_BAD_REQUEST,
                     "this server has models of its own: it was started without --cluster-models");
     else
         cn_cluster_describe(call->management->cluster, on_cluster, call);
-}
-
-static void
-list_sequences(struct cn_api_call *call)
-{
-    uint32_t most = call->management->config->max_page;
-    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
-    int64_t idle = cn_api_param_number(call, "min_idle_ms", INT64_MAX / 4);
-    const char *which = cn_api_param(call, "state");
-    struct cn_sequence_list list = {
-        .prefix = cn_api_param(call, "prefix"),
-        .token = cn_api_param(call, "next_page_token"),
-        .min_idle_ms = idle > 0 ? (uint64_t)idle : 0,
-        .limit = limit < 0 && most > LIST_LIMIT ? LIST_LIMIT : most,
-        .which = CN_SEQUENCES_LIVE,
-    };
-
-    if (limit >= 0 && (limit == 0 || limit > most) && !call->err.code)
-        cn_fail(&call->err, CN_E_BAD_REQUEST, "limit is %lld; it must be 1 to %u (--max-page-size)",
-                (long long)limit, most);
-    if (which && cn_sequence_which_parse(which) < 0 && !call->err.code)
-        cn_fail(&call->err, CN_E_BAD_REQUEST,
-                "state is \"%.40s\"; it must be live, open, closed or all", which);
-    if (!cn_api_params_fine(call))
-        return;
-    if (limit > 0)
-        list.limit = (uint32_t)limit;
-    if (which)
-        list.which = (enum cn_sequence_which)cn_sequence_which_parse(which);
-    cn_sequence_list(call->management, call->parts[1], call->n_parts > 3 ? call->parts[2] : NULL,
-                     &list, on_described, call);
-}
-
-/* A file name for the export: the id, with _ in place of characters that file names should not
- * have. */
-static const char *
-file_name(struct cn_api_call *call)
-{
-    char *name = cn_arena_printf(&call->arena, "%.100s.cnseq", call->sequence_id);
-
-    for (char *at = name; *at; at++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *at) ||
-            (at == name && *at == '.'))
-            *at = '_';
-    return name;
-}
-
-static void
-on_exported(void *ctx, const struct cn_str *bytes, const struct cn_error *err)
-{
-    struct cn_api_call *call = ctx;
-
-    if (err) {
-        cn_api_fail(call, err->code, err->message);
-        return;
-    }
-    call->request->reply_type = CN_EXPORTED_SEQUENCE_TYPE;
-    call->request->reply_file = file_name(call);
-    call->request->on_reply(call->request, 200, *bytes);
-    cn_api_end(call);
-}
-
-static void
-import_sequence(struct cn_api_call *call, const char *version)
-{
-    struct cn_sequence_import import = {
-        .bytes = call->request->body,
-        .replace = cn_api_param_bool(call, "replace", false),
-        .any_model = cn_api_param_bool(call, "any_model", false),
-    };
-
-    cn_sequence_import(call->management, call->parts[1], version, call->sequence_id, &import,
-                       on_described, call);
-}
-
-/* Does the request read what a sequence's state holds? That is the data of a client, which a key
- * that only observes does not get. */
-static bool
-reads_state(struct cn_api_call *call)
-{
-    return cn_api_param_bool(call, "export", false) || cn_api_param_bool(call, "show_state", false);
-}
-
-static void
-route_sequence(struct cn_api_call *call)
-{
-    struct cn_management *management = call->management;
-    struct cn_str method = call->request->method;
-    const char *name = call->parts[1], *id = call->sequence_id, *to;
-    const char *version = call->n_parts > 3 ? call->parts[2] : NULL;
-
-    if (cn_str_eq(method, CN_STR("DELETE"))) {
-        cn_sequence_remove(management, name, version, id, on_described, call);
-    } else if (cn_str_eq(method, CN_STR("GET"))) {
-        if (reads_state(call) &&
-            cn_management_check_key(management, call->request->key, CN_SCOPE_MANAGE, &call->err))
-            cn_api_fail(call, call->err.code, call->err.message);
-        else if (cn_api_param_bool(call, "export", false))
-            cn_sequence_export(management, name, version, id, on_exported, call);
-        else
-            cn_sequence_show(management, name, version, id,
-                             cn_api_param_bool(call, "show_state", false), on_described, call);
-    } else if (cn_str_eq(method, CN_STR("PUT"))) {
-        import_sequence(call, version);
-    } else if (cn_str_eq(method, CN_STR("POST"))) {
-        to = cn_api_param(call, "fork_to");
-        if (to)
-            cn_sequence_fork(management, name, version, id, to, on_described, call);
-        else
-            cn_api_fail(call, CN_E_BAD_REQUEST,
-                        "POST copies a sequence: give the new id with ?fork_to=ID");
-    } else {
-        not_allowed(call);
-    }
 }
 
 /* Does the path name the list of a model's sequences? */
@@ -528,7 +395,7 @@ route(struct cn_api_call *call)
     else if (strcmp(call->parts[0], "token") == 0 && is_get)
         renew_token(call);
     else if (strcmp(call->parts[0], "token") == 0)
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else if (strcmp(call->parts[0], "v1") == 0)
         route_kserve(call);
     else if (strcmp(call->parts[0], "workflows") == 0)
@@ -546,19 +413,19 @@ route(struct cn_api_call *call)
     else if (strcmp(call->parts[0], "cluster") == 0)
         route_cluster(call);
     else if (call->sequence_id)
-        route_sequence(call);
+        cn_api_sequence(call);
     else if (is_sequence_list(call))
-        list_sequences(call);
+        cn_api_list_sequences(call);
     else if (call->n_parts == 1 && is_get)
         list_models(call);
     else if (call->n_parts == 1 && may_change && cn_str_eq(method, CN_STR("POST")))
         register_model(call);
     else if (call->n_parts == 1)
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
         set_default(call, name, version);
     else if (call->n_parts == 4 && strcmp(call->parts[3], "set-default") == 0)
-        not_allowed(call);
+        cn_api_not_allowed(call);
     else if (call->n_parts == 5 && strcmp(call->parts[3], "workers") == 0 &&
              cn_str_eq(method, CN_STR("DELETE")))
         cn_api_kill_worker(call);
@@ -566,13 +433,13 @@ route(struct cn_api_call *call)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)
         cn_describe(call->management, name, version, cn_api_param_bool(call, "customized", false),
-                    on_described, call);
+                    cn_api_described, call);
     else if (is_put)
         scale_model(call, version);
     else if (may_change && cn_str_eq(method, CN_STR("DELETE")))
         cn_cluster_unregister(call->management, name, version, on_lifecycle, call);
     else
-        not_allowed(call);
+        cn_api_not_allowed(call);
 }
 
 /* --- a request comes */

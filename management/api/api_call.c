@@ -55,6 +55,22 @@ cn_api_answer(struct cn_api_call *call, int http_status, json_t *value)
     cn_api_reply(call, http_status, &json);
 }
 
+void
+cn_api_described(void *ctx, json_t *value, const struct cn_error *err)
+{
+    if (value)
+        cn_api_answer(ctx, 200, value);
+    else
+        cn_api_fail(ctx, err->code, err->message);
+}
+
+void
+cn_api_not_allowed(struct cn_api_call *call)
+{
+    cn_api_fail(call, CN_E_METHOD_NOT_ALLOWED,
+                "Requested method is not allowed, please refer to API document.");
+}
+
 /* --- parameters: from the query, or from a JSON object in the body */
 
 static const char *

@@ -10,6 +10,8 @@
 
 #define CN_API_PARTS_MAX 5
 
+#define CN_API_LIST_LIMIT 100 /* entries of a page, if the request names no limit */
+
 struct cn_api_call {
     struct cn_management *management;
     struct cn_api_request *request;
@@ -35,6 +37,11 @@ void cn_api_reply(struct cn_api_call *call, int http_status, struct cn_buf *json
 void cn_api_fail(struct cn_api_call *call, int code, const char *message);
 /* Answers with `value`, which is taken. */
 void cn_api_answer(struct cn_api_call *call, int http_status, json_t *value);
+/* Answers with the value and status 200, or with the error if `value` is NULL. `ctx` is the call. A
+ * callback of the functions that describe something. */
+void cn_api_described(void *ctx, json_t *value, const struct cn_error *err);
+/* Answers 405, because the path has no such method. */
+void cn_api_not_allowed(struct cn_api_call *call);
 
 /* --- parameters: from the query, or from a JSON object in the body; good as long as the call */
 
