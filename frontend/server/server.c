@@ -8,10 +8,8 @@
  * tried. So a stop function must accept a step that was started only halfway.
  *
  * Loop 0 runs in the main thread and owns everything here; the threads of the other loops see only
- * their own struct cn_server_site. Signals are blocked in all threads and read from a signalfd on
- * loop 0: SIGTERM and SIGINT begin the stop (server_stop.c), SIGHUP reopens the log files and reads
- * certificates again. Models are loaded after the loops have started. When they are up, the ready
- * line is printed to stdout; scripts wait for it.
+ * their own struct cn_server_site. Signals are in server_signals.c. Models are loaded after the
+ * loops have started. When they are up, the ready line is printed to stdout; scripts wait for it.
  */
 #include "frontend/server/server.h"
 
@@ -19,13 +17,10 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "core/errors/panic.h"
@@ -41,7 +36,6 @@
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
 #include "frontend/http/http_socket.h"
-#include "frontend/http/tls.h"
 #include "frontend/intake/sequence_names.h"
 #include "frontend/intake/unread.h"
 #include "frontend/page/feed.h"
@@ -118,20 +112,6 @@ start_guard(struct cn_server *server, struct cn_error *err)
     return cn_library_calls_start(err);
 }
 
-/* Blocks the signals before the first thread starts, since threads inherit the mask. */
-static int
-start_signals(struct cn_server *server, struct cn_error *err)
-{
-    (void)err;
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&server->signals);
-    sigaddset(&server->signals, SIGTERM);
-    sigaddset(&server->signals, SIGINT);
-    sigaddset(&server->signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &server->signals, NULL);
-    return 0;
-}
-
 /* Starts the list of slow steps, and the thread that sends traces, which has the blocked signals of
  * this one. */
 static int
@@ -188,60 +168,6 @@ stop_loops(struct cn_server *server)
 
     for (i = 0; i < server->n_loops; i++)
         cn_loop_destroy(server->loops[i]);
-}
-
-static bool
-has_tls(const struct cn_server *server)
-{
-    unsigned api;
-
-    for (api = 0; api < CN_N_APIS; api++)
-        if (server->addresses[api].is_https)
-            return true;
-    return strncmp(server->config.grpc_inference_address, "https://", 8) == 0 ||
-           strncmp(server->config.grpc_management_address, "https://", 8) == 0;
-}
-
-static void
-show_certificate_end(struct cn_server *server)
-{
-    cn_metrics_set(cn_loop_metrics(server->loops[0]), CN_M_CERTIFICATE_END, cn_tls_ends_s());
-}
-
-static int
-start_tls(struct cn_server *server, struct cn_error *err)
-{
-    int rc = has_tls(server) ? cn_tls_start(&server->config, err) : 0;
-
-    show_certificate_end(server);
-    return rc;
-}
-
-static void
-stop_tls(struct cn_server *server)
-{
-    (void)server;
-    cn_tls_stop();
-}
-
-/* Handles the part of SIGHUP that concerns certificates. The files are read on loop 0, which may
- * wait for the disk: they are small, and this is rare. */
-static void
-reload(struct cn_server *server)
-{
-    char quoted[CN_ERROR_MESSAGE_MAX];
-    struct cn_error err;
-
-    if (!has_tls(server) && server->config.keys)
-        return;
-    if (!has_tls(server))
-        cn_log(CN_LOG_INFO,
-               "event=reloaded note=\"there was nothing to reload, since https is not used\"");
-    else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
-        cn_log(CN_LOG_ERROR,
-               "event=reload_failed reason=%s note=\"the old certificate stays in use\"",
-               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
-    show_certificate_end(server);
 }
 
 /* Imports a Triton model repository (--model-repository): afterwards the imported archives are the
@@ -450,74 +376,6 @@ stop_threads(struct cn_server *server)
     }
 }
 
-/* Handles the part of SIGHUP that concerns the named keys, whose file is read on loop 0, too. */
-static void
-reload_keys(struct cn_server *server)
-{
-    char quoted[CN_ERROR_MESSAGE_MAX];
-    struct cn_error err;
-    uint32_t n;
-
-    if (!server->config.keys)
-        return;
-    if (cn_management_reload_keys(server->management, &n, &err))
-        cn_log(CN_LOG_ERROR,
-               "event=keys_reload_failed keys=%u reason=%s note=\"the old keys stay in use\"", n,
-               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
-    else
-        cn_log(CN_LOG_INFO, "event=keys_reloaded keys=%u", n);
-}
-
-/* SIGHUP: somebody has changed the keys, moved the log files or installed a new certificate. */
-static void
-on_hangup(struct cn_server *server)
-{
-    cn_log(CN_LOG_INFO, "event=logs_reopened signal=SIGHUP");
-    cn_log_files_reopen();
-    reload_keys(server);
-    reload(server);
-}
-
-static void
-on_signal(struct cn_watch *watch, uint32_t events)
-{
-    struct cn_server *server = cn_container_of(watch, struct cn_server, signal_watch);
-    struct signalfd_siginfo info;
-
-    (void)events;
-    if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
-        return;
-    if (info.ssi_signo == SIGHUP)
-        on_hangup(server);
-    else
-        cn_server_stop_begin(server, (int)info.ssi_signo);
-}
-
-static int
-start_signal_watch(struct cn_server *server, struct cn_error *err)
-{
-    int fd = signalfd(-1, &server->signals, SFD_CLOEXEC | SFD_NONBLOCK), rc;
-
-    if (fd < 0)
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot receive signals");
-    server->signal_watch.fn = on_signal;
-    rc = cn_loop_watch(server->loops[0], &server->signal_watch, fd, EPOLLIN, err);
-    if (rc)
-        close(fd);
-    return rc;
-}
-
-static void
-stop_signal_watch(struct cn_server *server)
-{
-    int fd = server->signal_watch.fd;
-
-    if (!server->signal_watch.generation)
-        return;
-    cn_loop_unwatch(server->loops[0], &server->signal_watch);
-    close(fd);
-}
-
 /* --- all together */
 
 static int
@@ -592,18 +450,18 @@ static const struct {
     {start_names, NULL},
     {start_limits, NULL},
     {start_guard, NULL},
-    {start_signals, NULL},
+    {cn_server_block_signals, NULL},
     {start_traces, stop_traces}, /* ends when no loop runs any more */
     {start_loops, stop_loops},
     {cn_server_start_sockets, cn_server_stop_sockets},
-    {start_tls, stop_tls},
+    {cn_server_start_tls, cn_server_stop_tls},
     {start_repository, stop_repository},
     {start_management, stop_management},
     {start_answers, stop_answers},
     {start_feed, stop_feed},
     {cn_server_start_listeners, cn_server_stop_listeners},
     {start_grpc, stop_grpc},
-    {start_signal_watch, stop_signal_watch},
+    {cn_server_start_signals, cn_server_stop_signals},
     {start_system_log, stop_system_log},
     {start_recent, stop_recent},
     {start_threads, stop_threads},

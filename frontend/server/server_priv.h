@@ -77,6 +77,16 @@ void cn_server_stop_sockets(struct cn_server *server);
 int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_listeners(struct cn_server *server);
 
+/* server_signals.c. Blocks the signals; before the first thread starts, since threads inherit the
+ * mask. */
+int cn_server_block_signals(struct cn_server *server, struct cn_error *err);
+/* Reads the certificate and key of the https addresses, if there are any. */
+int cn_server_start_tls(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_tls(struct cn_server *server);
+/* Reads the signals on loop 0 from now on. */
+int cn_server_start_signals(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_signals(struct cn_server *server);
+
 /* server_stop.c: prepares what the stop needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);
 /* Begins the stop, on loop 0. `signal_number` is SIGTERM or SIGINT, or 0 when the server gives up
