@@ -3,9 +3,9 @@
  *
  * The work has three parts. First each entry is prepared, outside of any transaction: its answer is
  * checked against the limits, and its record, with the state that the handler left, is encoded
- * behind those of the other entries. Then all records are written in one transaction; what a batch
- * costs is mostly this one commit. Finally memory follows the store: the sequence objects get the
- * new step numbers and go back into the cache.
+ * behind those of the other entries (commit_record.c). Then all records are written in one
+ * transaction; what a batch costs is mostly this one commit. Finally memory follows the store: the
+ * sequence objects get the new step numbers and go back into the cache.
  *
  * A row that fails in any part changes nothing: its record stays as it was, and its cached state is
  * dropped, because the handler may have changed it half-way. The other rows of the batch are not
@@ -25,11 +25,10 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/log/log.h"
 #include "core/time/clock.h"
-#include "worker/batch/kept_answers.h"
+#include "worker/batch/commit_record.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -94,182 +93,6 @@ answer_check(struct cn_worker *worker, struct cn_batch_entry *entry)
             "more than %zu bytes",
             reply->content_type.max_bytes, reply->headers.max_bytes);
     return bytes;
-}
-
-static void
-record_answer(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t bytes)
-{
-    struct cn_batch *batch = &worker->batch;
-    struct cn_reply *reply = &entry->item.reply;
-    struct cn_record *record = &entry->record;
-
-    const struct cn_stream *stream = entry->stream;
-
-    record->answer_flags = entry->answer_flags;
-    if (cn_batch_entry_is(entry, CN_ROW_IS_YIELDED)) {
-        record->flags |= CN_RECORD_ANSWER_STREAMED;
-        return;
-    }
-    if (stream)
-        bytes += stream->bytes;
-    record->answer_bytes = bytes;
-    if (bytes > worker->load.answer_keep_bytes) {
-        record->flags |= CN_RECORD_ANSWER_TOO_LARGE;
-        return;
-    }
-    record->flags |= CN_RECORD_HAS_ANSWER;
-    record->status = reply->status;
-    record->content_type = cn_buf_str(&reply->content_type);
-    record->headers = cn_buf_str(&reply->headers);
-    record->n_headers = reply->n_headers;
-    record->body = cn_buf_str(&reply->body);
-    cn_buf_reset(&batch->chunks);
-    if (stream)
-        cn_buf_append_str(&batch->chunks, cn_buf_str(&stream->kept));
-    for (uint32_t i = 0; i < reply->n_chunks; i++)
-        cn_record_put_chunk(&batch->chunks, cn_buf_str(&reply->chunks[i].body));
-    record->n_chunks = reply->n_chunks + (stream ? stream->n_pieces : 0);
-    record->chunks = cn_buf_str(&batch->chunks);
-}
-
-/* Encodes the entry's state behind the rest of its record. */
-static int
-append_state(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
-{
-    struct cn_buf *out = &worker->batch.records;
-    const uint64_t limit = worker->load.state_max_bytes;
-    const size_t begun = out->len;
-    int rc;
-
-    out->max_bytes =
-        begun + limit + 1; /* one byte too many is enough to see that it is too large */
-    rc = worker->rt->ops->state_encode(worker->rt, entry->item.state, out, err);
-    out->max_bytes = 0;
-    if (rc == CN_E_STATE_TOO_LARGE) /* the runtime knows which part of it is large */
-        return rc;
-    if (out->failed || out->len - begun > limit)
-        return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "its state exceeds the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
-    entry->state_bytes_len = out->len - begun;
-    return rc;
-}
-
-/* Encodes the entry's record behind those of the other rows. On failure nothing is left of it. */
-static int
-record_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_error *err)
-{
-    struct cn_buf *out = &worker->batch.records;
-    int rc;
-
-    entry->record_at = out->len;
-    entry->state_bytes_len = 0;
-    rc = cn_record_begin(&entry->record, out, err);
-    if (rc == 0 && entry->write == CN_WRITE_CLAIM) /* an import that is written as it was */
-        cn_buf_append_str(out, entry->record.state);
-    else if (rc == 0 && (entry->record.flags & CN_RECORD_HAS_STATE))
-        rc = append_state(worker, entry, err);
-    if (rc == 0)
-        rc = cn_record_end(out, entry->record_at, err);
-    if (rc != 0) {
-        out->len = entry->record_at;
-        out->failed = 0;
-    }
-    entry->record_len = out->len - entry->record_at;
-    return rc;
-}
-
-static struct cn_str
-record_bytes(const struct cn_worker *worker, const struct cn_batch_entry *entry)
-{
-    return (struct cn_str){worker->batch.records.data + entry->record_at, entry->record_len};
-}
-
-/* Puts the step's key, if it has one, in front of the keys of earlier steps. */
-static void
-record_keys(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    struct cn_record *record = &entry->record;
-    const struct cn_row *row = entry->row;
-    const size_t room = cn_states_keys_room(&worker->states);
-    struct cn_str before = cn_sequence_keys(entry->seq);
-    char *keys;
-
-    record->keys = before;
-    if (row->idempotency_key.len || (row->flags & CN_ROW_NUMBERED)) {
-        record->flags |= CN_RECORD_ASKED;
-        record->request_hash = entry->request_hash;
-    }
-    if (row->idempotency_key.len == 0)
-        return;
-    if (before.len > room - CN_KEY_HASH_BYTES)
-        before.len = room - CN_KEY_HASH_BYTES;
-    keys = cn_arena_alloc(&worker->batch.arena, CN_KEY_HASH_BYTES + before.len);
-    memcpy(keys, entry->key_hash, CN_KEY_HASH_BYTES);
-    if (before.len)
-        memcpy(keys + CN_KEY_HASH_BYTES, before.ptr, before.len);
-    record->keys = (struct cn_str){keys, CN_KEY_HASH_BYTES + before.len};
-    record->flags |= CN_RECORD_KEYED;
-}
-
-/* Adds the answers of the steps before this one, for a client that may not have seen them. They
- * have as much room together as one answer. */
-static void
-record_earlier(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    const struct cn_sequence_state *seq = entry->seq;
-
-    if (entry->row->keep > 1)
-        entry->record.earlier = cn_kept_cut((struct cn_str){seq->kept, seq->kept_len},
-                                            entry->row->keep - 1u, worker->load.answer_keep_bytes);
-}
-
-/* Fills the record that the step leaves, except for its state. */
-static int
-record_step(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t answer_bytes,
-            uint64_t now, struct cn_error *err)
-{
-    struct cn_record *record = &entry->record;
-    const struct cn_sequence_state *seq = entry->seq;
-    bool end = (entry->row->flags & CN_ROW_END) || entry->item.reply.end_sequence;
-
-    *record = (struct cn_record){
-        .generation = seq->generation,
-        .step = seq->step + 1,
-        .last_job = entry->row->job_id,
-        .opened_wall_ms = seq->opened_wall_ms,
-        .last_wall_ms = now,
-        .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
-        .schema = worker->rt->ops->state_schema(worker->rt),
-    };
-    record_keys(worker, entry);
-    if (end)
-        entry->answer_flags |= CN_ANSWER_ENDED;
-    else if (entry->item.state)
-        record->flags |= CN_RECORD_HAS_STATE;
-    record_answer(worker, entry, answer_bytes);
-    record_earlier(worker, entry);
-    if (end)
-        cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
-    return worker->batch.chunks.failed
-               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to keep its answer")
-               : 0;
-}
-
-/* Fills the record that an import leaves: that of the other version, with the state as the handler
- * of this version has migrated it. */
-static void
-record_import(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    struct cn_record *record = &entry->record;
-
-    record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING |
-                    (entry->item.state ? CN_RECORD_HAS_STATE : 0u);
-    record->state = (struct cn_str){NULL, 0};
-    record->generation = entry->seq->generation;
-    record->last_job = 0; /* numbers of the other version's jobs mean nothing here */
-    record->schema = worker->rt->ops->state_schema(worker->rt);
-    record->expires_wall_ms =
-        cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
 }
 
 /* The handler kept the state of a live sequence in the memory of another worker, which is gone. The
@@ -339,10 +162,10 @@ slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t no
             entry->write = CN_WRITE_NOTHING;
             return;
         }
-        rc = record_step(worker, entry, answer_bytes, now, err);
+        rc = cn_commit_record_step(worker, entry, answer_bytes, now, err);
         entry->write = CN_WRITE_STEP;
     } else if (entry->import && !entry->stream && entry->item.reply.error_code == 0) {
-        record_import(worker, entry);
+        cn_commit_record_import(worker, entry);
         entry->write = CN_WRITE_IMPORT;
     } else if (is_lost(entry)) {
         close_lost(worker, entry, now);
@@ -351,7 +174,7 @@ slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t no
         return;
     }
     if (rc == 0)
-        rc = record_write(worker, entry, err);
+        rc = cn_commit_record_write(worker, entry, err);
     if (rc == 0 && entry->write == CN_WRITE_IMPORT)
         entry->answer_flags |= CN_ANSWER_HERE;
     if (rc != 0) {
@@ -438,9 +261,9 @@ put_with_less(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_
     if (record->keys.len > least)
         record->keys.len = least;
     record->earlier = (struct cn_str){NULL, 0};
-    if ((rc = record_write(worker, entry, err)) != 0)
+    if ((rc = cn_commit_record_write(worker, entry, err)) != 0)
         return rc;
-    return record_put(worker, entry, record_bytes(worker, entry), err);
+    return record_put(worker, entry, cn_commit_record_bytes(worker, entry), err);
 }
 
 /* In a full store: writes a tombstone again without its answer, so that it needs no more room than
@@ -455,9 +278,9 @@ put_without_answer(struct cn_worker *worker, struct cn_batch_entry *entry, struc
         return 1;
     record->flags ^= CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE;
     cn_record_drop_answer(record);
-    if ((rc = record_write(worker, entry, err)) != 0)
+    if ((rc = cn_commit_record_write(worker, entry, err)) != 0)
         return rc;
-    return record_put(worker, entry, record_bytes(worker, entry), err);
+    return record_put(worker, entry, cn_commit_record_bytes(worker, entry), err);
 }
 
 static int
@@ -469,7 +292,7 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
     if (cn_store_is_shared(worker->states.store)) {
         expect_seen(worker, entry);
         return cn_store_put(worker->states.store, entry->row->sequence_id,
-                            record_bytes(worker, entry), err);
+                            cn_commit_record_bytes(worker, entry), err);
     }
     if ((rc = slot_unchanged(worker, entry, err)) < 0)
         return rc;
@@ -482,7 +305,7 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
         slot_drop(worker, entry);
         return 0;
     }
-    rc = record_put(worker, entry, record_bytes(worker, entry), err);
+    rc = record_put(worker, entry, cn_commit_record_bytes(worker, entry), err);
     if (rc == 1)
         rc = put_with_less(worker, entry, err);
     if (rc == 1)
@@ -524,8 +347,8 @@ static void
 settle_kept(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     struct cn_record record;
-    const bool keeps =
-        entry->row->keep > 1 && cn_record_decode(record_bytes(worker, entry), &record, NULL) == 0;
+    const bool keeps = entry->row->keep > 1 &&
+                       cn_record_decode(cn_commit_record_bytes(worker, entry), &record, NULL) == 0;
 
     if (keeps || entry->seq->kept)
         cn_sequence_keep(entry->seq, keeps ? &record : NULL);
