@@ -1,14 +1,7 @@
 /* handlers/modules/module_config.c - reads a module's settings from the model's YAML. Worker's
  * thread.
  *
- * module_config.h shows the keys. What is read here ends in three tables, which a run goes through
- * without looking at a name again:
- *   arguments   each is an input, a state or a number, by its index in the declarations
- *   results     each is an output, a state, both (a state that clients see, too), or not wanted
- *   attributes  each is a state that the module keeps itself, or a number that is set before a run
- *
- * With `arguments: [audio, 16000]`, one input `audio` and one state `h` that the module keeps in
- * `_h`, the tables are {input 0}, {number 16000} for the arguments and {_h: state 0} for the
+ * module_config.h shows the keys. module_bindings.c reads the arguments, results and
  * attributes. A wrong key or name is refused with its line and column, because a model that is
  * served with half of its settings gives wrong answers silently. */
 #include "handlers/modules/module_config.h"
@@ -21,6 +14,7 @@
 #include "config/model/model_config.h"
 #include "config/yaml/yaml.h"
 #include "core/text/suggest.h"
+#include "handlers/modules/module_config_priv.h"
 
 #define BUCKET_MAX 65536
 #define THREADS_MAX 256
@@ -35,14 +29,9 @@ const char *const cn_module_onnx_keys[] = {
     NULL};
 #undef CN_MODULE_KEY
 
-struct parse {
-    struct cn_module_config *config;
-    const char *name; /* name of the document */
-    struct cn_error *err;
-};
-
-static int
-refuse(const struct parse *parse, const struct cn_yaml *at, const char *key, const char *expected)
+int
+cn_module_refuse(const struct cn_module_parse *parse, const struct cn_yaml *at, const char *key,
+                 const char *expected)
 {
     char what[64];
 
@@ -50,36 +39,10 @@ refuse(const struct parse *parse, const struct cn_yaml *at, const char *key, con
     return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
-static bool
-is_scalar(const struct cn_yaml *value)
-{
-    return value->kind != CN_YAML_LIST && value->kind != CN_YAML_MAP;
-}
-
-static bool
-take_number(const struct cn_yaml *value, struct ctt_value *out)
-{
-    *out = (struct ctt_value){.integer = value->integer, .number = value->number};
-    switch (value->kind) {
-    case CN_YAML_BOOL:
-        out->kind = CTT_BOOL;
-        out->integer = value->boolean;
-        return true;
-    case CN_YAML_INT:
-        out->kind = CTT_INT;
-        return true;
-    case CN_YAML_FLOAT:
-        out->kind = CTT_FLOAT;
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* --- words and numbers --- */
 
 static int
-read_word(const struct parse *parse, const struct cn_yaml *settings, const char *key,
+read_word(const struct cn_module_parse *parse, const struct cn_yaml *settings, const char *key,
           const char *fallback, const char **out)
 {
     const struct cn_yaml *value = cn_yaml_get(settings, key);
@@ -88,14 +51,14 @@ read_word(const struct parse *parse, const struct cn_yaml *settings, const char 
     if (!value)
         return 0;
     if (value->kind != CN_YAML_STRING || value->text.len == 0 || value->text.len > 1024)
-        return refuse(parse, value, key, "a name");
+        return cn_module_refuse(parse, value, key, "a name");
     *out = cn_arena_strndup(&parse->config->arena, value->text.ptr, value->text.len);
     return 0;
 }
 
 static int
-read_count(const struct parse *parse, const struct cn_yaml *settings, const char *key, uint32_t max,
-           uint32_t *out)
+read_count(const struct cn_module_parse *parse, const struct cn_yaml *settings, const char *key,
+           uint32_t max, uint32_t *out)
 {
     const struct cn_yaml *value = cn_yaml_get(settings, key);
     char expected[64];
@@ -104,20 +67,21 @@ read_count(const struct parse *parse, const struct cn_yaml *settings, const char
         return 0;
     snprintf(expected, sizeof(expected), "an integer from 1 to %" PRIu32, max);
     if (value->kind != CN_YAML_INT || value->integer < 1 || value->integer > max)
-        return refuse(parse, value, key, expected);
+        return cn_module_refuse(parse, value, key, expected);
     *out = (uint32_t)value->integer;
     return 0;
 }
 
 static int
-read_flag(const struct parse *parse, const struct cn_yaml *settings, const char *key, bool *out)
+read_flag(const struct cn_module_parse *parse, const struct cn_yaml *settings, const char *key,
+          bool *out)
 {
     const struct cn_yaml *value = cn_yaml_get(settings, key);
 
     if (!value)
         return 0;
     if (value->kind != CN_YAML_BOOL)
-        return refuse(parse, value, key, "true or false");
+        return cn_module_refuse(parse, value, key, "true or false");
     *out = value->boolean;
     return 0;
 }
@@ -151,7 +115,8 @@ default_buckets(struct cn_module_config *config, uint32_t batch_size)
 }
 
 static int
-read_buckets(const struct parse *parse, const struct cn_yaml *settings, uint32_t batch_size)
+read_buckets(const struct cn_module_parse *parse, const struct cn_yaml *settings,
+             uint32_t batch_size)
 {
     struct cn_module_config *config = parse->config;
     const struct cn_yaml *list = cn_yaml_get(settings, "buckets");
@@ -159,192 +124,26 @@ read_buckets(const struct parse *parse, const struct cn_yaml *settings, uint32_t
     if (!list)
         return default_buckets(config, batch_size);
     if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_MODULE_BUCKETS_MAX)
-        return refuse(parse, list, "buckets", "a list of 1 to 32 batch sizes");
+        return cn_module_refuse(parse, list, "buckets", "a list of 1 to 32 batch sizes");
     if (config->io->max_batch_size == 0)
-        return refuse(parse, list, "buckets",
-                      "no value, since with maxBatchSize 0 the tensors have no batch dimension");
+        return cn_module_refuse(
+            parse, list, "buckets",
+            "no value, since with maxBatchSize 0 the tensors have no batch dimension");
     if (config->deterministic && list->n_items > 1)
-        return refuse(parse, list, "buckets", "one batch size, since deterministic is true");
+        return cn_module_refuse(parse, list, "buckets",
+                                "one batch size, since deterministic is true");
     for (uint32_t i = 0; i < list->n_items; i++) {
         const struct cn_yaml *rows = list->items[i];
 
         if (rows->kind != CN_YAML_INT || rows->integer < 1 || rows->integer > BUCKET_MAX)
-            return refuse(parse, rows, "buckets", "an integer from 1 to 65536");
+            return cn_module_refuse(parse, rows, "buckets", "an integer from 1 to 65536");
         config->buckets[i] = (uint32_t)rows->integer;
     }
     config->n_buckets = list->n_items;
     qsort(config->buckets, config->n_buckets, sizeof(*config->buckets), compare_counts);
     for (uint32_t i = 1; i < config->n_buckets; i++)
         if (config->buckets[i] == config->buckets[i - 1])
-            return refuse(parse, list, "buckets", "each batch size only once");
-    return 0;
-}
-
-/* --- arguments, results, attributes --- */
-
-static int32_t
-find_input(const struct cn_model_io *io, struct cn_str name)
-{
-    const struct cn_tensor_spec *spec = cn_model_io_input(io, name);
-
-    return spec ? (int32_t)(spec - io->inputs) : -1;
-}
-
-static int32_t
-find_output(const struct cn_model_io *io, struct cn_str name)
-{
-    const struct cn_tensor_spec *spec = cn_model_io_output(io, name);
-
-    return spec ? (int32_t)(spec - io->outputs) : -1;
-}
-
-static int32_t
-find_state(const struct cn_model_io *io, struct cn_str name, bool as_input)
-{
-    const struct cn_state_spec *spec =
-        as_input ? cn_state_of_input(&io->state, name) : cn_state_of_output(&io->state, name);
-
-    return spec ? (int32_t)(spec - io->state.items) : -1;
-}
-
-static bool
-kept_by_module(const struct cn_module_config *config, int32_t state)
-{
-    for (uint32_t i = 0; i < config->n_attributes; i++)
-        if (config->attributes[i].state == state)
-            return true;
-    return false;
-}
-
-/* Both maps fill one table. `attributes: {_h: h}` names a state for an attribute of the module, and
- * `set: {_sr: 16000, _n: batch}` names a number, or the size of the batch. */
-static int
-read_attributes(const struct parse *parse, const struct cn_yaml *settings)
-{
-    const struct cn_yaml *maps[] = {cn_yaml_get(settings, "attributes"),
-                                    cn_yaml_get(settings, "set")};
-    struct cn_module_config *config = parse->config;
-
-    for (size_t m = 0; m < 2; m++) {
-        const char *key = m == 0 ? "attributes" : "set";
-
-        if (!maps[m])
-            continue;
-        if (maps[m]->kind != CN_YAML_MAP || maps[m]->n_items > CN_MODULE_VALUES_MAX)
-            return refuse(parse, maps[m], key, "a map of the module's attributes");
-        for (uint32_t i = 0; i < maps[m]->n_items; i++) {
-            const struct cn_yaml *value = maps[m]->items[i];
-            struct cn_module_attribute *attribute = &config->attributes[config->n_attributes];
-
-            attribute->state = -1;
-            attribute->name = cn_arena_strndup(&config->arena, value->key.ptr, value->key.len);
-            if (m == 0 && is_scalar(value))
-                attribute->state = find_state(config->io, value->text, true);
-            if (m == 0 && (attribute->state < 0 || kept_by_module(config, attribute->state)))
-                return refuse(parse, value, key, "the name of a declared state, each only once");
-            attribute->batch = m == 1 && cn_str_eq(value->text, CN_STR("batch"));
-            if (m == 1 && !attribute->batch && !take_number(value, &attribute->number))
-                return refuse(parse, value, key, "a number, true, false or batch");
-            config->n_attributes++;
-        }
-    }
-    return 0;
-}
-
-static void
-default_arguments(struct cn_module_config *config)
-{
-    const struct cn_model_io *io = config->io;
-
-    for (uint32_t i = 0; i < io->n_inputs; i++)
-        config->arguments[config->n_arguments++] =
-            (struct cn_module_binding){(int32_t)i, -1, -1, {0}};
-    for (uint32_t i = 0; i < io->state.n; i++)
-        if (!kept_by_module(config, (int32_t)i))
-            config->arguments[config->n_arguments++] =
-                (struct cn_module_binding){-1, -1, (int32_t)i, {0}};
-}
-
-/* If clients see a state, too, the state and the output are one result. */
-static void
-default_results(struct cn_module_config *config)
-{
-    const struct cn_model_io *io = config->io;
-
-    for (uint32_t i = 0; i < io->n_outputs; i++)
-        config->results[config->n_results++] = (struct cn_module_binding){
-            -1, (int32_t)i, find_state(io, io->outputs[i].name, false), {0}};
-    for (uint32_t i = 0; i < io->state.n; i++)
-        if (!kept_by_module(config, (int32_t)i) && find_output(io, io->state.items[i].output) < 0)
-            config->results[config->n_results++] =
-                (struct cn_module_binding){-1, -1, (int32_t)i, {0}};
-}
-
-static int
-read_list(const struct parse *parse, const struct cn_yaml *settings, const char *key,
-          const struct cn_yaml **out)
-{
-    const struct cn_yaml *list = *out = cn_yaml_get(settings, key);
-
-    if (list && (list->kind != CN_YAML_LIST || list->n_items > CN_MODULE_VALUES_MAX))
-        return refuse(parse, list, key, "a list of up to 256 names");
-    return 0;
-}
-
-static int
-read_arguments(const struct parse *parse, const struct cn_yaml *settings)
-{
-    struct cn_module_config *config = parse->config;
-    const struct cn_yaml *list;
-    int rc = read_list(parse, settings, "arguments", &list);
-
-    if (rc)
-        return rc;
-    if (!list) {
-        default_arguments(config);
-        return 0;
-    }
-    for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_module_binding binding = {-1, -1, -1, {0}};
-        const struct cn_yaml *value = list->items[i];
-
-        if (!take_number(value, &binding.number)) {
-            binding.input = is_scalar(value) ? find_input(config->io, value->text) : -1;
-            binding.state = is_scalar(value) ? find_state(config->io, value->text, true) : -1;
-            if (binding.input < 0 && binding.state < 0)
-                return refuse(parse, value, "arguments",
-                              "an input, a state, a number, true or false");
-        }
-        config->arguments[config->n_arguments++] = binding;
-    }
-    return 0;
-}
-
-static int
-read_results(const struct parse *parse, const struct cn_yaml *settings)
-{
-    struct cn_module_config *config = parse->config;
-    const struct cn_yaml *list;
-    int rc = read_list(parse, settings, "results", &list);
-
-    if (rc)
-        return rc;
-    if (!list) {
-        default_results(config);
-        return 0;
-    }
-    for (uint32_t i = 0; i < list->n_items; i++) {
-        struct cn_module_binding binding = {-1, -1, -1, {0}};
-        const struct cn_yaml *value = list->items[i];
-
-        if (is_scalar(value)) {
-            binding.output = find_output(config->io, value->text);
-            binding.state = find_state(config->io, value->text, false);
-        }
-        if (binding.output < 0 && binding.state < 0 && !cn_str_eq(value->text, CN_STR("_")))
-            return refuse(parse, value, "results", "an output, a state or _");
-        config->results[config->n_results++] = binding;
-    }
+            return cn_module_refuse(parse, list, "buckets", "each batch size only once");
     return 0;
 }
 
@@ -357,21 +156,21 @@ is_number(const struct cn_yaml *value)
 }
 
 static int
-read_ranges(const struct parse *parse, const struct cn_yaml *map)
+read_ranges(const struct cn_module_parse *parse, const struct cn_yaml *map)
 {
     struct cn_module_config *config = parse->config;
 
     if (map->kind != CN_YAML_MAP)
-        return refuse(parse, map, "probe.ranges", "a map of inputs, {x: [low, high]}");
+        return cn_module_refuse(parse, map, "probe.ranges", "a map of inputs, {x: [low, high]}");
     for (uint32_t i = 0; i < map->n_items; i++) {
         const struct cn_yaml *pair = map->items[i];
-        int32_t input = find_input(config->io, pair->key);
+        int32_t input = cn_module_find_input(config->io, pair->key);
 
         if (input < 0)
-            return refuse(parse, pair, "probe.ranges", "names of inputs");
+            return cn_module_refuse(parse, pair, "probe.ranges", "names of inputs");
         if (pair->kind != CN_YAML_LIST || pair->n_items != 2 || !is_number(pair->items[0]) ||
             !is_number(pair->items[1]) || pair->items[0]->number > pair->items[1]->number)
-            return refuse(parse, pair, "probe.ranges", "[low, high], two numbers");
+            return cn_module_refuse(parse, pair, "probe.ranges", "[low, high], two numbers");
         config->ranges[input] =
             (struct cn_module_range){true, pair->items[0]->number, pair->items[1]->number};
     }
@@ -380,7 +179,7 @@ read_ranges(const struct parse *parse, const struct cn_yaml *map)
 
 /* Reads `probe`: true, false, or a map that says how to probe. */
 static int
-read_probe(const struct parse *parse, const struct cn_yaml *settings)
+read_probe(const struct cn_module_parse *parse, const struct cn_yaml *settings)
 {
     const struct cn_yaml *probe = cn_yaml_get(settings, "probe");
     struct cn_module_config *config = parse->config;
@@ -398,7 +197,8 @@ read_probe(const struct parse *parse, const struct cn_yaml *settings)
         return 0;
     }
     if (probe->kind != CN_YAML_MAP)
-        return refuse(parse, probe, "probe", "true, false or a map of seed, tolerance and ranges");
+        return cn_module_refuse(parse, probe, "probe",
+                                "true, false or a map of seed, tolerance and ranges");
     for (uint32_t i = 0; i < probe->n_items; i++) {
         const struct cn_yaml *value = probe->items[i];
         int rc = 0;
@@ -412,8 +212,9 @@ read_probe(const struct parse *parse, const struct cn_yaml *settings)
         else if (cn_str_eq(value->key, CN_STR("ranges")))
             rc = read_ranges(parse, value);
         else
-            rc = refuse(parse, value, "probe",
-                        "seed, an integer from 0; tolerance, a number from 0; and ranges");
+            rc =
+                cn_module_refuse(parse, value, "probe",
+                                 "seed, an integer from 0; tolerance, a number from 0; and ranges");
         if (rc)
             return rc;
     }
@@ -421,21 +222,21 @@ read_probe(const struct parse *parse, const struct cn_yaml *settings)
 }
 
 static int
-read_seed(const struct parse *parse, const struct cn_yaml *settings)
+read_seed(const struct cn_module_parse *parse, const struct cn_yaml *settings)
 {
     const struct cn_yaml *seed = cn_yaml_get(settings, "seed");
 
     if (!seed)
         return 0;
     if (seed->kind != CN_YAML_INT || seed->integer < 0)
-        return refuse(parse, seed, "seed", "an integer from 0");
+        return cn_module_refuse(parse, seed, "seed", "an integer from 0");
     parse->config->has_seed = true;
     parse->config->seed = (uint64_t)seed->integer;
     return 0;
 }
 
 static int
-read_nan_policy(const struct parse *parse, const struct cn_yaml *settings)
+read_nan_policy(const struct cn_module_parse *parse, const struct cn_yaml *settings)
 {
     const struct cn_yaml *policy = cn_yaml_get(settings, "nanPolicy");
 
@@ -443,7 +244,7 @@ read_nan_policy(const struct parse *parse, const struct cn_yaml *settings)
         return 0;
     if (policy->kind != CN_YAML_STRING ||
         (!cn_str_eq(policy->text, CN_STR("pass")) && !cn_str_eq(policy->text, CN_STR("refuse"))))
-        return refuse(parse, policy, "nanPolicy", "pass or refuse");
+        return cn_module_refuse(parse, policy, "nanPolicy", "pass or refuse");
     parse->config->refuse_nan = cn_str_eq(policy->text, CN_STR("refuse"));
     return 0;
 }
@@ -451,7 +252,8 @@ read_nan_policy(const struct parse *parse, const struct cn_yaml *settings)
 /* --- the whole --- */
 
 static int
-check_type(const struct parse *parse, const char *list, struct cn_str name, enum cn_datatype type)
+check_type(const struct cn_module_parse *parse, const char *list, struct cn_str name,
+           enum cn_datatype type)
 {
     const struct cn_module_kind *kind = parse->config->kind;
 
@@ -462,7 +264,7 @@ check_type(const struct parse *parse, const char *list, struct cn_str name, enum
 }
 
 static int
-check_tensors(const struct parse *parse)
+check_tensors(const struct cn_module_parse *parse)
 {
     const struct cn_model_io *io = parse->config->io;
     int rc = 0;
@@ -487,44 +289,8 @@ check_tensors(const struct parse *parse)
     return rc;
 }
 
-/* Checks that every output and state has a source, and that every input is used.
- *
- * A state that the module keeps is its own source. An output without a source would be an answer
- * without that tensor, and a state without one would never change; both are found here, at
- * registration. */
 static int
-check_complete(const struct parse *parse)
-{
-    const struct cn_module_config *config = parse->config;
-    const struct cn_model_io *io = config->io;
-
-    for (uint32_t i = 0; i < io->n_inputs; i++) {
-        bool used = false;
-
-        for (uint32_t a = 0; a < config->n_arguments; a++)
-            used = used || config->arguments[a].input == (int32_t)i;
-        if (!used)
-            return cn_fail(parse->err, CN_E_CONFIG, "%s: %s.arguments does not name the input %.*s",
-                           parse->name, config->kind->runtime, CN_STR_ARG(io->inputs[i].name));
-    }
-    for (uint32_t i = 0; i < io->n_outputs + io->state.n; i++) {
-        int32_t state = (int32_t)i - (int32_t)io->n_outputs;
-        bool given = state >= 0 && kept_by_module(config, state);
-
-        for (uint32_t r = 0; r < config->n_results; r++)
-            given = given || (state >= 0 ? config->results[r].state == state
-                                         : config->results[r].output == (int32_t)i);
-        if (!given)
-            return cn_fail(
-                parse->err, CN_E_CONFIG, "%s: %s.results does not name the %s %.*s", parse->name,
-                config->kind->runtime, state >= 0 ? "state" : "output",
-                CN_STR_ARG(state >= 0 ? io->state.items[state].output : io->outputs[i].name));
-    }
-    return 0;
-}
-
-static int
-check_keys(const struct parse *parse, const struct cn_yaml *settings)
+check_keys(const struct cn_module_parse *parse, const struct cn_yaml *settings)
 {
     const char *section = parse->config->kind->runtime, *const *known = parse->config->kind->keys;
     size_t n = 0;
@@ -554,7 +320,7 @@ check_keys(const struct parse *parse, const struct cn_yaml *settings)
 }
 
 static int
-read_all(const struct parse *parse, const struct cn_yaml *settings, uint32_t batch_size)
+read_all(const struct cn_module_parse *parse, const struct cn_yaml *settings, uint32_t batch_size)
 {
     struct cn_module_config *config = parse->config;
     int rc = check_keys(parse, settings);
@@ -583,18 +349,12 @@ read_all(const struct parse *parse, const struct cn_yaml *settings, uint32_t bat
         rc = read_nan_policy(parse, settings);
     if (!rc)
         rc = read_buckets(parse, settings, batch_size);
-    if (!rc)
-        rc = read_attributes(parse, settings);
-    if (!rc)
-        rc = read_arguments(parse, settings);
-    if (!rc)
-        rc = read_results(parse, settings);
-    return rc ? rc : check_complete(parse);
+    return rc ? rc : cn_module_read_bindings(parse, settings);
 }
 
 /* Reads TorchServe's keys, which stand beside the map `settings`. */
 static int
-read_devices(const struct parse *parse, const struct cn_yaml *root)
+read_devices(const struct cn_module_parse *parse, const struct cn_yaml *root)
 {
     const struct cn_yaml *type = cn_yaml_get(root, "deviceType");
     const struct cn_yaml *ids = cn_yaml_get(root, "deviceIds");
@@ -630,7 +390,7 @@ read_document(struct cn_module_config *config, const struct cn_yaml_doc *doc, ui
 {
     static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
     const struct cn_yaml *settings = cn_yaml_get(cn_yaml_root(doc), config->kind->runtime);
-    struct parse parse = {config, cn_yaml_name(doc), err};
+    struct cn_module_parse parse = {config, cn_yaml_name(doc), err};
     struct cn_arena *arena = &config->arena;
     int rc = cn_model_io_parse(doc, &config->io, err);
 

@@ -140,7 +140,7 @@ record_earlier(struct cn_worker *worker, struct cn_batch_entry *entry)
 
 int
 cn_commit_record_step(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t answer_bytes,
-            uint64_t now, struct cn_error *err)
+                      uint64_t now, struct cn_error *err)
 {
     struct cn_record *record = &entry->record;
     const struct cn_sequence_state *seq = entry->seq;
