@@ -73,7 +73,7 @@ class Reader:
         shown = []
         for command, expected in (line for block in blocks(readme, "sh") for line in commands(block)):
             words = command.split()
-            if words[0] == "build/release/bin/continuo":
+            if words[0] == "build/release/bin/continuo" and words[1].startswith("--"):
                 self.s.models = [word for word in words if word.endswith(".mar")]
                 self.s.start()
             elif words[0] != "sudo":  # scripts/setup.sh has installed it
@@ -121,6 +121,16 @@ def test_anomaly_in_python_as_its_readme_says(read_example):
     assert json.loads(by_hand) == json.loads(blocks(ROOT / "examples/python/anomaly/README.md", "json")[0])
     assert 10 < stream.count('"anomaly":true') < 300 and stream.count("1461 days") == 3, stream
     assert s.describe("anomaly")["liveSequences"] == 4
+
+
+@pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")
+@pytest.mark.parametrize("name", ["recommender", "agent"])
+def test_recipes_of_the_cookbook_as_their_readmes_say(read_example, name):
+    """continuo test says that all answers are right, and the last answer is the one that stands on the page."""
+    _, shown = read_example(f"python/{name}")
+    assert json.loads(shown[-1][0]) == json.loads(blocks(ROOT / "examples/python" / name / "README.md", "json")[0])
+    if name == "agent":
+        assert shown[0] == shown[1], "the step with the same key was done once"
 
 
 @pytest.mark.skipif(not PYTHON_LIBRARY.exists(), reason="this build has no Python (python3-dev)")

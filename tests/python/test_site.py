@@ -27,6 +27,8 @@ QUESTIONS = {
     "install on Debian": {"install.html"},
     "full disk": {"operating.html"},
     "back up all states": {"operating.html"},
+    "recommender session": {"cookbook.html", "repository/examples/python/recommender/index.html"},
+    "agent memory": {"cookbook.html"},
     "TLS": {"operating.html", "shared-store.html"},
 }
 TINY = """
