@@ -36,6 +36,7 @@ enum cn_ctl_command {
     CN_CTL_BACKUP,
     CN_CTL_RESTORE,
     CN_CTL_KEYS,
+    CN_CTL_EXPLAIN,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,

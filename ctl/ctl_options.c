@@ -37,6 +37,8 @@ static const struct {
     {"restore", CN_CTL_RESTORE,
      "import the sequences of a backup (--replace: also those that are open)"},
     {"keys", CN_CTL_KEYS, "list, make or revoke the named keys in a file (the server's --keys)"},
+    {"explain", CN_CTL_EXPLAIN,
+     "explain an error word, such as queue_full: what happened, why, what to do"},
     {"environments", CN_CTL_ENVIRONMENTS,
      "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
@@ -70,22 +72,20 @@ command_name(size_t i, char out[80])
 void
 cn_ctl_help(FILE *out)
 {
-    fputs("usage: continuo-ctl [options] COMMAND\n"
-          "Inspects and manages a running Continuo server. Most commands have a --help of their "
-          "own.\n\n",
+    fputs("usage: continuo-ctl [options] COMMAND, for a running Continuo server; COMMAND --help "
+          "says more\n\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs(
-        "\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
-        "file "
-        "for https.\n"
-        "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 problem or no answer, 2 "
-        "bad usage.\n",
-        out);
+    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
+          "file "
+          "for https.\n"
+          "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 wrong or silent, 2 bad "
+          "arguments.\n",
+          out);
 }
 
 const char *

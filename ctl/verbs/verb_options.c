@@ -45,6 +45,7 @@ static const struct {
     {CN_CTL_BACKUP, "backup", "FILE|-", 1, 1, cn_ctl_backup},
     {CN_CTL_RESTORE, "restore", "FILE|-", 1, 1, cn_ctl_restore},
     {CN_CTL_KEYS, "keys", "ls|add|revoke [NAME]", 1, 2, cn_ctl_keys},
+    {CN_CTL_EXPLAIN, "explain", "[WORD]", 0, 1, cn_ctl_explain},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -237,7 +238,7 @@ check_words(const struct cn_ctl_options *options, struct cn_error *err)
     if (options->command == CN_CTL_KEYS)
         return check_keys_words(options, err);
     if (options->command == CN_CTL_REGISTER || options->command == CN_CTL_BACKUP ||
-        options->command == CN_CTL_RESTORE)
+        options->command == CN_CTL_RESTORE || options->command == CN_CTL_EXPLAIN)
         return 0;
     rc = cn_ctl_check_model(
         options->words[0],

@@ -52,7 +52,10 @@ void cn_ctl_moved_show(struct cn_ctl_moved *moved, const char *done, bool last);
 void cn_ctl_moved_put(const struct cn_ctl_moved *moved, const struct cn_ctl_options *options,
                       const char *done, const char *file, struct cn_buf *out);
 
-/* slowlog.c, change.c, predict.c, backup.c, restore.c, key_commands.c: the commands themselves. */
+/* slowlog.c, change.c, predict.c, backup.c, restore.c, key_commands.c, explain.c: the commands
+ * themselves. */
+int cn_ctl_explain(struct cn_ctl_http *http, const struct cn_ctl_options *options,
+                   struct cn_buf *out, struct cn_buf *hint, struct cn_error *err);
 int cn_ctl_keys(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
                 struct cn_buf *hint, struct cn_error *err);
 int cn_ctl_slowlog(struct cn_ctl_http *http, const struct cn_ctl_options *options,

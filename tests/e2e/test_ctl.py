@@ -255,6 +255,24 @@ def test_a_unix_socket(server, ctl, folder):
     assert json.loads(ctl(f"unix:{path}", "models", "--json").stdout)[0]["model"] == "counter"
 
 
+def test_every_error_word_is_explained_without_a_server(ctl):
+    """The reader of an error has the word, and perhaps nothing else."""
+    words = re.findall(r'CN_ERROR\(\s*CN_E_\w+,\s*"(\w+)", (\d+)', (ROOT / "core/errors/errors.def").read_text())
+    nowhere = "http://127.0.0.1:1"
+    listed = ctl(nowhere, "explain", "--json")
+    assert [(each["word"], str(each["http"])) for each in json.loads(listed.stdout)] == words and len(words) > 50
+    assert ctl(nowhere, "explain").stdout.splitlines()[1].split() == [*words[0]]
+    for word, status in words:
+        told = ctl(nowhere, "explain", word)
+        assert told.returncode == 0 and told.stdout.startswith(f"HTTP {status}, gRPC "), word
+        assert all(f"\n\n{part} " in told.stdout for part in ("What happened.", "Why.", "What to do.")), told
+        assert "**" not in told.stdout and "](" not in told.stdout and max(map(len, told.stdout.splitlines())) <= 80, told
+    value = json.loads(ctl(nowhere, "explain", "queue_full", "--json").stdout)
+    assert (value["word"], value["http"]) == ("queue_full", 429) and "Too many requests wait" in value["explanation"]
+    wrong = ctl(nowhere, "explain", "queuefull")
+    assert wrong.returncode == 1 and "no error word queuefull (did you mean queue_full?)" in wrong.stderr
+
+
 def test_usage(ctl):
     """A wrong command line exits with 2 and the reason. The help fits on a screen."""
     wrong = ctl("http://127.0.0.1:1", "statsu")
