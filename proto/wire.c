@@ -4,37 +4,44 @@
 
 #include "core/errors/panic.h"
 
-/* Appends the length and the bytes with one check of the buffer's room, because frames consist
- * mostly of short texts. */
-static void
-write_text(struct cn_buf *buf, struct cn_str text, unsigned length_bytes)
+/* Makes room for a length and the text behind it with one check of the buffer, because frames
+ * consist mostly of short texts. Returns NULL, and sets buf->failed, if that is not possible. */
+static char *
+room_for(struct cn_buf *buf, struct cn_str text, size_t length_bytes, size_t max)
 {
-    const uint64_t len = htole64(text.len);
-    char *at;
-
-    if (text.len > (length_bytes == 2 ? UINT16_MAX : UINT32_MAX)) {
+    if (text.len > max) {
         buf->failed = 1;
-        return;
+        return NULL;
     }
-    at = cn_buf_reserve(buf, length_bytes + text.len);
-    if (!at)
-        return;
-    memcpy(at, &len, length_bytes);
-    if (text.len)
-        memcpy(at + length_bytes, text.ptr, text.len);
-    buf->len += length_bytes + text.len;
+    return cn_buf_reserve(buf, length_bytes + text.len);
 }
 
 void
 cn_write_str32(struct cn_buf *buf, struct cn_str text)
 {
-    write_text(buf, text, 4);
+    const uint32_t len = htole32((uint32_t)text.len);
+    char *at = room_for(buf, text, sizeof(len), UINT32_MAX);
+
+    if (!at)
+        return;
+    memcpy(at, &len, sizeof(len));
+    if (text.len)
+        memcpy(at + sizeof(len), text.ptr, text.len);
+    buf->len += sizeof(len) + text.len;
 }
 
 void
 cn_write_str16(struct cn_buf *buf, struct cn_str text)
 {
-    write_text(buf, text, 2);
+    const uint16_t len = htole16((uint16_t)text.len);
+    char *at = room_for(buf, text, sizeof(len), UINT16_MAX);
+
+    if (!at)
+        return;
+    memcpy(at, &len, sizeof(len));
+    if (text.len)
+        memcpy(at + sizeof(len), text.ptr, text.len);
+    buf->len += sizeof(len) + text.len;
 }
 
 void

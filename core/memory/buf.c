@@ -89,12 +89,6 @@ cn_buf_append_str(struct cn_buf *buf, struct cn_str text)
 }
 
 int
-cn_buf_puts(struct cn_buf *buf, const char *text)
-{
-    return cn_buf_append(buf, text, strlen(text));
-}
-
-int
 cn_buf_put_uint(struct cn_buf *buf, uint64_t value)
 {
     char text[CN_NUMBER_MAX];

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/text/str.h"
 
@@ -39,8 +40,13 @@ cn_buf_reserve(struct cn_buf *buf, size_t bytes)
 /* These return 0, or -1 and set `failed`. */
 int cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len);
 int cn_buf_append_str(struct cn_buf *buf, struct cn_str text);
-int cn_buf_puts(struct cn_buf *buf, const char *text);
 int cn_buf_printf(struct cn_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Inline, because the compiler knows the length of most texts. */
+static inline int
+cn_buf_puts(struct cn_buf *buf, const char *text)
+{
+    return cn_buf_append(buf, text, strlen(text));
+}
 /* Append a number in decimal; a double as cn_put_double writes it. */
 int cn_buf_put_int(struct cn_buf *buf, int64_t value);
 int cn_buf_put_uint(struct cn_buf *buf, uint64_t value);
