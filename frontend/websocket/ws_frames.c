@@ -20,6 +20,9 @@
 
 #define REASON_MAX 123
 #define KEEP_BYTES 4096 /* a larger buffer is freed after its message */
+/* In the first byte of a frame, with the opcode. */
+#define FINAL_FRAME 0x80u
+#define COMPRESSED_FRAME 0x40u
 
 static ssize_t
 on_recv(wslay_event_context_ptr wslay, uint8_t *room, size_t len, int flags, void *ctx)
@@ -251,27 +254,47 @@ cn_ws_frames_wants_bytes(const struct cn_ws_frames *frames)
     return !frames->failed && (!frames->wslay || wslay_event_get_read_enabled(frames->wslay));
 }
 
+/* Writes a frame that is a whole message. A server's frame has no mask, so its head is the opcode
+ * and the length in its shortest form (RFC 6455, 5.2). wslay would take two allocations and a copy
+ * for each message. What wslay itself sends is never in its queue here, because flush() has moved
+ * it to `out`. */
+static void
+write_frame(struct cn_ws_frames *frames, uint8_t first_byte, struct cn_str message)
+{
+    const uint64_t len = message.len;
+    const unsigned length_bytes = len < 126 ? 0 : len <= UINT16_MAX ? 2 : 8;
+    char *at = cn_buf_reserve(&frames->out, 2 + length_bytes + message.len);
+
+    if (!at) {
+        frames->failed = true;
+        return;
+    }
+    at[0] = (char)first_byte;
+    at[1] = (char)(length_bytes == 0 ? len : length_bytes == 2 ? 126 : 127);
+    for (unsigned i = 0; i < length_bytes; i++)
+        at[2 + i] = (char)(len >> 8 * (length_bytes - 1 - i));
+    if (len)
+        memcpy(at + 2 + length_bytes, message.ptr, message.len);
+    frames->out.len += 2 + length_bytes + message.len;
+}
+
 void
 cn_ws_frames_send(struct cn_ws_frames *frames, bool is_text, struct cn_str message)
 {
-    struct wslay_event_msg msg = {.opcode = is_text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME,
-                                  .msg = (const uint8_t *)message.ptr,
-                                  .msg_length = message.len};
-    uint8_t rsv = WSLAY_RSV_NONE;
+    const uint8_t first_byte = FINAL_FRAME | (is_text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME);
     struct cn_buf compressed;
 
-    if (!is_awake(frames))
+    if (frames->failed || cn_ws_frames_is_closing(frames))
         return;
-    cn_buf_init(&compressed, 0);
-    if (frames->deflate && frames->compress_bytes && message.len >= frames->compress_bytes &&
-        cn_ws_deflate(frames->deflate, frames->window_bits, message, &compressed)) {
-        msg.msg = (const uint8_t *)compressed.data;
-        msg.msg_length = compressed.len;
-        rsv = WSLAY_RSV1_BIT;
+    if (!frames->deflate || !frames->compress_bytes || message.len < frames->compress_bytes) {
+        write_frame(frames, first_byte, message);
+        return;
     }
-    if (wslay_event_queue_msg_ex(frames->wslay, &msg, rsv) == WSLAY_ERR_NOMEM)
-        frames->failed = true;
-    flush(frames);
+    cn_buf_init(&compressed, 0);
+    if (cn_ws_deflate(frames->deflate, frames->window_bits, message, &compressed))
+        write_frame(frames, first_byte | COMPRESSED_FRAME, cn_buf_str(&compressed));
+    else
+        write_frame(frames, first_byte, message);
     cn_buf_fini(&compressed);
 }
 

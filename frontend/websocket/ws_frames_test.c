@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -232,6 +233,90 @@ compressed_messages(void **state)
     cn_ws_deflate_destroy(deflate);
 }
 
+/* The head of a frame has the length in its shortest form, or clients refuse it. */
+static void
+messages_leave_as_one_frame(void **state)
+{
+    static const struct {
+        size_t len, head_bytes;
+        const char *head;
+    } cases[] = {
+        {0, 2, "\x82\x00"},
+        {125, 2, "\x82\x7d"},
+        {126, 4, "\x82\x7e\x00\x7e"},
+        {65535, 4, "\x82\x7e\xff\xff"},
+        {65536, 10, "\x82\x7f\0\0\0\0\x00\x01\0\0"},
+    };
+    char *message = malloc(65536);
+
+    (void)state;
+    memset(message, 'x', 65536);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const size_t len = cases[i].len, head = cases[i].head_bytes;
+        struct fixture f;
+
+        begin(&f, NULL);
+        cn_ws_frames_send(&f.frames, false, (struct cn_str){message, len});
+        assert_int_equal(f.frames.out.len, head + len);
+        assert_memory_equal(f.frames.out.data, cases[i].head, head);
+        assert_memory_equal(f.frames.out.data + head, message, len);
+        cn_ws_frames_send(&f.frames, true, CN_STR("t"));
+        assert_int_equal(f.frames.out.len, head + len + 3);
+        assert_memory_equal(f.frames.out.data + head + len, "\x81\x01t", 3);
+        end(&f);
+    }
+    free(message);
+}
+
+static void
+nothing_leaves_behind_a_close(void **state)
+{
+    struct fixture f;
+    size_t len;
+
+    (void)state;
+    begin(&f, NULL);
+    cn_ws_frames_send(&f.frames, true, CN_STR("last"));
+    cn_ws_frames_close(&f.frames, CN_WS_CLOSE_NORMAL, CN_STR(""));
+    len = f.frames.out.len;
+    assert_memory_equal(f.frames.out.data, "\x81\x04last\x88", 7);
+    cn_ws_frames_send(&f.frames, true, CN_STR("late"));
+    assert_int_equal(f.frames.out.len, len);
+    assert_false(f.frames.failed);
+    end(&f);
+}
+
+/* Only messages that reach the limit are compressed. */
+static void
+long_messages_leave_compressed(void **state)
+{
+    struct cn_ws_deflate *deflate = cn_ws_deflate_create();
+    char long_text[500];
+    struct cn_buf back;
+    struct fixture f;
+
+    (void)state;
+    memset(long_text, 'x', sizeof(long_text));
+    cn_buf_init(&back, 0);
+    begin(&f, deflate);
+    f.frames.compress_bytes = sizeof(long_text);
+    cn_ws_frames_send(&f.frames, true, (struct cn_str){long_text, sizeof(long_text) - 1});
+    assert_int_equal(f.frames.out.len, 4 + sizeof(long_text) - 1);
+    cn_buf_reset(&f.frames.out);
+    cn_ws_frames_send(&f.frames, true, (struct cn_str){long_text, sizeof(long_text)});
+    assert_true(f.frames.out.len < 126);
+    assert_int_equal((unsigned char)f.frames.out.data[0], 0xc1);
+    assert_int_equal(f.frames.out.data[1], f.frames.out.len - 2);
+    assert_int_equal(cn_ws_inflate(deflate,
+                                   (struct cn_str){f.frames.out.data + 2, f.frames.out.len - 2},
+                                   1000, &back),
+                     CN_WS_INFLATED);
+    assert_true(cn_str_eq(cn_buf_str(&back), (struct cn_str){long_text, sizeof(long_text)}));
+    cn_buf_fini(&back);
+    end(&f);
+    cn_ws_deflate_destroy(deflate);
+}
+
 int
 main(void)
 {
@@ -242,6 +327,9 @@ main(void)
         cmocka_unit_test(a_pause_keeps_the_rest),
         cmocka_unit_test(rests_only_between_messages),
         cmocka_unit_test(compressed_messages),
+        cmocka_unit_test(messages_leave_as_one_frame),
+        cmocka_unit_test(nothing_leaves_behind_a_close),
+        cmocka_unit_test(long_messages_leave_compressed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

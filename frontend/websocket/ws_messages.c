@@ -277,14 +277,34 @@ write_body(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error 
     return 0;
 }
 
+/* Writes the members that every answer has, all of them with one check of the buffer's room. */
+static void
+write_head(const struct cn_ws_piece *piece, struct cn_buf *out)
+{
+    static const char begin[] = "{\"type\":\"answer\",\"step\":";
+    static const char final[] = ",\"final\":true", not_final[] = ",\"final\":false";
+    char *to = cn_buf_reserve(out, sizeof(begin) + CN_NUMBER_MAX + sizeof(not_final)), *at = to;
+
+    if (!to)
+        return;
+    memcpy(at, begin, sizeof(begin) - 1);
+    at = cn_put_uint(piece->step, at + sizeof(begin) - 1);
+    if (piece->final) {
+        memcpy(at, final, sizeof(final) - 1);
+        at += sizeof(final) - 1;
+    } else {
+        memcpy(at, not_final, sizeof(not_final) - 1);
+        at += sizeof(not_final) - 1;
+    }
+    out->len += (size_t)(at - to);
+}
+
 static int
 write_json(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error *err)
 {
     const struct cn_answer *answer = piece->answer;
 
-    cn_buf_puts(out, "{\"type\":\"answer\",\"step\":");
-    cn_buf_put_uint(out, piece->step);
-    cn_buf_puts(out, piece->final ? ",\"final\":true" : ",\"final\":false");
+    write_head(piece, out);
     if (answer->content_type.len && piece->kind != CN_WS_BODY_TENSORS) {
         cn_buf_puts(out, ",\"content_type\":");
         cn_v2_write_text(answer->content_type, out);

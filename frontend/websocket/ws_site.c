@@ -92,6 +92,7 @@ cn_ws_site_destroy(struct cn_ws_site *site)
     cn_table_destroy(site->by_sequence);
     cn_ws_deflate_destroy(site->deflate);
     cn_free(site->scratch);
+    cn_buf_fini(&site->message);
     cn_free(site);
 }
 

@@ -14,6 +14,7 @@
 #include "core/containers/list.h"
 #include "core/containers/table.h"
 #include "core/errors/error.h"
+#include "core/memory/buf.h"
 #include "core/text/str.h"
 
 struct cn_http_listener;
@@ -32,6 +33,7 @@ struct cn_ws_site {
     struct cn_table *by_sequence;  /* streams of models with sequences, one for each sequence */
     struct cn_ws_deflate *deflate; /* made when the first stream needs it */
     char *scratch;                 /* what was read from a socket; made with the first stream */
+    struct cn_buf message;         /* the answer that is just being written; empty otherwise */
     bool leaving;                  /* streams are told to connect elsewhere */
 };
 

@@ -2,8 +2,9 @@
  * to messages. Owned by the loop.
  *
  * A message that was read waits as bytes. It becomes a step when there is room for it: fewer steps
- * than the credit are unanswered, and the client reads its answers. A step lives in an arena of its
- * own until its job has its final answer and all of its pieces are in frames.out.
+ * than the credit are unanswered, and the client reads its answers. A message waits in an arena of
+ * its own, which its step then takes over. The arena lives until the step's job has its final
+ * answer and all of its pieces are in frames.out.
  *
  * Answers leave in the order of the steps. The scheduler runs the steps of one sequence one after
  * the other, but without a sequence, or with a handler that still streams, a later step may have
@@ -22,7 +23,7 @@
 #include "access/key_file.h"
 #include "config/model/model_io.h"
 #include "core/errors/panic.h"
-#include "core/memory/mem.h"
+#include "core/text/number.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/typed.h"
 #include "frontend/http/http_listener.h"
@@ -34,10 +35,11 @@
 #include "scheduler/queue/submit.h"
 
 struct waiting {
+    struct cn_arena arena; /* has this struct, and then the step that it becomes */
     struct cn_list link;
     bool is_text;
     size_t len;
-    char bytes[];
+    _Alignas(16) char bytes[];
 };
 
 struct step {
@@ -51,19 +53,17 @@ struct step {
     enum cn_ws_body body;
     struct cn_answer_box *boxes, **boxes_end; /* pieces that wait, linked by msg.next */
     struct cn_error *refused;                 /* it did not become a job, and why */
-    char request_id[CN_REQUEST_ID_MAX + 24];
+    char request_id[CN_REQUEST_ID_MAX + 1 + CN_NUMBER_MAX];
 };
 
 static void on_answer(struct cn_job *job, struct cn_answer_box *box);
 
+/* Makes a step in the arena, which is the step's own from then on. */
 static struct step *
-step_create(struct cn_ws_stream *stream, enum cn_ws_step_kind kind)
+step_create(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, struct cn_arena arena)
 {
-    struct cn_arena arena;
-    struct step *step;
+    struct step *step = cn_arena_alloc(&arena, sizeof(*step));
 
-    cn_arena_init(&arena);
-    step = cn_arena_alloc(&arena, sizeof(*step));
     memset(step, 0, sizeof(*step));
     step->arena = arena;
     step->stream = stream;
@@ -101,16 +101,19 @@ void
 cn_ws_take_message(struct cn_ws_frames *frames, bool is_text, struct cn_str message)
 {
     struct cn_ws_stream *stream = cn_ws_stream_of(frames);
+    struct cn_arena arena;
     struct waiting *waiting;
 
     stream->message_ms = 0;
     if (stream->phase == CN_WS_LEAVING || stream->phase == CN_WS_CLOSING)
         return;
-    waiting = cn_try_alloc(sizeof(*waiting) + message.len);
+    cn_arena_init(&arena);
+    waiting = cn_arena_try_alloc(&arena, sizeof(*waiting) + message.len);
     if (!waiting) {
         cn_ws_close(stream, CN_WS_CLOSE_TRY_AGAIN, CN_STR("not enough memory for the message"));
         return;
     }
+    waiting->arena = arena;
     cn_list_init(&waiting->link);
     waiting->is_text = is_text;
     waiting->len = message.len;
@@ -169,23 +172,34 @@ take_input(struct step *step, const struct cn_ws_request *request,
     return cn_typed_read(&step->arena, config->max_request_bytes, queue, &step->job.row, err);
 }
 
+/* Writes the request id of a step: that of the handshake and the number of the step. */
+static struct cn_str
+make_request_id(struct step *step)
+{
+    const struct cn_str stem = step->stream->request_id;
+    const size_t len = stem.len > CN_REQUEST_ID_MAX ? CN_REQUEST_ID_MAX : stem.len;
+    char *end = step->request_id + len;
+
+    if (len)
+        memcpy(step->request_id, stem.ptr, len);
+    *end++ = '-';
+    end = cn_put_uint(step->number, end);
+    *end = '\0';
+    return (struct cn_str){step->request_id, (size_t)(end - step->request_id)};
+}
+
 static int
 fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool end,
          struct cn_error *err)
 {
     static const struct cn_job_ops ops = {on_answer};
     struct cn_ws_stream *stream = step->stream;
-    const int len = stream->request_id.len > CN_REQUEST_ID_MAX ? CN_REQUEST_ID_MAX
-                                                               : (int)stream->request_id.len;
     const struct cn_intake intake = {
         .queue = queue,
         .loop = cn_ws_loop(stream),
         .ops = &ops,
         .version = stream->version,
-        .request_id = {step->request_id,
-                       (size_t)snprintf(step->request_id, sizeof(step->request_id), "%.*s-%llu",
-                                        len, stream->request_id.ptr,
-                                        (unsigned long long)step->number)},
+        .request_id = make_request_id(step),
         .sequence = {.id = stream->has_sequence ? stream->id : (struct cn_str){NULL, 0},
                      .start = start,
                      .end = end},
@@ -236,8 +250,11 @@ submit(struct step *step, const struct cn_ws_request *request)
 void
 cn_ws_ask(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, uint64_t number)
 {
-    struct step *step = step_create(stream, kind);
+    struct cn_arena arena;
+    struct step *step;
 
+    cn_arena_init(&arena);
+    step = step_create(stream, kind, arena);
     step->number = number;
     submit(step, NULL);
 }
@@ -286,20 +303,12 @@ answer_control(struct cn_ws_stream *stream, const struct cn_ws_request *request)
 static void
 take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
 {
-    struct step *step = step_create(stream, CN_WS_STEP_RUNS);
+    const struct cn_str message = {waiting->bytes, waiting->len};
+    struct step *step = step_create(stream, CN_WS_STEP_RUNS, waiting->arena);
     struct cn_ws_request request;
     struct cn_error err;
-    char *bytes = cn_arena_try_alloc(&step->arena, waiting->len + 1);
 
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes",
-                waiting->len);
-        refuse(step, &err);
-        return;
-    }
-    memcpy(bytes, waiting->bytes, waiting->len);
-    if (cn_ws_read(stream->form, waiting->is_text, (struct cn_str){bytes, waiting->len},
-                   &step->arena, &request, &err)) {
+    if (cn_ws_read(stream->form, waiting->is_text, message, &step->arena, &request, &err)) {
         refuse(step, &err);
         return;
     }
@@ -332,7 +341,6 @@ submit_waiting(struct cn_ws_stream *stream)
 
         stream->n_waiting--;
         take_waiting(stream, waiting);
-        cn_free(waiting);
     }
 }
 
@@ -418,7 +426,7 @@ send_piece(struct step *step, const struct cn_answer_box *box)
     const struct cn_answer *answer = &box->answer;
     const bool is_final = answer->flags & CN_ANSWER_FINAL;
     struct cn_ws_piece piece = {.step = step->number, .final = is_final, .answer = answer};
-    struct cn_buf message;
+    struct cn_buf *message = &stream->site->message;
     struct cn_error err;
     bool is_text;
 
@@ -430,16 +438,17 @@ send_piece(struct step *step, const struct cn_answer_box *box)
     if (answer->body.len == 0 && (!is_final || (stream->form == CN_WS_PLAIN && step->sent_some)))
         return;
     step->sent_some = true;
-    cn_buf_init(&message, 0);
-    if (cn_ws_write_answer(stream->form, &piece, &message, &is_text, &err)) {
+    if (cn_ws_write_answer(stream->form, &piece, message, &is_text, &err)) {
         const struct cn_ws_failure failure = {
             .step = step->number, .code = CN_E_HANDLER_FAILED, .message = cn_str_from(err.message)};
 
         cn_ws_fail(stream, CN_WS_CLOSE_FAILED, &failure);
     } else {
-        cn_ws_frames_send(&stream->frames, is_text, cn_buf_str(&message));
+        cn_ws_frames_send(&stream->frames, is_text, cn_buf_str(message));
     }
-    cn_buf_fini(&message);
+    if (message->cap > CN_WS_SCRATCH_BYTES)
+        cn_buf_fini(message);
+    cn_buf_reset(message);
 }
 
 /* Sends one piece of the first step. Takes the box. */
@@ -568,8 +577,11 @@ cn_ws_steps_cancel(struct cn_ws_stream *stream)
 {
     struct cn_list *node, *tmp;
 
-    while ((node = cn_list_pop_front(&stream->waiting)))
-        cn_free(cn_container_of(node, struct waiting, link));
+    while ((node = cn_list_pop_front(&stream->waiting))) {
+        struct cn_arena arena = cn_container_of(node, struct waiting, link)->arena;
+
+        cn_arena_fini(&arena);
+    }
     stream->n_waiting = 0;
     cn_list_for_each_safe(node, tmp, &stream->steps) {
         struct step *step = cn_container_of(node, struct step, link);
