@@ -45,6 +45,16 @@ cn_key_name(const struct cn_key *key)
     return key->id + CN_KEY_HASH_BYTES;
 }
 
+/* Four bytes of the hash, from which nobody can compute the key. */
+uint32_t
+cn_key_number(const struct cn_key *key)
+{
+    uint32_t number;
+
+    memcpy(&number, key->id, sizeof number);
+    return number ? number : 1;
+}
+
 static struct cn_str
 id_of(const void *item)
 {

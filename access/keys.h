@@ -42,5 +42,7 @@ int cn_keys_check_model(struct cn_keys *keys, const struct cn_key *key, struct c
                         struct cn_error *err);
 /* The key's name, with a NUL. */
 const char *cn_key_name(const struct cn_key *key);
+/* A number that differs for nearly any two keys, never 0; it tells nothing about the key. */
+uint32_t cn_key_number(const struct cn_key *key);
 
 #endif

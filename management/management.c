@@ -404,6 +404,12 @@ cn_management_owner(const struct cn_management *management, const struct cn_key 
     return cn_str_from(key && management->config->sequence_ownership ? cn_key_name(key) : "");
 }
 
+uint32_t
+cn_management_client(const struct cn_key *key, uint32_t address)
+{
+    return key ? cn_key_number(key) : address;
+}
+
 int
 cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err)
 {

@@ -97,6 +97,9 @@ int cn_management_check_model(struct cn_management *management, const struct cn_
 /* Any thread: the owner of the sequences that this key opens; empty: they have none. The text stays
  * until the end of the server. */
 struct cn_str cn_management_owner(const struct cn_management *management, const struct cn_key *key);
+/* Any thread: a client's number for the fairness of queues (struct cn_job): that of its key, or
+ * else that of its address. */
+uint32_t cn_management_client(const struct cn_key *key, uint32_t address);
 /* Loop 0, with named keys only: reads their file again. On failure the keys stay as they are. `*n`:
  * how many keys there are. */
 int cn_management_reload_keys(struct cn_management *management, uint32_t *n, struct cn_error *err);

@@ -205,6 +205,7 @@ fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool
                      .end = end},
         .client_deadline_ms = CN_NEVER,
         .left = &stream->left,
+        .client = cn_management_client(stream->access, 0),
         .owner = cn_management_owner(stream->site->listener->shared->management, stream->access),
         .arena = &step->arena,
     };

@@ -154,6 +154,7 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
         .request_id = cn_str_from(infer->request_id),
         .client_deadline_ms = cn_grpc_call_deadline_ms(infer->call),
         .left = cn_grpc_call_left(infer->call),
+        .client = cn_management_client(cn_grpc_call_key(infer->call), 0),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(infer->call)),
         .arena = &infer->arena,
     };

@@ -347,6 +347,7 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
         .n_headers = stream ? step->request.n_controls : row->n_headers,
         .client_deadline_ms = cn_grpc_call_deadline_ms(step->call),
         .left = cn_grpc_call_left(step->call),
+        .client = cn_management_client(cn_grpc_call_key(step->call), 0),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(step->call)),
         .arena = &step->arena,
     };

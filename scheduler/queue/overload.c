@@ -48,10 +48,12 @@ cn_overload_sent(struct cn_model_queue *queue, const struct cn_job *job)
     }
 }
 
+/* The steps of all sequences of an owner count together: otherwise a client with many sequences
+ * would have many shares. */
 void
 cn_overload_count(struct cn_model_queue *queue, const struct cn_job *job, int by)
 {
-    if (!job->sequence && job->client)
+    if (job->client && (!job->sequence || job->owner.len))
         queue->overload.waiting[job->client % CN_OVERLOAD_CLIENTS] += (uint32_t)by;
 }
 
@@ -61,9 +63,13 @@ static uint64_t
 held_by(const struct cn_model_queue *queue, const struct cn_job *job,
         const struct cn_sequence *sequence)
 {
-    if (job->row.flags & CN_ROW_STATEFUL)
-        return sequence ? sequence->group.waiting : 0;
-    return job->client ? queue->overload.waiting[job->client % CN_OVERLOAD_CLIENTS] : 0;
+    const uint64_t of_client =
+        job->client ? queue->overload.waiting[job->client % CN_OVERLOAD_CLIENTS] : 0;
+    const uint64_t of_sequence = sequence ? sequence->group.waiting : 0;
+
+    if (!(job->row.flags & CN_ROW_STATEFUL))
+        return of_client;
+    return job->owner.len && of_client > of_sequence ? of_client : of_sequence;
 }
 
 /* Is it a step of a sequence that has begun, as far as this node can tell? After a restart, and

@@ -14,7 +14,9 @@ struct visitor {
 
 struct flow {
     const char *id;  /* of its sequence; "": stateless; NULL: a new sequence for each step */
-    uint32_t client; /* its address */
+    uint32_t client; /* its address or key */
+    /* the owner of its sequences, "NAME/"; NULL: they have none. Only for new sequences */
+    const char *owner;
     uint32_t flags;
     unsigned every_ms; /* a step comes that often */
     unsigned burst;    /* that many at once; 0: one */
@@ -68,10 +70,11 @@ come(struct simulation *sim, struct flow *flow)
     char id[32];
 
     assert_true(sim->n < sim->room);
-    snprintf(id, sizeof id, "new%u", sim->n);
+    snprintf(id, sizeof id, "%snew%u", flow->owner ? flow->owner : "", sim->n);
     sim->visitors[sim->n++] = visitor;
     client_prepare(&visitor->client, sim->rig->loop, flow->id ? flow->id : id, "x", flow->flags);
     visitor->client.job.client = flow->client;
+    visitor->client.job.owner = cn_str_from(flow->owner ? flow->owner : "");
     visitor->client.job.priority = (uint64_t)(uintptr_t)flow; /* no policy reads it here */
     visitor->came_ms = sim->now_ms;
     flow->sent++;
@@ -231,6 +234,27 @@ a_hot_address_leaves_others_their_share(void **state)
     end(&sim);
 }
 
+/* Each step opens a sequence, so only the key tells that all of them are one client's. */
+static void
+a_hot_key_with_many_sequences_leaves_others_their_share(void **state)
+{
+    struct flow flows[] = {
+        {.client = 1, .owner = "hot/", .every_ms = 10, .burst = 4, .flags = CN_ROW_START},
+        {.client = 2, .owner = "calm/", .every_ms = 50, .flags = CN_ROW_START},
+        {.client = 3, .owner = "rare/", .every_ms = 100, .flags = CN_ROW_START}};
+    struct simulation sim;
+
+    (void)state;
+    begin(&sim, NULL);
+    run(&sim, flows, 3, 5000);
+    flows[0].refused = flows[1].refused = flows[2].refused = 0;
+    run(&sim, flows, 3, 10000);
+    assert_true(flows[0].refused > 2000);
+    for (unsigned i = 1; i < 3; i++)
+        assert_int_equal(flows[i].refused + flows[i].late, 0);
+    end(&sim);
+}
+
 /* A step of a sequence that has begun carries on work that was done already. */
 static void
 sequences_that_have_begun_go_before_new_ones(void **state)
@@ -339,6 +363,7 @@ main(void)
         cmocka_unit_test(a_load_below_the_capacity_and_a_short_burst_are_not_refused),
         cmocka_unit_test(the_end_of_an_overload_is_noticed),
         cmocka_unit_test(a_hot_address_leaves_others_their_share),
+        cmocka_unit_test(a_hot_key_with_many_sequences_leaves_others_their_share),
         cmocka_unit_test(sequences_that_have_begun_go_before_new_ones),
         cmocka_unit_test(a_hot_sequence_never_starves_a_quiet_one),
         cmocka_unit_test(a_slow_model_keeps_a_queue),

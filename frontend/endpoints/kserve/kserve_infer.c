@@ -104,7 +104,7 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
         .request_id = {request->id, sizeof(request->id) - 1},
         .client_deadline_ms = CN_NEVER,
         .connection = request->conn->fd,
-        .client = cn_client_address_number(request->conn->from),
+        .client = cn_management_client(request->key, cn_client_address_number(request->conn->from)),
         .begun_us = request->begun_us,
         .owner = cn_management_owner(request->listener->shared->management, request->key),
         .arena = &request->arena,
