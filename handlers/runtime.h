@@ -75,6 +75,11 @@ struct cn_runtime; /* the first member of each runtime's own struct */
 
 struct cn_runtime_ops {
     const char *name; /* "lua", "c", "torch", "python" */
+    /* Called before the walls around the process are raised, and before open(): opens libraries
+     * that are not of the system, and calls `add` for each file and folder that the runtime must
+     * read. May be NULL. */
+    void (*prepare)(const struct cn_load *load, void (*add)(void *ctx, const char *path),
+                    void *ctx);
     /* Loads the model that `load` describes; `load` must outlive the runtime. `config_json` is the
      * model's whole YAML as one JSON object ("" or "{}" without one). The worker makes it, because
      * handlers/ may not include config/; it is valid during the call only. Errors name the file and

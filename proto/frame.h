@@ -86,6 +86,8 @@ enum cn_walls_mode {
     STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
     STR(runtime)           /* "lua", "c", "torch", "onnx" or "python" */                           \
     STR(store_dir)         /* absolute, exists; "" with durability none */                         \
+    STR(temp_dir)          /* absolute, for the handler's temporary files; "": none */             \
+    STR(worker_files)      /* what the operator lets it read besides, with ':' between */          \
     STR(state_store)       /* URL of a shared store; "": the store in store_dir */                 \
     STR(torch_library)     /* absolute; "": beside the worker's program */                         \
     STR(onnxruntime)       /* absolute; "": the package of python3 */                              \
@@ -139,6 +141,8 @@ struct cn_load {
     /* The declared state tensors. They are not in the frame: the worker reads them from the model's
      * YAML. NULL: the model declares none, and the handler makes its own state. */
     const struct cn_state_specs *state;
+    /* Not in the frame: files and folders that the runtime itself must read, each with a NUL. */
+    struct cn_str runtime_files;
     /* Not in the frame either, and read from the same YAML: the model declares inputs and outputs.
      */
     bool typed;

@@ -26,6 +26,7 @@
     "print(s.submodule_search_locations[0] if s else \"\")' 2>/dev/null"
 
 static struct ort opened;
+static char opened_file[PATH_MAX];
 
 /* Writes the package's folder to `out`, or "" if there is no python3 or no package. */
 static void
@@ -114,6 +115,12 @@ take_table(const char *path, const struct ort_base *base, struct cn_error *err)
     return 0;
 }
 
+const char *
+cn_onnx_library_file(void)
+{
+    return opened_file;
+}
+
 int
 cn_onnx_library_open(const char *path, const struct ort **out, struct cn_error *err)
 {
@@ -138,5 +145,7 @@ cn_onnx_library_open(const char *path, const struct ort **out, struct cn_error *
     if (!get)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s is not onnxruntime: it exports no symbol OrtGetApiBase", file);
-    return take_table(file, get(), err);
+    if ((rc = take_table(file, get(), err)) == 0)
+        snprintf(opened_file, sizeof(opened_file), "%s", file);
+    return rc;
 }

@@ -11,5 +11,7 @@
  * CN_E_LOAD_FAILED, with a sentence that says how to get the library, if there is none or if it has
  * a version that we do not know how to call. */
 int cn_onnx_library_open(const char *path, const struct ort **out, struct cn_error *err);
+/* The file that was opened; "": none was. */
+const char *cn_onnx_library_file(void);
 
 #endif

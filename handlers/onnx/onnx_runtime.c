@@ -1,6 +1,8 @@
 /* handlers/onnx/onnx_runtime.c - ONNX as a kind of module. Worker's thread. */
 #include "handlers/onnx/onnx_runtime.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/memory/mem.h"
@@ -98,8 +100,33 @@ onnx_check_zygote(const struct cn_load *load, struct cn_error *err)
     return 0;
 }
 
+/* Opens the library that the operator has installed. One that the model's YAML names is opened
+ * behind the walls, because whoever packs the archive may name any file. */
+static void
+onnx_prepare(const struct cn_load *load, void (*add)(void *ctx, const char *path), void *ctx)
+{
+    struct cn_module_config config;
+    const struct ort *ort;
+    char folder[PATH_MAX], *slash;
+    bool named;
+
+    if (cn_module_config_read(&config, &cn_onnx_kind, load->model_dir, load->config_file,
+                              (uint32_t)load->batch_size, NULL) != 0)
+        return;
+    named = *cn_onnx_settings(&config)->library;
+    cn_module_config_fini(&config);
+    if (named || cn_onnx_library_open(load->onnxruntime, &ort, NULL) != 0)
+        return; /* open() says what is wrong */
+    snprintf(folder, sizeof(folder), "%s", cn_onnx_library_file());
+    if ((slash = strrchr(folder, '/'))) {
+        *slash = '\0';
+        add(ctx, folder);
+    }
+}
+
 const struct cn_runtime_ops cn_onnx_runtime_ops = {
     .name = "onnx",
+    .prepare = onnx_prepare,
     .open = onnx_open,
     .check_zygote = onnx_check_zygote,
     CN_MODULE_OPS,

@@ -408,8 +408,38 @@ runtime_state_free(struct cn_runtime *base, void *state)
     cn_py_leave();
 }
 
+/* Calls `add` for a path of the module sys, if it is one. */
+static void
+add_path(PyObject *path, void (*add)(void *ctx, const char *path), void *ctx)
+{
+    const char *text = path && PyUnicode_Check(path) ? PyUnicode_AsUTF8AndSize(path, NULL) : NULL;
+
+    if (text && *text == '/')
+        add(ctx, text);
+    PyErr_Clear();
+}
+
+/* The interpreter has found its modules already: they lie in these folders. */
+static void
+runtime_prepare(const struct cn_load *load, void (*add)(void *ctx, const char *path), void *ctx)
+{
+    static const char *const prefixes[] = {"prefix", "exec_prefix", "base_prefix",
+                                           "base_exec_prefix"};
+    PyObject *list;
+
+    (void)load;
+    cn_py_enter();
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+        add_path(PySys_GetObject(prefixes[i]), add, ctx);
+    list = PySys_GetObject("path");
+    for (Py_ssize_t i = 0; list && PyList_Check(list) && i < PyList_Size(list); i++)
+        add_path(PyList_GetItem(list, i), add, ctx);
+    cn_py_leave();
+}
+
 const struct cn_runtime_ops cn_python_runtime_ops = {
     .name = "python",
+    .prepare = runtime_prepare,
     .open = runtime_open,
     .close = runtime_close,
     .describe = runtime_describe,

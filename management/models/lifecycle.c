@@ -60,8 +60,8 @@ work_remove(struct cn_file_task *task)
 
     /* A server that stops leaves unpacked files to the next start, which then finds space for them
      * even if the disk has filled up since. */
-    if (version->about.unpacked && closing->order.code != CN_E_DRAINING)
-        cn_unpacked_remove(version->about.unpacked);
+    if (closing->order.code != CN_E_DRAINING)
+        cn_model_about_remove_files(&version->about);
     if (closing->delete_archive && version->about.archive)
         cn_download_remove(version->about.archive);
     if (closing->delete_store && version->store_dir)

@@ -272,6 +272,33 @@ unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_
     return rc;
 }
 
+/* Makes the folder for the temporary files of a model's workers. Returns NULL if that fails: on a
+ * full disk a model that needs none must still start. */
+static char *
+make_temp_dir(const char *place)
+{
+    struct cn_buf path;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s.temp", place);
+    cn_buf_append(&path, "", 1);
+    if (mkdir(path.data, 0700) == 0)
+        return cn_buf_take(&path, NULL);
+    cn_log(CN_LOG_WARN, "event=no_temporary_files folder=%s reason=\"%s\"", path.data,
+           strerror(errno));
+    cn_buf_fini(&path);
+    return NULL;
+}
+
+void
+cn_model_about_remove_files(const struct cn_model_about *about)
+{
+    if (about->unpacked)
+        cn_unpacked_remove(about->unpacked);
+    if (about->temp_dir)
+        cn_archive_remove_dir(about->temp_dir);
+}
+
 int
 cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
               const struct cn_model_request *request, const struct cn_server_config *server,
@@ -299,6 +326,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.service_envelope = cn_strdup(server->service_envelope ? server->service_envelope : "");
     about.busy_wait_us = server->busy_wait_us;
     about.walls = server->worker_walls;
+    about.worker_files = server->worker_files ? server->worker_files : "";
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
     about.config_file = first_of(manifest.config_file, NULL, "");
@@ -315,11 +343,12 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
         rc = cn_model_make_config(&about, request, server, at_startup, err);
     if (!rc)
         rc = take_requirements(&about, manifest.requirements_file, server, err);
+    if (!rc && strcmp(about.runtime, "lua") != 0) /* its sandbox has no files */
+        about.temp_dir = make_temp_dir(place);
     cn_free(stem);
     cn_manifest_fini(&manifest);
     if (rc) {
-        if (about.unpacked)
-            cn_unpacked_remove(about.unpacked);
+        cn_model_about_remove_files(&about);
         cn_model_about_fini(&about);
         return rc;
     }
@@ -337,6 +366,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->dir);
     cn_free(about->archive);
     cn_free(about->unpacked);
+    cn_free(about->temp_dir);
     cn_free(about->handler);
     cn_free(about->config_file);
     cn_free(about->runtime);
@@ -385,6 +415,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .onnxruntime = about->onnxruntime,
         .service_envelope = about->service_envelope,
         .metrics = about->metrics ? about->metrics : "",
+        .temp_dir = about->temp_dir ? about->temp_dir : "",
+        .worker_files = about->worker_files ? about->worker_files : "",
         .store_dir = kept ? store_dir : "",
         .state_store = kept ? config->state_store.url : "",
         .worker_index = worker_index,

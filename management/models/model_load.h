@@ -47,6 +47,8 @@ struct cn_model_about {
     char *metrics;                 /* JSON: the handlers' metrics of metrics.yaml; NULL: not Python
                                     * (handler_metrics.h) */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
+    char *temp_dir;                /* of its workers, absolute, deleted with it; "": none */
+    const char *worker_files;      /* the server's --worker-files, or "" */
     uint32_t walls;                /* the server's --worker-walls (enum cn_walls_mode) */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */
@@ -64,6 +66,8 @@ struct cn_model_about {
 int cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
                   const struct cn_model_request *request, const struct cn_server_config *server,
                   bool at_startup, struct cn_model_about *out, struct cn_error *err);
+/* Any thread: deletes the unpacked archive and the workers' temporary files. */
+void cn_model_about_remove_files(const struct cn_model_about *about);
 /* Frees the strings; leaves the files. */
 void cn_model_about_fini(struct cn_model_about *about);
 

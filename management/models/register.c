@@ -111,8 +111,7 @@ work_discard(struct cn_file_task *task)
 {
     struct registration *reg = cn_container_of(task, struct registration, task);
 
-    if (reg->about.unpacked)
-        cn_unpacked_remove(reg->about.unpacked);
+    cn_model_about_remove_files(&reg->about);
     if (reg->archive)
         cn_download_remove(reg->archive);
 }

@@ -51,8 +51,7 @@ work_remove(struct cn_file_task *task)
 {
     struct cn_trial *trial = cn_container_of(task, struct cn_trial, task);
 
-    if (trial->about.unpacked)
-        cn_unpacked_remove(trial->about.unpacked);
+    cn_model_about_remove_files(&trial->about);
 }
 
 static void

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "proto/frame.h"
 
@@ -101,11 +102,29 @@ cn_spawn_environment(bool installs)
 
     while (environ && environ[n])
         n++;
-    out = cn_alloc((n + 1) * sizeof *out);
+    out = cn_alloc((n + 2) * sizeof *out); /* one more, for TMPDIR */
     for (size_t i = 0; i < n; i++)
         if (may_see(environ[i], installs))
             out[kept++] = cn_strdup(environ[i]);
     return out;
+}
+
+/* Lets TMPDIR name the process's own folder for temporary files. */
+static void
+set_temp_dir(char **environment, const char *folder)
+{
+    struct cn_buf text;
+    size_t i = 0;
+
+    cn_buf_init(&text, 0);
+    cn_buf_printf(&text, "TMPDIR=%s", folder);
+    while (environment[i] && strncmp(environment[i], "TMPDIR=", 7) != 0)
+        i++;
+    if (environment[i])
+        cn_free(environment[i]);
+    else
+        environment[i + 1] = NULL; /* cn_spawn_environment has left room */
+    environment[i] = cn_buf_take(&text, NULL);
 }
 
 #ifdef CN_PYTHON_PRELOAD
@@ -246,6 +265,8 @@ start(const struct cn_spawn_spec *spec, int socket_fd, int print_fd, pid_t *pid)
         rc = add_actions(&actions, spec, socket_fd, print_fd);
     if (!rc) {
         environment = cn_spawn_environment(spec->installs);
+        if (spec->temp_dir && *spec->temp_dir)
+            set_temp_dir(environment, spec->temp_dir);
 #ifdef CN_PYTHON_PRELOAD
         if (spec->script && !spec->installs)
             environment = with_sanitizer(environment);

@@ -24,7 +24,9 @@ struct cn_spawn_spec {
     /* it installs packages: it also sees pip's variables and those of proxies and certificates */
     bool installs;
     const char *dir; /* its working folder */
-    int lock_fd;     /* inherited as CN_WORKER_LOCK_FD; -1: none */
+    /* where it puts temporary files: becomes TMPDIR. NULL or "": the server's own */
+    const char *temp_dir;
+    int lock_fd; /* inherited as CN_WORKER_LOCK_FD; -1: none */
 };
 
 /* Everything is non-blocking and closed on exec. */

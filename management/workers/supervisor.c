@@ -297,6 +297,7 @@ cn_worker_start_alone(struct cn_worker_process *worker)
                                           .script = spec->about->python_package,
                                           .label = label,
                                           .dir = spec->about->dir,
+                                          .temp_dir = spec->about->temp_dir,
                                           .lock_fd = spec->lock_fd},
                   &process, &err);
     if (!rc)

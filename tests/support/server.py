@@ -88,7 +88,8 @@ class Server:
         self.store = self.folder / "store"
         self.state_dir = self.folder / "state"
         self.work = self.folder / "work"
-        for path in (self.store, self.work):
+        self.marks = self.folder / "marks"  # the only folder here that workers may write, besides their own
+        for path in (self.store, self.work, self.marks):
             path.mkdir(exist_ok=True)
         self.hold_file = self.folder / "hold"
         self.clock = Clock(self.folder / "clock", transcript) if clock else None
@@ -132,9 +133,10 @@ class Server:
 
     def environment(self):
         env = {key: value for key, value in os.environ.items() if not key.startswith("CONTINUO_")}
-        report = self.folder / "sanitizer"
+        report = self.marks / "sanitizer"
         env.update({
             "CONTINUO_TEST_HOLD": str(self.hold_file),
+            "CONTINUO_TEST_MARKS": str(self.marks),
             "ASAN_OPTIONS": f"log_path={report}.address:detect_leaks=1",
             "UBSAN_OPTIONS": f"log_path={report}.undefined:print_stacktrace=1",
             "TSAN_OPTIONS": f"log_path={report}.thread:second_deadlock_stack=1:"
@@ -202,7 +204,7 @@ class Server:
         one is just ending (gRPC's). Then it reports only that, and nobody knows what would have leaked, so this is a
         warning. It is accepted only after a clean end of the server, whose exit status it has replaced, and only a few
         times in a run, because a crash each time would hide a leak."""
-        path = self.folder / f"sanitizer.address.{self.process.pid}"
+        path = self.marks / f"sanitizer.address.{self.process.pid}"
         text = path.read_text() if path.exists() else ""
         if not text.startswith("Tracer caught signal") or "ERROR:" in text or len(text.splitlines()) > 4:
             return False
@@ -261,7 +263,7 @@ class Server:
         self._join_readers()
 
     def sanitizer_reports(self):
-        texts = {path.name: path.read_text(errors="replace") for path in sorted(self.folder.glob("sanitizer.*"))}
+        texts = {path.name: path.read_text(errors="replace") for path in sorted(self.marks.glob("sanitizer.*"))}
         return [f"{name}:\n{text[:6000]}" for name, text in texts.items() if not KILLED_IN_LEAK_CHECK.fullmatch(text)]
 
     # --- actors

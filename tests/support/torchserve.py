@@ -28,7 +28,8 @@ class TorchServe:
         self.work = self.folder / "work"
         self.tmp = self.folder / "tmp"  # the pid file is here, so each test has its own
         self.output = self.folder / "output"
-        for path in (self.store, self.work, self.tmp):
+        self.marks = self.folder / "marks"  # workers may write there, besides their own folders
+        for path in (self.store, self.work, self.tmp, self.marks):
             path.mkdir(exist_ok=True)
         self.pid_file = self.tmp / ".model_server.pid"
         self._spawned = []
@@ -38,8 +39,9 @@ class TorchServe:
     def environment(self):
         env = {key: value for key, value in os.environ.items()
                if not key.startswith(("CONTINUO_", "TS_", "LOG_LOCATION", "METRICS_LOCATION"))}
-        report = self.folder / "sanitizer"
+        report = self.marks / "sanitizer"
         env.update({
+            "CONTINUO_TEST_MARKS": str(self.marks),
             "TMPDIR": str(self.tmp),
             "ASAN_OPTIONS": f"log_path={report}.address:detect_leaks=1",
             "UBSAN_OPTIONS": f"log_path={report}.undefined:print_stacktrace=1",
@@ -147,7 +149,7 @@ class TorchServe:
 
     def sanitizer_reports(self):
         return [f"{path.name}:\n{path.read_text(errors='replace')[:6000]}"
-                for path in sorted(self.folder.glob("sanitizer.*"))]
+                for path in sorted(self.marks.glob("sanitizer.*"))]
 
     def destroy(self):
         for pid in self.server_pids():

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "worker/process/call_filter.h"
+#include "worker/process/file_wall.h"
 
 #define WHY_BYTES 200
 
@@ -106,6 +107,17 @@ scope_signals(const struct cn_load *load, char why[WHY_BYTES])
     return rc;
 }
 
+static int
+shut_files(const struct cn_load *load, char why[WHY_BYTES])
+{
+    if (cn_file_wall_build(load) == 0)
+        return 0;
+    if (errno != ENOTUNIQ)
+        return because(why, "Landlock");
+    snprintf(why, WHY_BYTES, "the interpreter has started threads, which would stay outside");
+    return -1;
+}
+
 static bool
 may_connect(const struct cn_load *load)
 {
@@ -141,6 +153,7 @@ static const struct {
     {"no_new_privs", keep_rights},
     {"no_capabilities", drop_capabilities},
     {"no_signals", scope_signals},
+    {"own_files", shut_files},
     {"seccomp", filter_calls}, /* the last one, because it refuses calls that the others need */
 };
 

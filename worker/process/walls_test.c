@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -107,6 +108,36 @@ check_that_root_keeps_only_its_files(void)
     return 0;
 }
 
+/* What is open already stays usable, and so do programs of the system. */
+static int
+check_that_files_are_its_own(void)
+{
+    char temp[] = "/tmp/continuo-own-XXXXXX", other[] = "/tmp/continuo-other-XXXXXX", path[100];
+    const int foreign = mkstemp(other);
+    struct cn_load load = {.model_name = "m", .walls = CN_WALLS_ON};
+    struct cn_walls walls;
+    bool stands;
+    int fd;
+
+    WANT(foreign >= 0 && mkdtemp(temp));
+    load.temp_dir = temp;
+    load.model_dir = temp;
+    WANT(cn_walls_raise(&load, &walls, NULL) == 0);
+    stands = strstr(walls.standing, "own_files");
+    WANT(stands == (strstr(walls.lacking, "own_files: ") == NULL));
+    if (stands) {
+        WANT(open(other, O_RDONLY) < 0 && errno == EACCES);
+        WANT(unlink(other) < 0 && errno == EACCES);
+        WANT(open("/etc/shadow", O_RDONLY) < 0 && errno == EACCES);
+        WANT(open("/proc/sys/kernel/core_pattern", O_WRONLY) < 0 && errno == EACCES);
+    }
+    snprintf(path, sizeof(path), "%s/mine", temp);
+    WANT((fd = open(path, O_RDWR | O_CREAT, 0600)) >= 0 && close(fd) == 0 && unlink(path) == 0);
+    WANT(write(foreign, "x", 1) == 1);
+    WANT(open("/usr/bin/env", O_RDONLY) >= 0 && open("/dev/null", O_WRONLY) >= 0);
+    return 0;
+}
+
 /* Each wall either stands, or it is said why not. */
 static int
 check_that_others_are_out_of_reach(void)
@@ -191,6 +222,13 @@ a_worker_reaches_no_other_process_and_no_network(void **state)
 }
 
 static void
+a_worker_has_files_of_its_own(void **state)
+{
+    (void)state;
+    in_a_child(check_that_files_are_its_own);
+}
+
+static void
 a_model_that_asks_for_the_network_has_it(void **state)
 {
     (void)state;
@@ -213,6 +251,7 @@ main(void)
         cmocka_unit_test(a_worker_has_no_capabilities_and_gets_none),
         cmocka_unit_test(a_worker_of_root_reads_only_what_the_owner_may_read),
         cmocka_unit_test(a_worker_reaches_no_other_process_and_no_network),
+        cmocka_unit_test(a_worker_has_files_of_its_own),
         cmocka_unit_test(a_model_that_asks_for_the_network_has_it),
         cmocka_unit_test(required_walls_fail_the_load_only_where_one_is_lacking),
     };
