@@ -13,6 +13,7 @@
 # and the last line says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/debian-root.sh
 
 quick= cached= keep=
 for arg in "$@"; do
@@ -65,13 +66,6 @@ apart() { # command...: in a process tree and with mounts of its own; no termina
     return $rc
 }
 
-# The lines of Debian 12 alone, of all that apt is configured with, for the sources.list of the root.
-debian_sources() {
-    apt-get indextargets --format '$(SIGNED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-        sed -n -e 's#^\(/[^ ]*\) \(.* bookworm\(-updates\|-security\)\{0,1\} main\)$#deb [signed-by=\1] \2#p' \
-            -e 's#^[^/ ]* \(.* bookworm\(-updates\|-security\)\{0,1\} main\)$#deb \1#p' | sort -u
-}
-
 find_tools() {
     local tool
     [ "$(id -u)" = 0 ] || skip "needs root's rights, for the mounts of a new root (sudo scripts/fresh.sh)"
@@ -89,18 +83,11 @@ find_tools() {
     certificates=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
 }
 
-write_apt_configuration() { # path of the certificates
-    apt-config dump | grep -E '^Acquire::(https?|Check-[A-Za-z-]*|Languages|Retries|ForceIPv[46])(::| )' |
-        grep -v ' "";$' || true
-    echo 'Acquire::Retries "3";'
-    [ ! -f "$certificates" ] || echo "Acquire::https::CAInfo \"$1\";"
-}
-
 make_empty_root() {
     local key tar
     debian_sources >"$work/sources.list"
     [ -s "$work/sources.list" ] || skip "apt of this machine has no Debian 12 (bookworm) among its sources"
-    write_apt_configuration "$certificates" >"$work/apt.conf"
+    write_apt_configuration "$certificates" "$certificates" >"$work/apt.conf"
     key=$(cat "$work/sources.list" "$work/apt.conf" | sha256sum | cut -c 1-16)
     tar=$cache/debian-12-$key.tar
     if [ -z "$cached" ] || [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
@@ -131,7 +118,7 @@ configure_root() {
     cat /etc/hosts >"$root/etc/hosts"
     echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io" # the root need not survive a power cut
     cp "$work/sources.list" "$root/etc/apt/sources.list"
-    write_apt_configuration /etc/ssl/machine.crt >"$root/etc/apt/apt.conf.d/01machine"
+    write_apt_configuration "$certificates" /etc/ssl/machine.crt >"$root/etc/apt/apt.conf.d/01machine"
     [ ! -f "$certificates" ] || install -D -m 644 "$certificates" "$root/etc/ssl/machine.crt"
     mkdir -p "$root/usr/local/share/ca-certificates"
     for file in /usr/local/share/ca-certificates/*.crt; do

@@ -43,7 +43,10 @@ PLACES = [("CMakeLists.txt", "project(continuo VERSION ", " "),
           ("docs/install.md", "continuo_", "_amd64.deb"),
           ("docs/install.md", "continuo-", "-cp39-"),
           ("docs/install.md", "continuo-", ".dist-info"),
-          ("docs/install.md", "continuo_torch-", "-py3-")]
+          ("docs/install.md", "continuo_torch-", "-py3-"),
+          ("docs/install.md", "continuo-", "-slim.tar"),
+          ("docs/install.md", "continuo-", "-python.tar"),
+          ("docs/install.md", "continuo:", "-slim")]
 
 
 def read(path):

@@ -275,6 +275,7 @@ PAGES = {
     ("install", 4): Elsewhere("systemd does not run where tests run"),
     ("install", 5): Elsewhere("building an image needs podman or docker"),
     ("install", 6): Elsewhere("building an image needs podman or docker"),
+    ("install", 7): Elsewhere("tests/e2e/test_image.py makes an image of a small tree; a whole one takes minutes"),
     ("keys", 0): with_named_keys,
     ("onnx", 0): an_onnx_gru,
     ("operating", 0): counter_with_a_sequence,

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Makes a container image from the Debian package, without podman, docker or a daemon: a tree of Debian 12 with mmdebstrap,
+# and around it an OCI image (scripts/oci_image.py) with the settings of packaging/Containerfile.
+#   scripts/image.sh [PACKAGE.deb]        the image build/continuo-VERSION-slim.tar, of the newest package in build/
+#   scripts/image.sh --python [PACKAGE]   build/continuo-VERSION-python.tar, which also has Python for models in Python
+# Manual pages and most documentation are left out; licences stay. Times are those of SOURCE_DATE_EPOCH, or of the last
+# commit: the same package and the same versions of Debian's packages give the same digest. Needs root's rights or user
+# namespaces, and the package registry that apt is configured with. scripts/try_image.sh tries an image.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/debian-root.sh
+
+fail() {
+  echo "scripts/image.sh: $*" >&2
+  exit 1
+}
+
+variant=slim more=
+case ${1:-} in
+-h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+--python) variant=python more=,python3; shift ;;
+-*) fail "what is $1? (--help lists the options)" ;;
+esac
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/continuo-image-XXXXXX")
+trap 'grep -q " $work/" /proc/self/mountinfo || rm -rf --one-file-system "$work"' EXIT
+
+command -v mmdebstrap >/dev/null || fail "there is no mmdebstrap here: install the package mmdebstrap"
+package=${1:-$(ls -t build/continuo_*.deb 2>/dev/null | head -n 1 || true)}
+[ -f "$package" ] || fail "there is no package ${package:-in build/}; scripts/package.sh makes it"
+version=$(dpkg-deb -f "$package" Version)
+out=build/continuo-$version-$variant.tar
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+
+debian_sources >"$work/sources.list"
+[ -s "$work/sources.list" ] || fail "apt of this machine has no Debian 12 (bookworm) among its sources"
+certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+write_apt_configuration "$certificates" "$certificates" >"$work/apt.conf"
+# apt in the tree takes the package from a repository, as any other one. It lies on this machine only.
+mkdir -p "$work/own" "$work/tmp" build
+cp "$package" "$work/own/continuo.deb"
+(cd "$work/own" && dpkg-scanpackages --multiversion . >Packages 2>/dev/null)
+cp "$work/sources.list" "$work/sources-in-image.list"
+sed -i 's/ \[signed-by=[^]]*\]//' "$work/sources-in-image.list"
+echo "deb [trusted=yes] copy:$work/own ./" >>"$work/sources.list"
+chmod 755 "$work" "$work/own"
+
+echo "image: mmdebstrap makes a tree with $package"
+TMPDIR=$work/tmp mmdebstrap --quiet --variant=minbase --format=tar --skip=output/dev --aptopt="$work/apt.conf" \
+  --include="continuo,libhiredis0.14$more" \
+  --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+  --dpkgopt='path-include=/usr/share/doc/*/copyright' --dpkgopt='path-exclude=/usr/share/locale/*' \
+  --customize-hook='chroot "$1" useradd --system --create-home --home-dir /state continuo' \
+  --customize-hook='rm -rf "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/var/lib/apt/lists"/* "$1/var/log"/*.log "$1/var/log/apt"/*' \
+  --customize-hook="rm -f \"\$1\"/etc/apt/sources.list.d/*; cp '$work/sources-in-image.list' \"\$1/etc/apt/sources.list\"" \
+  bookworm "$work/tree.tar" "$work/sources.list" || fail "mmdebstrap could not make the tree; its messages are above"
+mkdir "$work/dev" # the folder alone: container engines make the devices
+tar -rf "$work/tree.tar" -C "$work" --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=755 ./dev
+scripts/oci_image.py "$work/tree.tar" "$out" "localhost/continuo:$version-$variant"
+echo "image: load it with: podman load -i $out"
