@@ -1,14 +1,26 @@
 """The measurements of bench/ leave nothing behind."""
 
+import importlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree
+
+import pytest
 
 from models import BIN, ROOT, counter
 from waiting import expect, limit
+
+
+@pytest.fixture
+def suite(monkeypatch):
+    """suite(name) returns a module of bench/suite."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench/suite"))
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module
 
 
 def processes_of(folder):
@@ -58,3 +70,47 @@ def test_a_ramp_shows_what_came_of_each_rate(server):
     figures = loaded(server(counter()), "--connections", 4, "--rate", 100, "--ramp", 300, "--processes", 2)
     assert [part["rate"] for part in figures["ramp"]] == [110 + 20 * i for i in range(10)]
     assert figures["steps"] + figures["unanswered"] > 0
+
+
+def test_a_flame_graph_has_each_function_on_its_caller(suite):
+    """Two samples with the same callers share their boxes, and each box says what share of the samples it has."""
+    flamegraph = suite("flamegraph")
+    text = ("continuo\n\t  7f recv+0x1 ([kernel.kallsyms])\n\t  55 turn+0x2a (/bin/continuo)\n\n"
+            "continuo\n\t  55 parse<T>+0x1 (/bin/continuo)\n\t  55 turn+0x2b (/bin/continuo)\n\n"
+            "continuo-worker\n\t  56 step+0x1 (/lib/liblua5.4.so)\n\n")
+    root, alone = flamegraph.tree(flamegraph.stacks(text))
+    assert (root.samples, flamegraph.depth(root)) == (3, 4)
+    assert root.below["continuo"].below["turn"].samples == 2
+    assert alone["continuo", "recv", "[kernel.kallsyms]"] == 1
+    drawn = xml.etree.ElementTree.fromstring(flamegraph.svg(root, "a & b"))
+    titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert "turn: 2 samples, 66.7 %" in titles and "parse<T>: 1 samples, 33.3 %" in titles
+
+
+def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
+    """A peer that cannot be installed, and runs in which the load tool was the bottleneck, are rows that say so. A ratio
+    is the median of the ratios of the rounds, so rounds of different luck do not mix."""
+    goals, page = suite("goals"), suite("page")
+
+    def cell(*steps):
+        figures = {name: 1.0 for name in ("p50_ms", "p99_ms", "p999_ms", "cpu_us", "client_busiest_share")}
+        rounds = {"steps_per_s": list(steps), "p99_ms": [1.0] * 3, "cpu_us": [2.0] * 3}
+        return figures | {"steps_per_s": 10.0, "rounds": rounds, "refused": 0, "errors": 0}
+
+    ours, theirs = {"1": cell(40, 100, None)}, {"1": cell(10, 50, 1)}
+    rows = [{"name": "ts-ours", "title": "Continuo", "cells": ours, "missing": None},
+            {"name": "ts-theirs", "title": "TorchServe", "cells": theirs, "missing": None},
+            {"name": "gone", "title": "Peer", "cells": {}, "missing": "not measured: there is no Java"},
+            {"name": "slow", "title": "Slow", "cells": {"1": {"refused": 3, "errors": 0, "rounds": {}}}, "missing": None}]
+    results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "load": ["1", "9", True], "rounds": 3,
+               "versions": {"Python": "3"}, "seconds": 1, "processes": 2, "connections": [1],
+               "facts": [{"title": "Peer", "missing": "not measured: there is no Java"}],
+               "groups": [{"name": "torchserve", "title": "T", "about": "A.", "base": "ts-theirs", "rows": rows}]}
+    assert goals.of_rounds(ours["1"], theirs["1"], "steps_per_s") == [4, 2]
+    results["ratios"], results["goals"] = goals.ratios(results), goals.goals(results)
+    assert (results["ratios"][0]["steps"], results["goals"][0]["reached"]) == (3, False)
+    page.write(results, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert text.count("not measured: there is no Java") == 2
+    assert "| Slow | refused 3 times: the load tool was slower than the server" in text
+    assert "Other programs wanted these cores" in text
