@@ -2,12 +2,15 @@
  * Any thread. */
 #include "core/text/str.h"
 
+/* One bit for each ASCII character: letters, digits and !#$%&'*+-.^_`|~ are those of a token. */
+static const uint32_t token_bits[4] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff};
+
 bool
 cn_is_token_char(char c)
 {
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return true;
-    return c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL;
+    const unsigned char u = (unsigned char)c;
+
+    return u < 0x80 && (token_bits[u / 32] >> (u % 32) & 1);
 }
 
 bool
@@ -17,6 +20,34 @@ cn_str_is_token(struct cn_str text)
         if (!cn_is_token_char(text.ptr[i]))
             return false;
     return text.len > 0;
+}
+
+/* Is one of these eight bytes a control character? A tab is taken for one here. 0x80 comes out of a
+ * byte below 0x20, and of one that is 0x7f. */
+static bool
+may_have_control(const char *text)
+{
+    const uint64_t each = 0x0101010101010101u;
+    uint64_t bytes, is_delete;
+
+    memcpy(&bytes, text, sizeof(bytes));
+    is_delete = bytes ^ (each * 0x7f);
+    return (((bytes - each * 0x20) & ~bytes) | ((is_delete - each) & ~is_delete)) & (each * 0x80);
+}
+
+size_t
+cn_text_without_control(const char *text, size_t len)
+{
+    const size_t word = sizeof(uint64_t);
+    size_t n = 0;
+
+    while (len - n >= word && !may_have_control(text + n))
+        n += word;
+    if (len - n < word && len >= word && !may_have_control(text + len - word))
+        return len;
+    while (n < len && !cn_is_control_char(text[n]))
+        n++;
+    return n;
 }
 
 static unsigned char
@@ -33,7 +64,8 @@ cn_str_eq_nocase(struct cn_str a, struct cn_str b)
     if (a.len != b.len)
         return false;
     for (i = 0; i < a.len; i++)
-        if (lower((unsigned char)a.ptr[i]) != lower((unsigned char)b.ptr[i]))
+        if (a.ptr[i] != b.ptr[i] &&
+            lower((unsigned char)a.ptr[i]) != lower((unsigned char)b.ptr[i]))
             return false;
     return true;
 }
@@ -58,7 +90,8 @@ cn_str_eq_header(struct cn_str a, struct cn_str b)
     if (a.len != b.len)
         return false;
     for (i = 0; i < a.len; i++)
-        if (header_char((unsigned char)a.ptr[i]) != header_char((unsigned char)b.ptr[i]))
+        if (a.ptr[i] != b.ptr[i] &&
+            header_char((unsigned char)a.ptr[i]) != header_char((unsigned char)b.ptr[i]))
             return false;
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct cn_str {
@@ -59,6 +60,15 @@ cn_str_cut(struct cn_str *rest, char separator)
     return part;
 }
 
+/* A tab is not counted as one, because header values and texts may have tabs. */
+static inline bool
+cn_is_control_char(char c)
+{
+    return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
+}
+
+/* Returns how many bytes stand before the first control character; `len` if there is none. */
+size_t cn_text_without_control(const char *text, size_t len);
 /* May the character stand in a method or in a header's name (RFC 9110, 5.6.2: a token)? */
 bool cn_is_token_char(char c);
 /* Is the text a token: at least one such character, and no other? */

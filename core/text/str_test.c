@@ -49,6 +49,41 @@ equality_looks_at_all_bytes(void **state)
     assert_false(cn_str_eq(CN_STR("a"), CN_STR("A")));
 }
 
+/* RFC 9110, 5.6.2. */
+static void
+a_token_has_letters_digits_and_fifteen_signs(void **state)
+{
+    static const char signs[] = "!#$%&'*+-.^_`|~";
+
+    (void)state;
+    for (int c = 0; c < 256; c++) {
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+
+        assert_int_equal(cn_is_token_char((char)c), letter || (c && strchr(signs, c)));
+    }
+    assert_false(cn_str_is_token(CN_STR("")));
+}
+
+/* Eight bytes are looked at together, so each byte is tried at each place of texts of all lengths
+ * around that. */
+static void
+control_characters_are_found_at_each_place(void **state)
+{
+    (void)state;
+    for (size_t len = 1; len <= 25; len++)
+        for (size_t at = 0; at < len; at++)
+            for (int c = 0; c < 256; c++) {
+                char text[25];
+
+                memset(text, c % 2 ? 0x80 : 'a', sizeof(text));
+                text[(at + 9) % len] = '\t';
+                text[at] = (char)c;
+                assert_int_equal(cn_text_without_control(text, len),
+                                 (c < 0x20 && c != '\t') || c == 0x7f ? at : len);
+            }
+    assert_int_equal(cn_text_without_control(NULL, 0), 0);
+}
+
 static void
 a_text_is_cut_at_a_separator(void **state)
 {
@@ -100,6 +135,8 @@ main(void)
         cmocka_unit_test(nocase_folds_ascii_letters_only),
         cmocka_unit_test(header_names_match_in_both_spellings),
         cmocka_unit_test(equality_looks_at_all_bytes),
+        cmocka_unit_test(a_token_has_letters_digits_and_fifteen_signs),
+        cmocka_unit_test(control_characters_are_found_at_each_place),
         cmocka_unit_test(a_text_is_cut_at_a_separator),
         cmocka_unit_test(a_text_begins_with_another),
         cmocka_unit_test(tokens_have_no_separators),

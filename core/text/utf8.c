@@ -81,8 +81,13 @@ cn_utf8_is_printable(struct cn_str text)
 {
     size_t len;
 
-    for (size_t i = 0; i < text.len; i += len)
-        if ((len = cn_utf8_length(text.ptr + i, text.len - i)) == 0 || is_control(text.ptr + i))
+    for (size_t i = 0; i < text.len; i += len) {
+        len = 1;
+        if (text.ptr[i] >= ' ' && text.ptr[i] <= '~') /* most bytes of an id */
+            continue;
+        len = cn_utf8_length(text.ptr + i, text.len - i);
+        if (len == 0 || is_control(text.ptr + i))
             return false;
+    }
     return true;
 }

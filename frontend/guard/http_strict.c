@@ -44,12 +44,6 @@ static const char bare_lf[] = "a line that ends with a line feed alone";
 static const char control[] = "a control character";
 
 static bool
-is_control(unsigned char c)
-{
-    return (c < 0x20 && c != '\t') || c == 0x7f;
-}
-
-static bool
 refuse(struct cn_http_strict *strict, const char *why)
 {
     strict->why = why;
@@ -71,22 +65,23 @@ go(struct cn_http_strict *strict, enum state state)
     return true;
 }
 
-/* Keeps the begin of a name or value, in lower case. */
+/* Keeps the begin of a name or value. */
 static void
-keep(struct cn_http_strict *strict, unsigned char c)
+keep(struct cn_http_strict *strict, const char *bytes, size_t len)
 {
-    if (strict->at < sizeof(strict->word) - 1)
-        strict->word[strict->at] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-    if (strict->at < UINT32_MAX)
-        strict->at++;
+    const size_t room = sizeof(strict->word);
+
+    if (strict->at < room)
+        memcpy(strict->word + strict->at, bytes, len < room - strict->at ? len : room - strict->at);
+    strict->at = len < UINT32_MAX - strict->at ? strict->at + (uint32_t)len : UINT32_MAX;
 }
 
+/* Is the name or value that was kept this word? */
 static bool
-is_word(const struct cn_http_strict *strict, const char *word)
+is_word(const struct cn_http_strict *strict, struct cn_str word)
 {
-    size_t len = strlen(word);
-
-    return strict->at == len && memcmp(strict->word, word, len) == 0;
+    return strict->at == word.len &&
+           cn_str_eq_nocase((struct cn_str){strict->word, word.len}, word);
 }
 
 static bool
@@ -110,7 +105,8 @@ before(struct cn_http_strict *strict, unsigned char c)
         return true;
     }
     if (!cn_is_token_char((char)c))
-        return refuse(strict, is_control(c) ? control : "a method that is not a word");
+        return refuse(strict,
+                      cn_is_control_char((char)c) ? control : "a method that is not a word");
     *strict = (struct cn_http_strict){.state = METHOD, .n_heads = strict->n_heads};
     return true;
 }
@@ -149,7 +145,7 @@ version(struct cn_http_strict *strict, unsigned char c)
         strict->at++;
         return true;
     }
-    if (is_control(c))
+    if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
     return refuse(strict, "a version other than HTTP/1.0 and HTTP/1.1");
 }
@@ -168,11 +164,11 @@ line(struct cn_http_strict *strict, unsigned char c)
         strict->header = OTHER;
         return go(strict, VALUE);
     }
-    if (is_control(c))
+    if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
     strict->state = NAME;
     strict->at = 0;
-    keep(strict, c);
+    keep(strict, &(char){(char)c}, 1);
     return true;
 }
 
@@ -180,15 +176,15 @@ static bool
 name(struct cn_http_strict *strict, unsigned char c)
 {
     if (c == ':') {
-        strict->header = is_word(strict, "content-length")      ? LENGTH
-                         : is_word(strict, "transfer-encoding") ? CODING
-                                                                : OTHER;
+        strict->header = is_word(strict, CN_STR("content-length"))      ? LENGTH
+                         : is_word(strict, CN_STR("transfer-encoding")) ? CODING
+                                                                        : OTHER;
         strict->length = strict->header == LENGTH ? 0 : strict->length;
         return go(strict, VALUE);
     }
-    if (is_control(c))
+    if (cn_is_control_char((char)c))
         return c == '\r' ? refuse(strict, "a header line without a colon") : refuse_byte(strict, c);
-    keep(strict, c);
+    keep(strict, &(char){(char)c}, 1);
     return true;
 }
 
@@ -220,7 +216,7 @@ end_coding(struct cn_http_strict *strict)
 {
     while (strict->at > 0 && strchr(" \t", strict->word[strict->at - 1]))
         strict->at--;
-    strict->is_odd |= strict->n_codings > 0 || !is_word(strict, "chunked");
+    strict->is_odd |= strict->n_codings > 0 || !is_word(strict, CN_STR("chunked"));
     strict->n_codings = strict->n_codings ? 2 : 1;
 }
 
@@ -247,10 +243,10 @@ value(struct cn_http_strict *strict, unsigned char c)
         strict->state = VALUE_LF;
         return true;
     }
-    if (is_control(c))
+    if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
     if (strict->header != OTHER && (strict->at > 0 || (c != ' ' && c != '\t')))
-        keep(strict, c);
+        keep(strict, &(char){(char)c}, 1);
     return true;
 }
 
@@ -301,7 +297,7 @@ extension(struct cn_http_strict *strict, unsigned char c)
 {
     if (c == '\r')
         strict->state = SIZE_LF;
-    else if (is_control(c))
+    else if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
     else if (++strict->at >= CN_HTTP_CHUNK_LINE_MAX)
         return refuse(strict, "a line with a chunk's size that is too long");
@@ -334,7 +330,7 @@ trailer(struct cn_http_strict *strict, unsigned char c)
     }
     if (strict->at == 0 && (c == ':' || c == ' ' || c == '\t'))
         return refuse(strict, "a line of the trailer without a name");
-    if (is_control(c))
+    if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
     strict->at = 1;
     return true;
@@ -398,19 +394,50 @@ take(struct cn_http_strict *strict, unsigned char c)
     return true;
 }
 
-/* How many bytes can be passed at once, because each of them would leave the state as it is? Most
- * bytes of a head are in values that are not looked at, and in the URL. */
+/* Keeps a run of a name's bytes, and returns how many there are. */
 static size_t
-count_plain(const struct cn_http_strict *strict, const char *bytes, size_t len)
+keep_name(struct cn_http_strict *strict, const char *bytes, size_t len)
 {
+    const char *colon = memchr(bytes, ':', len);
+    const size_t n = cn_text_without_control(bytes, colon ? (size_t)(colon - bytes) : len);
+
+    keep(strict, bytes, n);
+    return n;
+}
+
+/* Takes the bytes that can be taken at once, because each of them leaves the state as it is or, for
+ * the version, because all are known. Returns how many these are. Almost all bytes of a head are
+ * taken here; the others, and each byte that is refused, go through take(). */
+static size_t
+take_run(struct cn_http_strict *strict, const char *bytes, size_t len)
+{
+    static const char version_end[] = "HTTP/1.1\r";
     size_t n = 0;
 
-    if (strict->state == VALUE && strict->header == OTHER) {
-        while (n < len && !is_control((unsigned char)bytes[n]))
+    switch ((enum state)strict->state) {
+    case METHOD:
+        while (n < len && cn_is_token_char(bytes[n]))
             n++;
-    } else if (strict->state == TARGET && strict->at > 0) {
+        break;
+    case TARGET:
         while (n < len && (unsigned char)bytes[n] > ' ' && bytes[n] != 0x7f)
             n++;
+        if (n > 0)
+            strict->at = 1;
+        break;
+    case VERSION:
+        n = sizeof(version_end) - 1;
+        if (strict->at > 0 || len < n || memcmp(bytes, version_end, n) != 0)
+            return 0;
+        strict->at = (uint32_t)n;
+        strict->state = VERSION_LF;
+        break;
+    case NAME:
+        return keep_name(strict, bytes, len);
+    case VALUE:
+        return strict->header == OTHER ? cn_text_without_control(bytes, len) : 0;
+    default:
+        break;
     }
     return n;
 }
@@ -432,7 +459,7 @@ cn_http_strict_feed(struct cn_http_strict *strict, const char *bytes, size_t len
                 go(strict, strict->state == BODY ? BEFORE : CHUNK_CR);
         } else if (take(strict, (unsigned char)bytes[i])) {
             i++;
-            i += count_plain(strict, bytes + i, len - i);
+            i += take_run(strict, bytes + i, len - i);
         } else {
             return i;
         }

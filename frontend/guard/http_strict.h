@@ -31,7 +31,7 @@ struct cn_http_strict {
     uint8_t n_codings; /* up to 2 */
     bool is_odd;       /* its length or coding is one that http_checks.h refuses */
     bool is_off;       /* the connection does not speak HTTP any more */
-    char word[20];     /* begin of the name or value, in lower case */
+    char word[20];     /* begin of the name or value */
 };
 
 /* A zeroed object is at the begin of a connection. Reads `len` further bytes. Returns how many of

@@ -16,15 +16,7 @@
 static bool
 is_field_value(struct cn_str text)
 {
-    size_t i;
-
-    for (i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-
-        if ((c < 0x20 && c != '\t') || c == 0x7f)
-            return false;
-    }
-    return true;
+    return cn_text_without_control(text.ptr, text.len) == text.len;
 }
 
 struct cn_str

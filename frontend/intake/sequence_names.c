@@ -12,13 +12,15 @@
 
 #include "frontend/intake/headers.h"
 
-static char names[CN_N_SEQUENCE_NAMES][CN_SEQUENCE_NAME_MAX + 1] = {
-    "ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"};
+static char texts[CN_N_SEQUENCE_NAMES][CN_SEQUENCE_NAME_MAX + 1];
+static struct cn_str names[CN_N_SEQUENCE_NAMES] = {CN_STR("ts_request_sequence_id"),
+                                                   CN_STR("ts_request_sequence_start"),
+                                                   CN_STR("ts_request_sequence_end")};
 
 struct cn_str
 cn_sequence_name(enum cn_sequence_name which)
 {
-    return cn_str_from(names[which]);
+    return names[which];
 }
 
 enum cn_sequence_name
@@ -30,7 +32,7 @@ cn_sequence_name_find(struct cn_str name)
         cn_str_eq_header(name, CN_STR(CN_LONG_SEQUENCE_HEADER)))
         return CN_NAME_ID;
     for (i = 0; i < CN_N_SEQUENCE_NAMES; i++)
-        if (cn_str_eq_header(name, cn_str_from(names[i])))
+        if (cn_str_eq_header(name, names[i]))
             break;
     return (enum cn_sequence_name)i;
 }
@@ -97,10 +99,11 @@ cn_sequence_names_use(const struct cn_server_config *config, struct cn_error *er
                                wanted[other].flag, wanted[i].flag, wanted[i].name);
     }
     for (i = 0; i < CN_N_SEQUENCE_NAMES; i++) {
-        snprintf(names[i], sizeof(names[i]), "%s", wanted[i].name);
-        for (char *at = names[i]; *at; at++)
+        snprintf(texts[i], sizeof(texts[i]), "%s", wanted[i].name);
+        for (char *at = texts[i]; *at; at++)
             if (*at >= 'A' && *at <= 'Z')
                 *at = (char)(*at - 'A' + 'a');
+        names[i] = cn_str_from(texts[i]);
     }
     return 0;
 }
