@@ -20,9 +20,9 @@
 #include "core/memory/mem.h"
 
 #define ALIGNMENT 16
-#define FIRST_BLOCK_BYTES 2048 /* with its header; enough for a small HTTP request and its job */
+#define FIRST_BLOCK_BYTES 3072 /* with its header; enough for a small HTTP request and its job */
 #define LAST_BLOCK_BYTES 65536 /* blocks double up to this */
-#define SPARE_BLOCKS_MAX 64    /* 128 kB a thread */
+#define SPARE_BLOCKS_MAX 256   /* 768 kB a thread */
 
 struct cn_arena_block {
     struct cn_arena_block *older;
