@@ -1,4 +1,4 @@
-/* frontend/guard/library_calls.c - what the program puts in the place of four library functions.
+/* frontend/guard/library_calls.c - what the program puts in the place of six library functions.
  * Any thread.
  *
  * The table has one slot for each descriptor. A slot of an HTTP connection belongs to the thread of
@@ -23,6 +23,7 @@
 #include "core/time/clock.h"
 #include "frontend/guard/client_addresses.h"
 #include "frontend/guard/h2_guard.h"
+#include "frontend/guard/head_text.h"
 
 /* ThreadSanitizer does not see libgrpc's locks. It is told in which order threads use a slot. What
  * a read writes into libgrpc's own memory is not recorded: the loop that copies it later would be
@@ -64,12 +65,16 @@ static _Thread_local bool in_http, in_tls;
  * bodies. */
 ssize_t cn_call_recv(int fd, void *out, size_t room, int flags) __asm__("recv");
 ssize_t cn_call_recvmsg(int fd, struct msghdr *msg, int flags) __asm__("recvmsg");
+ssize_t cn_call_send(int fd, const void *bytes, size_t len, int flags) __asm__("send");
+ssize_t cn_call_sendmsg(int fd, const struct msghdr *msg, int flags) __asm__("sendmsg");
 int cn_call_close(int fd) __asm__("close");
 ssize_t cn_call_record_recv(gnutls_session_t session, void *out,
                             size_t room) __asm__("gnutls_record_recv");
 
 static ssize_t (*real_recv)(int, void *, size_t, int);
 static ssize_t (*real_recvmsg)(int, struct msghdr *, int);
+static ssize_t (*real_send)(int, const void *, size_t, int);
+static cn_sendmsg_fn *real_sendmsg;
 static int (*real_close)(int);
 static ssize_t (*real_record_recv)(gnutls_session_t, void *, size_t);
 
@@ -78,13 +83,16 @@ static ssize_t (*real_record_recv)(gnutls_session_t, void *, size_t);
 __attribute__((constructor)) static void
 find_real_functions(void)
 {
-    void *found[] = {dlsym(RTLD_NEXT, "recv"), dlsym(RTLD_NEXT, "recvmsg"),
-                     dlsym(RTLD_NEXT, "close"), dlsym(RTLD_NEXT, "gnutls_record_recv")};
+    void *found[] = {dlsym(RTLD_NEXT, "recv"),  dlsym(RTLD_NEXT, "recvmsg"),
+                     dlsym(RTLD_NEXT, "close"), dlsym(RTLD_NEXT, "gnutls_record_recv"),
+                     dlsym(RTLD_NEXT, "send"),  dlsym(RTLD_NEXT, "sendmsg")};
 
     memcpy(&real_recv, &found[0], sizeof(found[0]));
     memcpy(&real_recvmsg, &found[1], sizeof(found[1]));
     memcpy(&real_close, &found[2], sizeof(found[2]));
     memcpy(&real_record_recv, &found[3], sizeof(found[3]));
+    memcpy(&real_send, &found[4], sizeof(found[4]));
+    memcpy(&real_sendmsg, &found[5], sizeof(found[5]));
 }
 
 static struct slot *
@@ -177,6 +185,35 @@ cn_call_recv(int fd, void *out, size_t room, int flags)
     }
     errno = may == CN_READ_NEVER ? ECONNRESET : EAGAIN;
     return -1;
+}
+
+/* Returns the text that is to go into the head which libmicrohttpd sends now; NULL: there is
+ * none. */
+static struct cn_str *
+head_text_of(int fd)
+{
+    struct cn_http_reader *reader = in_http ? reader_of(fd) : NULL;
+
+    return reader && reader->head_text.len ? &reader->head_text : NULL;
+}
+
+ssize_t
+cn_call_send(int fd, const void *bytes, size_t len, int flags)
+{
+    const struct iovec part = {(void *)(uintptr_t)bytes, len};
+    struct cn_str *text = head_text_of(fd);
+
+    return text ? cn_head_text_send(text, fd, &part, 1, flags, real_sendmsg)
+                : real_send(fd, bytes, len, flags);
+}
+
+ssize_t
+cn_call_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    struct cn_str *text = head_text_of(fd);
+
+    return text ? cn_head_text_send(text, fd, msg->msg_iov, msg->msg_iovlen, flags, real_sendmsg)
+                : real_sendmsg(fd, msg, flags);
 }
 
 /* libmicrohttpd has made the descriptor the session's place for what it sends. */

@@ -4,8 +4,9 @@
  * So the program defines recv(), recvmsg(), close() and gnutls_record_recv() itself: the dynamic
  * linker takes a program's own function before the one of a library (docs/decisions/0046). Each of
  * them calls the real function. Then bytes of HTTP clients go through http_strict.h, and frames of
- * gRPC clients through h2_guard.h, and close() tells that a gRPC connection has ended. For all
- * other descriptors nothing changes.
+ * gRPC clients through h2_guard.h, and close() tells that a gRPC connection has ended. send() and
+ * sendmsg() put headers of the server into the heads of HTTP answers (head_text.h). For all other
+ * descriptors nothing changes.
  */
 #ifndef CN_FRONTEND_GUARD_LIBRARY_CALLS_H
 #define CN_FRONTEND_GUARD_LIBRARY_CALLS_H
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "core/errors/error.h"
+#include "core/text/str.h"
 
 struct cn_client_address;
 struct cn_h2_limits;
@@ -27,7 +29,8 @@ struct cn_http_reader {
     enum cn_may_read (*may_read)(struct cn_http_reader *reader);
     /* Looks at bytes before libmicrohttpd does. Returns how many of them it may have. */
     size_t (*received)(struct cn_http_reader *reader, const char *bytes, size_t len);
-    void *tls_session; /* gnutls_session_t; NULL: plain HTTP, or nothing was read yet */
+    void *tls_session;       /* gnutls_session_t; NULL: plain HTTP, or nothing was read yet */
+    struct cn_str head_text; /* plain HTTP: is still to be sent with the answer's head */
 };
 
 /* Makes the table of descriptors, before the loops run. CN_E_UNAVAILABLE: the linker has taken the

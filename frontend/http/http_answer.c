@@ -38,6 +38,7 @@
 #include "core/text/number.h"
 #include "core/text/utf8.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
+#include "frontend/guard/head_text.h"
 #include "frontend/http/compress.h"
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"
@@ -58,24 +59,69 @@ add(struct MHD_Response *response, const char *name, const char *value)
     MHD_add_response_header(response, name, value);
 }
 
+/* Adds a header that libmicrohttpd need not know (head_text.h). With TLS libmicrohttpd itself hands
+ * the head to GnuTLS, so it is given the header, too. `value` ends with a NUL. */
 static void
-add_number(struct MHD_Response *response, const char *name, uint64_t value)
+tell(struct MHD_Response *response, const struct cn_http_request *request, struct cn_str name,
+     struct cn_str value)
 {
-    char text[24];
+    if (request->listener->is_tls)
+        add(response, name.ptr, value.ptr);
+    else
+        cn_head_text_put(&request->conn->head_text, name, value);
+}
 
-    *cn_put_uint(value, text) = '\0';
-    add(response, name, text);
+static void
+tell_text(struct MHD_Response *response, const struct cn_http_request *request, struct cn_str name,
+          const char *value)
+{
+    if (value)
+        tell(response, request, name, cn_str_from(value));
+}
+
+static void
+tell_number(struct MHD_Response *response, const struct cn_http_request *request,
+            struct cn_str name, uint64_t value)
+{
+    char text[24], *end = cn_put_uint(value, text);
+
+    *end = '\0';
+    if (value)
+        tell(response, request, name, (struct cn_str){text, (size_t)(end - text)});
 }
 
 /* Adds the headers for scripts of other sites. TorchServe has them on every answer, too. */
 static void
-add_cors(struct MHD_Response *response, const struct cn_server_config *config)
+add_cors(struct MHD_Response *response, const struct cn_http_request *request)
 {
-    add(response, "Access-Control-Allow-Origin", config->cors_allowed_origin);
-    if (config->cors_allowed_methods)
-        add(response, "Access-Control-Allow-Methods", config->cors_allowed_methods);
-    if (config->cors_allowed_headers)
-        add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    if (!config->cors_allowed_origin)
+        return;
+    tell_text(response, request, CN_STR("Access-Control-Allow-Origin"),
+              config->cors_allowed_origin);
+    tell_text(response, request, CN_STR("Access-Control-Allow-Methods"),
+              config->cors_allowed_methods);
+    tell_text(response, request, CN_STR("Access-Control-Allow-Headers"),
+              config->cors_allowed_headers);
+}
+
+#define CACHE_CONTROL "no-cache; no-store, must-revalidate, private"
+#define EXPIRES "Thu, 01 Jan 1970 00:00:00 UTC"
+
+/* Adds the headers that are the same in each answer. */
+static void
+add_constant(struct MHD_Response *response, const struct cn_http_request *request)
+{
+    if (!request->listener->is_tls) {
+        cn_buf_append_str(&request->conn->head_text,
+                          CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL
+                                 "\r\nExpires: " EXPIRES "\r\n"));
+        return;
+    }
+    add(response, "Pragma", "no-cache");
+    add(response, "Cache-Control", CACHE_CONTROL);
+    add(response, "Expires", EXPIRES);
 }
 
 /* Does the connection end with this answer? In TorchServe's dialect it ends after each error.
@@ -98,38 +144,26 @@ closes(struct MHD_Response *response, const struct cn_http_request *request, uns
 static void
 add_common(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
 {
-    add(response, "x-request-id", request->id);
-    add(response, "Pragma", "no-cache");
-    add(response, "Cache-Control", "no-cache; no-store, must-revalidate, private");
-    add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
+    tell(response, request, CN_STR("x-request-id"),
+         (struct cn_str){request->id, sizeof(request->id) - 1});
+    add_constant(response, request);
     if (request->echo_value.len)
-        add(response, request->echo_name.ptr, request->echo_value.ptr);
+        tell(response, request, request->echo_name, request->echo_value);
     if (request->echo_value.len && request->echo_short)
-        add(response, CN_SHORT_SEQUENCE_HEADER, request->echo_value.ptr);
-    if (request->traceparent)
-        add(response, "traceparent", request->traceparent);
-    if (request->restarted)
-        add(response, "Continuo-Sequence-Restarted", request->restarted);
-    if (request->json_length)
-        add(response, "Inference-Header-Content-Length", request->json_length);
-    if (request->new_session)
-        add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
-    if (request->closed_session)
-        add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
-    if (request->replayed)
-        add(response, "Continuo-Replayed", "true");
-    if (request->step)
-        add_number(response, "Continuo-Sequence-Step", request->step);
-    if (request->expected_step)
-        add_number(response, "Continuo-Expected-Step", request->expected_step);
-    if (request->allow)
-        add(response, "Allow", request->allow);
-    if (request->location)
-        add(response, "Location", request->location);
-    if (request->codings)
-        add(response, "Accept-Encoding", request->codings);
-    if (request->listener->shared->config->cors_allowed_origin)
-        add_cors(response, request->listener->shared->config);
+        tell(response, request, CN_STR(CN_SHORT_SEQUENCE_HEADER), request->echo_value);
+    tell_text(response, request, CN_STR("traceparent"), request->traceparent);
+    tell_text(response, request, CN_STR("Continuo-Sequence-Restarted"), request->restarted);
+    tell_text(response, request, CN_STR("Inference-Header-Content-Length"), request->json_length);
+    tell_text(response, request, CN_STR("X-Amzn-SageMaker-New-Session-Id"), request->new_session);
+    tell_text(response, request, CN_STR("X-Amzn-SageMaker-Closed-Session-Id"),
+              request->closed_session);
+    tell_text(response, request, CN_STR("Continuo-Replayed"), request->replayed ? "true" : NULL);
+    tell_number(response, request, CN_STR("Continuo-Sequence-Step"), request->step);
+    tell_number(response, request, CN_STR("Continuo-Expected-Step"), request->expected_step);
+    tell_text(response, request, CN_STR("Allow"), request->allow);
+    tell_text(response, request, CN_STR("Location"), request->location);
+    tell_text(response, request, CN_STR("Accept-Encoding"), request->codings);
+    add_cors(response, request);
     if (closes(response, request, status))
         add(response, "Connection", "close");
 }
@@ -191,6 +225,9 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
     bool parked = request->state == CN_REQUEST_PARKED;
 
     add_common(response, request, status);
+    if (request->conn->head_text.failed)
+        cn_panic(__FILE__, __LINE__, "not enough memory for the headers of a response");
+    request->conn->reader.head_text = cn_buf_str(&request->conn->head_text);
     request->state = (uint8_t)next;
     request->status = status;
     if (MHD_queue_response(request->mhd, status, response) != MHD_YES) {
@@ -432,8 +469,8 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
     uint32_t i;
 
     if (has_type && cn_http_header_is_valid(CN_STR("content-type"), answer->content_type))
-        add(response, "Content-Type",
-            cn_arena_strndup(&request->arena, answer->content_type.ptr, answer->content_type.len));
+        tell(response, request, CN_STR("Content-Type"),
+             cn_arena_str(&request->arena, answer->content_type));
     else if (has_type)
         log_dropped_header(box, CN_STR("content-type"));
     for (i = 0; i < answer->n_headers; i++) {

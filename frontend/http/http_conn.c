@@ -423,6 +423,7 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session,
     conn->from = from;
     conn->reader.received = received;
     conn->reader.may_read = may_read;
+    cn_buf_init(&conn->head_text, 0);
     cn_list_init(&conn->refused_link);
     cn_library_calls_set_http(fd, &conn->reader);
     cn_list_push_back(&listener->conns, &conn->link);
@@ -467,6 +468,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     listener->n_unproven -= conn->unproven;
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
+    cn_buf_fini(&conn->head_text);
     conn->magic = 0;
     cn_free(conn);
     cn_accept_go_on(&listener->accept);

@@ -14,6 +14,7 @@
 
 #include "core/containers/list.h"
 #include "core/loop/loop.h"
+#include "core/memory/buf.h"
 #include "frontend/guard/http_strict.h"
 #include "frontend/guard/library_calls.h"
 
@@ -48,6 +49,7 @@ struct cn_http_conn {
     struct cn_watch watch;
     struct cn_timer timer;
     struct cn_http_reader reader;
+    struct cn_buf head_text; /* headers of the present answer that libmicrohttpd does not know */
     struct cn_http_strict strict; /* looks at all bytes before libmicrohttpd does */
     struct cn_list refused_link;  /* in the listener's list while a byte of the client is refused */
     uint64_t n_requests;          /* that libmicrohttpd has begun to handle */

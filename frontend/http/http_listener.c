@@ -238,10 +238,12 @@ on_completed(void *ctx, struct MHD_Connection *mhd, void **slot,
 {
     struct cn_http_request *request;
 
-    (void)ctx, (void)mhd, (void)why;
+    (void)ctx, (void)mhd;
     if (!*slot)
         return;
     request = cn_http_request_cast(*slot);
+    if (why == MHD_REQUEST_TERMINATED_COMPLETED_OK && request->conn->reader.head_text.len)
+        cn_log(CN_LOG_ERROR, "event=answer_without_headers request_id=%s", request->id);
     if (request->lingering)
         stop_lingering(request);
     cn_http_conn_enter(request->conn, CN_PHASE_IDLE);

@@ -156,6 +156,8 @@ cn_http_request_completed(struct cn_http_request *request)
         cn_ws_stream_destroy(request->stream);
     request->stream = NULL;
     cn_unread_done(request->listener->loop, &request->unread);
+    request->conn->reader.head_text = (struct cn_str){NULL, 0};
+    cn_buf_reset(&request->conn->head_text);
     request->conn->request = NULL;
     request->conn = NULL;
     request->mhd = NULL;
