@@ -1,5 +1,5 @@
-/* handlers/modules/module_bindings.c - reads which inputs, states and numbers are the arguments of a
- * module's method, and what its results are. Worker's thread.
+/* handlers/modules/module_bindings.c - reads which inputs, states and numbers are the arguments of
+ * a module's method, and what its results are. Worker's thread.
  *
  * What is read here ends in three tables, which a run goes through without looking at a name again:
  *   arguments   each is an input, a state or a number, by its index in the declarations
