@@ -97,7 +97,8 @@ read_attributes(const struct cn_module_parse *parse, const struct cn_yaml *setti
             if (m == 0 && is_scalar(value))
                 attribute->state = find_state(config->io, value->text, true);
             if (m == 0 && (attribute->state < 0 || kept_by_module(config, attribute->state)))
-                return cn_module_refuse(parse, value, key, "the name of a declared state, each only once");
+                return cn_module_refuse(parse, value, key,
+                                        "the name of a declared state, each only once");
             attribute->batch = m == 1 && cn_str_eq(value->text, CN_STR("batch"));
             if (m == 1 && !attribute->batch && !take_number(value, &attribute->number))
                 return cn_module_refuse(parse, value, key, "a number, true, false or batch");
@@ -169,7 +170,7 @@ read_arguments(const struct cn_module_parse *parse, const struct cn_yaml *settin
             binding.state = is_scalar(value) ? find_state(config->io, value->text, true) : -1;
             if (binding.input < 0 && binding.state < 0)
                 return cn_module_refuse(parse, value, "arguments",
-                              "an input, a state, a number, true or false");
+                                        "an input, a state, a number, true or false");
         }
         config->arguments[config->n_arguments++] = binding;
     }
@@ -203,7 +204,6 @@ read_results(const struct cn_module_parse *parse, const struct cn_yaml *settings
     }
     return 0;
 }
-
 
 /* Checks that every output and state has a source, and that every input is used.
  *
