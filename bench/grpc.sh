@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     --peers) peers=1 ;;
     --large) large=1 ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "bench/grpc.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "bench/grpc.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

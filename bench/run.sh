@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
     --min-ratio) min_ratio=$2; shift ;;
     --json) json=$2; : >"$json"; shift ;;
     -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "bench/run.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "bench/run.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     --loops) loops=$2; shift ;;
     --max-ratio) max_ratio=$2; shift ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "bench/stream.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "bench/stream.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
     --loops) loops=$2; shift ;;
     --check) check=1 ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "bench/v2.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "bench/v2.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

@@ -13,7 +13,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --proxy) wanted=$2; shift ;;
     -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "scripts/demo.sh --cluster: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "scripts/demo.sh --cluster: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

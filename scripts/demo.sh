@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     --inference-port) inference_port=$2; shift ;;
     --management-port) management_port=$2; shift ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "scripts/demo.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "scripts/demo.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
 done

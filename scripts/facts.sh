@@ -13,7 +13,7 @@ case ${1:-} in
 --http) http=1 ;;
 -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
-*) echo "scripts/facts.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+*) echo "scripts/facts.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
 esac
 
 bin=$(cd "${CONTINUO_BUILD:-build/release}" && pwd)/bin

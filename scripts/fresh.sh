@@ -22,7 +22,7 @@ for arg in "$@"; do
     --cache) cached=1 ;;
     --keep) keep=1 ;;
     -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "scripts/fresh.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
+    *) echo "scripts/fresh.sh: unknown argument $arg (--help lists the options)" >&2; exit 2 ;;
     esac
 done
 source=$PWD # the clone has the same path in the root, so that the compiler cache knows its files

@@ -19,7 +19,7 @@ variant=slim more=
 case ${1:-} in
 -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
 --python) variant=python more=,python3; shift ;;
--*) fail "what is $1? (--help lists the options)" ;;
+-*) fail "unknown argument $1 (--help lists the options)" ;;
 esac
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/continuo-image-XXXXXX")

@@ -12,7 +12,7 @@ case ${1:-} in
 --no-envoy) envoy= ;;
 -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
-*) echo "scripts/proxies.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+*) echo "scripts/proxies.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
 esac
 
 say() { echo "proxies: $*"; }

@@ -16,7 +16,7 @@ for arg in "$@"; do
     --dry-run) dry=1 ;;
     --tested) tested=1 ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) echo "scripts/release.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
+    -*) echo "scripts/release.sh: unknown argument $arg (--help lists the options)" >&2; exit 2 ;;
     *) [ -z "$version" ] || { echo "scripts/release.sh: one version, not \"$version\" and \"$arg\"" >&2; exit 2; }
         version=$arg ;;
     esac

@@ -52,7 +52,7 @@ for arg in "$@"; do
   --onnx) onnx=1 ;;
   --torch) torch=1 ;;
   -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
+  *) echo "scripts/setup.sh: unknown argument $arg (--help lists the options)" >&2; exit 2 ;;
   esac
 done
 [ -z "$tests" ] || packages+=("${test_packages[@]}")

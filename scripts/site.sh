@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     shift
     ;;
   -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "scripts/site.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+  *) echo "scripts/site.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
   esac
   shift
 done

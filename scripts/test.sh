@@ -20,7 +20,7 @@ case ${1:-} in
 --fresh) fresh=1 ;;
 -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
-*) echo "scripts/test.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+*) echo "scripts/test.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
 esac
 
 logs=build/test-logs

@@ -15,7 +15,7 @@ STEPS = [
     ("steps/s to Triton's, the model in Lua", "triton", "tr-lua", "tr-theirs", {1: 9, 16: 10, 64: 10, 256: 8}),
     ("steps/s to Triton's, the same model.py", "triton", "tr-ours", "tr-theirs", {1: 9, 16: 10, 64: 10, 256: 8}),
 ]
-#: The p99 is to be at most this part of a peer's.
+#: The goal for the 99th percentile: at most this part of the peer's.
 P99 = 0.1
 PEERS = {"torchserve": "TorchServe", "triton": "Triton"}
 

@@ -12,7 +12,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --seconds) seconds=$2; shift ;;
     -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "tests/valgrind/run.sh: what is $1?" >&2; exit 2 ;;
+    *) echo "tests/valgrind/run.sh: unknown argument $1" >&2; exit 2 ;;
     esac
     shift
 done
