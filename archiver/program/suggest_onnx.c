@@ -5,6 +5,19 @@
 #include "archiver/onnx/onnx_suggest.h"
 #include "archiver/program/subcommands.h"
 
+/* TorchScript files and packages of AOTInductor are zip files. */
+static int
+refuse_torch(const char *path, struct cn_str bytes, struct cn_error *err)
+{
+    if (!cn_str_begins(bytes, CN_STR("PK\003\004")))
+        return 0;
+    return cn_fail(err, CN_E_INVALID_MODEL,
+                   "%.300s is a zip file, as TorchScript (.pt) and AOTInductor (.pt2) write them, "
+                   "and suggest reads ONNX files only; 'continuo new torch NAME' makes a model "
+                   "whose YAML you can change, and docs/torch.md explains it",
+                   path);
+}
+
 int
 cn_archiver_suggest(int argc, char **argv)
 {
@@ -23,7 +36,9 @@ cn_archiver_suggest(int argc, char **argv)
     cn_buf_init(&yaml, 0);
     rc = cn_onnx_file_map(argv[0], &bytes, &err);
     if (rc == 0) {
-        rc = cn_onnx_file_read(argv[0], bytes, &arena, &file, &err);
+        rc = refuse_torch(argv[0], bytes, &err);
+        if (rc == 0)
+            rc = cn_onnx_file_read(argv[0], bytes, &arena, &file, &err);
         if (rc == 0) {
             cn_onnx_suggest(&file, &yaml);
             fwrite(yaml.data, 1, yaml.len, stdout);

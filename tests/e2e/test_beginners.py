@@ -1,6 +1,7 @@
 """The usual first mistakes, and the text that each of them gets before a client meets it."""
 
 import re
+import zipfile
 
 import pytest
 
@@ -98,6 +99,14 @@ def test_half_a_key_is_a_misspelt_key(folder, transcript):
     done = pack(folder, "handler.lua", "return { step = print }\n", transcript=transcript,
                 yaml="sequenceBatch: true\n")
     assert "unknown key sequenceBatch (did you mean sequenceBatching?)" in done.stderr, done
+
+
+def test_a_torchscript_file_gets_no_suggestion_but_a_way_on(folder, transcript):
+    """ONNX files name their tensors, so a user expects the same for a .pt file."""
+    with zipfile.ZipFile(folder / "model.pt", "w") as file:
+        file.writestr("model/data.pkl", b"x")
+    done = archiver("suggest", folder / "model.pt", check=False, transcript=transcript)
+    assert done.returncode == 1 and "'continuo new torch NAME' makes a model whose YAML you can change" in done.stderr
 
 
 def test_the_archiver_says_what_it_wrote_and_how_it_is_served(folder, transcript):
