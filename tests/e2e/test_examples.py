@@ -34,6 +34,10 @@ def test_the_readmes_own_handler_works(server, transcript, language, suffix):
     headers, second = curl(transcript, "-H", "ts_request_sequence_id: seq_0", url, "-d", "8")
     assert headers.startswith("HTTP/1.1 200"), headers
     assert re.search(r'"mean": ?4\b', first) and re.search(r'"mean": ?6\b', second), second
+    program = blocks(readme, "python")[1].replace("http://localhost:8080", s.inference)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=limit(60),
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "clients" / "python")})
+    assert done.stdout.splitlines() == ["{'count': 1, 'mean': 4.0}", "{'count': 2, 'mean': 6.0}"]
     refused = s.client().step("average", "seq_0", b"many")
     assert (refused.status, refused.message) == (400, "send a number")
 
