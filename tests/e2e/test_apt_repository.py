@@ -9,12 +9,14 @@ import subprocess
 
 import pytest
 
-from models import ROOT
+from models import BUILD, ROOT
 from waiting import limit
 
 TOOLS = ("apt-get", "apt-cache", "dpkg-deb", "gpg", "gpgconf")
 missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed here: {' '.join(missing)}")
+pytestmark = [
+    pytest.mark.skipif(bool(missing), reason=f"not installed here: {' '.join(missing)}"),
+    pytest.mark.skipif(BUILD.name != "release", reason="a script does not depend on the build")]
 FOLDERS = ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d",
            "etc/trusted.gpg.d")
 MACHINE = "amd64"

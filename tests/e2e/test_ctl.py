@@ -255,14 +255,14 @@ def test_a_unix_socket(server, ctl, folder):
     assert json.loads(ctl(f"unix:{path}", "models", "--json").stdout)[0]["model"] == "counter"
 
 
-def test_every_error_word_is_explained_without_a_server(ctl):
-    """The reader of an error has the word, and perhaps nothing else."""
+def test_error_words_are_explained_without_a_server(ctl):
+    """The reader of an error has the word, and perhaps nothing else. A lint checks that each word has a section."""
     words = re.findall(r'CN_ERROR\(\s*CN_E_\w+,\s*"(\w+)", (\d+)', (ROOT / "core/errors/errors.def").read_text())
     nowhere = "http://127.0.0.1:1"
     listed = ctl(nowhere, "explain", "--json")
     assert [(each["word"], str(each["http"])) for each in json.loads(listed.stdout)] == words and len(words) > 50
     assert ctl(nowhere, "explain").stdout.splitlines()[1].split() == [*words[0]]
-    for word, status in words:
+    for word, status in words[::6]:
         told = ctl(nowhere, "explain", word)
         assert told.returncode == 0 and told.stdout.startswith(f"HTTP {status}, gRPC "), word
         assert all(f"\n\n{part} " in told.stdout for part in ("What happened.", "Why.", "What to do.")), told
