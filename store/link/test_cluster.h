@@ -31,6 +31,8 @@ test_member_begin(struct test_cluster *cluster, int i)
                                     "0",
                                     "--appendonly",
                                     "yes",
+                                    "--appendfsync",
+                                    "no", /* with everysec it may answer before it writes */
                                     NULL};
 
     test_server_begin_with(&cluster->members[i], settings);

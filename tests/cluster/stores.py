@@ -47,7 +47,8 @@ class Store:
         """Without a primary it comes back as one, as after a crash, until a Sentinel says otherwise."""
         self.note("starts" + (f" as a replica of {primary}" if primary else ""))
         command = ["redis-server", "--port", str(PORT), "--bind", *self._bind.split(), "--protected-mode", "no",
-                   "--dir", str(self.folder), "--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0",
+                   "--dir", str(self.folder), "--save", "", "--appendonly", "yes", "--appendfsync", "no",
+                   "--repl-diskless-sync-delay", "0",
                    "--repl-ping-replica-period", "1", "--repl-timeout", "5", "--repl-backlog-size", "16mb"]
         if primary and primary != self.address:
             command += ["--replicaof", primary, str(PORT)]

@@ -27,11 +27,12 @@ class SharedStore:
         return f"valkey://{login}127.0.0.1:{self.port}/test"
 
     def start(self):
-        """With an append-only file, so that a store that is killed comes back with all it has confirmed."""
+        """With an append-only file, so that a store that is killed comes back with all it has confirmed. With
+        appendfsync everysec it would answer up to two seconds before it writes while the disk is busy."""
         self.transcript.log("store", f"starts on port {self.port}")
         self.process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-             "--save", "", "--appendonly", "yes", "--logfile", "log.txt", *self.settings],
+             "--save", "", "--appendonly", "yes", "--appendfsync", "no", "--logfile", "log.txt", *self.settings],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         expect(self.answers, "redis-server to answer")
         return self
