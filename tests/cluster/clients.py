@@ -19,7 +19,7 @@ OF_PROXY = {"http_502", "http_503", "http_504"}
 
 
 class ClusterSequence(Sequence):
-    documented = DOCUMENTED | OF_PROXY | {"store_unreachable", "contended", "conflict"}
+    documented = DOCUMENTED | OF_PROXY | {"store_unreachable", "contended", "conflict", "overloaded"}
     maybe_done = MAYBE_DONE | OF_PROXY | {"store_unreachable"}
 
     def __init__(self, index, run, link, chance):

@@ -16,6 +16,7 @@ from waiting import expect
 
 INSIDE = "CONTINUO_CLUSTER_INSIDE"
 NOBODY = "02:00:00:00:00:99"
+BRIDGE = "02:00:00:00:00:01"  # the hardware address of each bridge, and so ours
 NETS = {"front": "10.0.0", "back": "10.0.1", "control": "10.0.2"}
 OURS = 254  # our own address in the nets that we are in
 SLOW = ("tbf", "rate", "400kbit", "burst", "3000", "latency", "1s")
@@ -112,10 +113,13 @@ class Machine:
 
 
 def make_network():
-    """Makes the bridges. We are in the nets `front`, as clients are, and `control`, which is never cut."""
+    """Makes the bridges. We are in the nets `front`, as clients are, and `control`, which is never cut.
+
+    A bridge without an address of its own has the lowest of its cables, so it would change when that machine is cut
+    off. Answers to clients that only wait would then go to the old address, for a minute or more."""
     ip("link", "set", "lo", "up")
     for net, prefix in NETS.items():
-        ip("link", "add", "name", net, "type", "bridge")
+        ip("link", "add", "name", net, "address", BRIDGE, "type", "bridge")
         ip("link", "set", "dev", net, "up")
         if net != "back":
             ip("address", "add", f"{prefix}.{OURS}/24", "dev", net)
