@@ -22,6 +22,11 @@
 #define SWEPT_MAX CN_STORE_DUE_MAX /* records that a sweep finds at most, in any store */
 /* A shared store is asked for what has expired, and that rarely while nothing has. */
 #define SHARED_SWEEP_MS 1000
+/* If the store is slow, a sweep makes the next batch wait for its round trips, too. So the pause
+ * after it is this many times as long as it took, within limits: a worker that stood still during a
+ * sweep should not think for long that the store is slow. */
+#define SHARED_PAUSE_TIMES 10
+#define SHARED_PAUSE_MAX_MS 10000
 /* The sweep goes on after batches. A worker without batches sweeps by a timer: at fewer moments,
  * but it then looks at more records, so that it looks at as many per second as a busy worker. Each
  * such moment has a limit in time, because a step may come. */
@@ -150,6 +155,22 @@ sweep_due(struct cn_states *states, struct swept *swept, uint64_t now, bool *mor
     return rc;
 }
 
+/* Returns when to sweep again, after a sweep that began at `begun_ms`. */
+static uint64_t
+next_sweep_ms(const struct cn_states *states, uint64_t begun_ms, bool more)
+{
+    const uint64_t now_ms = cn_now_ms();
+    uint64_t pause_ms = (now_ms - begun_ms) * SHARED_PAUSE_TIMES;
+
+    if (more || !cn_store_is_shared(states->store))
+        return begun_ms + SWEEP_EVERY_MS;
+    if (pause_ms <= SHARED_SWEEP_MS)
+        return begun_ms + SHARED_SWEEP_MS;
+    if (pause_ms > SHARED_PAUSE_MAX_MS)
+        pause_ms = SHARED_PAUSE_MAX_MS;
+    return now_ms + pause_ms;
+}
+
 /* Looks at the next records and acts on them. Returns false when that failed, or when there are no
  * more for now: the round through the store is over, or a shared store has no more that have
  * expired. */
@@ -167,7 +188,7 @@ sweep(struct cn_states *states)
     swept.n_expired = swept.n_old = 0;
     rc = shared ? sweep_due(states, &swept, now, &more, &err)
                 : sweep_scan(states, &swept, now, &err);
-    states->next_sweep_ms = now_ms + (shared && !more ? SHARED_SWEEP_MS : SWEEP_EVERY_MS);
+    states->next_sweep_ms = next_sweep_ms(states, now_ms, more);
     if (rc == 0)
         rc = forget(states, swept.old, swept.n_old, now, &err);
     if (rc == 0 &&

@@ -83,6 +83,25 @@ def test_a_store_with_a_latency_of_a_second_is_slow_and_right(server, store, rel
     assert step(client, "k5").text == "5"
 
 
+def test_a_slow_store_is_mostly_asked_for_steps(server, store, relay):
+    """The look for expired sequences takes two round trips, for which steps wait, too. So it comes less often then."""
+    s = node(server, through(relay), storeTimeoutMSec=30000)
+    client = s.client()
+    assert step(client, "k1").text == "1"
+
+    def trips():
+        return s.metric("continuo_store_round_trip_seconds_count")
+
+    relay.delay_s = 0.3  # in each direction
+    assert step(client, "k2").text == "2"
+    before = trips()
+    for i in range(3, 9):
+        assert step(client, f"k{i}").text == str(i)
+    expect(lambda: trips() >= before + 6, "the worker's figures")
+    assert trips() <= before + 12, (before, trips())  # a look after each step would make 16 or more
+    relay.delay_s = 0
+
+
 def test_a_store_that_is_slower_than_its_time_loses_nothing(server, store, relay):
     """The steps that were refused have been saved; the key tells."""
     s = node(server, through(relay), storeTimeoutMSec=1000)
