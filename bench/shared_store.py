@@ -13,6 +13,11 @@ Part "nodes": rounds alternate between one node and three, which get --rate step
 could do, at fixed times. So batches are alike, and the nodes do not wait for each other's cores. The polling of idle
 loops (--tuning busy-wait) is off, because it would be counted as work.
 
+Part "far": a relay delays all that goes to the store and comes from it, so that a round trip takes --trip-ms, far more
+than the batch takes in the worker. It shows for how many round trips a step waits, and next to nothing else. The times
+are divided by the mean of the round trips as the worker measured them. The steps come from --connections, each as soon
+as the last one is answered, or at half of that rate at fixed times.
+
     bench/shared_store.py --rounds 5 --seconds 3
 """
 
@@ -25,6 +30,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -70,9 +76,10 @@ def cpu_seconds(pid):
     return (int(words[11]) + int(words[12])) / TICK
 
 
-def node(port=None, flags=()):
+def node(port=None, flags=(), workers=1):
     url = ["--state-store", f"valkey://127.0.0.1:{port}/bench"] if port else []
-    return Served({"counter": (HANDLER, CONFIG)}, [*url, *flags])
+    config = CONFIG.replace("Workers: 1", f"Workers: {workers}")
+    return Served({"counter": (HANDLER, config)}, [*url, *flags])
 
 
 def round_trips(server):
@@ -158,19 +165,56 @@ def compare_nodes(args):
           f"| {args.rate:,} | {one[0]:.1f} | {three[0]:.1f} | {ratio:.2f} | {one[1]:.1f} / {three[1]:.1f} |", flush=True)
 
 
+def measure_far(relay_to, connections, workers, args):
+    """Returns a row for steps as fast as they are answered, and one for steps at half of that rate."""
+    with contextlib.ExitStack() as stack:
+        port, _ = stack.enter_context(redis())
+        relay = stack.enter_context(relay_to(port))
+        server = stack.enter_context(node(relay.port, workers=workers))
+        bench(server, connections, 1)
+        relay.delay_s = args.trip_ms / 2000
+        rate, rows = 0, []
+        for _ in range(2):
+            before = round_trips(server)
+            result = bench(server, connections, max(args.seconds, 60 * args.trip_ms / 1000), "--rate", rate,
+                           "--warmup", 10 * args.trip_ms / 1000)  # a first step reads the store, too
+            n, took = (after - was for was, after in zip(before, round_trips(server), strict=True))
+            trip_ms = took / n * 1e3
+            rows.append((f"{rate:,}" if rate else "any", result["steps_per_s"], result["steps"] / n, trip_ms,
+                         result["p50_ms"] / trip_ms, result["p99_ms"] / trip_ms))
+            rate = int(result["steps_per_s"] / 2)
+        return rows
+
+
+def compare_far(args):
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from relay import relay_to  # noqa: PLC0415 - other parts do not need it
+
+    print("| connections | workers | steps/s at fixed times | steps/s | steps a round trip | round trip, ms "
+          "| median of a step, round trips | p99 of a step, round trips |\n|---|---|---|---|---|---|---|---|")
+    for connections in args.connections:
+        for workers in (1, 2):
+            for rate, *row in measure_far(relay_to, connections, workers, args):
+                print(f"| {connections} | {workers} | {rate} | " + "{:,.0f} | {:.0f} | {:.0f} | {:.1f} | {:.1f} |".format(*row),
+                      flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--connections", type=int, nargs="*", default=[64, 256])
     parser.add_argument("--rate", type=int, default=2000, help="steps a second for each node, in the part nodes")
-    parser.add_argument("--parts", nargs="*", default=["store", "nodes"], choices=["store", "nodes"])
+    parser.add_argument("--trip-ms", type=float, default=40, help="how long a round trip takes, in the part far")
+    parser.add_argument("--parts", nargs="*", default=["store", "nodes"], choices=["store", "nodes", "far"])
     args = parser.parse_args()
     print(machine())
     if "store" in args.parts:
         compare_stores(args)
     if "nodes" in args.parts:
         compare_nodes(args)
+    if "far" in args.parts:
+        compare_far(args)
     print(machine())
 
 
