@@ -86,7 +86,7 @@ def measure_group(group, options, missing):
         for system in running.values():
             system.close()
     return {"name": group.name, "title": group.title, "about": group.about, "base": group.base, "rows": [
-        {"name": row.name, "title": row.title, "cells": cells.get(row.name, {}), "missing": missing.get(row.system)}
+        {"name": row.name, "title": row.title, "base": row.base or group.base, "cells": cells.get(row.name, {}), "missing": missing.get(row.system)}
         for row in group.rows]}
 
 

@@ -138,10 +138,10 @@ def compare(rows, running, options, say):
 
 def summary(runs):
     """The medians of the rounds, and the rounds themselves. A run in which the load tool refused is None there."""
-    good = [each for each in runs if "refused" not in each]
+    good = [each for each in runs if "refused" not in each and each["steps"] > 0]
     cell = {name: statistics.median(each[name] for each in good) for name in FIGURES if good}
-    cell["rounds"] = {name: [round(each[name], 3) if name in each else None for each in runs] for name in PAIRED}
-    return cell | {"refused": len(runs) - len(good), "errors": sum(each["errors"] for each in runs)}
+    cell["rounds"] = {name: [round(each[name], 3) if each in good else None for each in runs] for name in PAIRED}
+    return cell | {"refused": sum("refused" in each for each in runs), "errors": sum(each["errors"] for each in runs)}
 
 
 def shown(cell):

@@ -42,7 +42,8 @@ def machine_facts(results):
     if load[2]:
         lines.append("**Other programs wanted these cores all the time**, so trust the CPU time of a step and its ratios. "
                      "Steps per second and latencies say how the cores were shared out at that moment: they are much "
-                     "worse than on a quiet machine, and their ratios swing as widely as the last column says. "
+                     "worse than on a quiet machine, their ratios swing as widely as the last column says, and a system "
+                     "with more threads gets a larger part of the cores. "
                      "[performance.md](performance.md) has figures from quiet machines.")
     lines.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results["versions"].items()) + ".")
     return " ".join(lines[:3 if load[2] else 2]) + "\n\n" + lines[-1]
@@ -56,9 +57,10 @@ def spread(values):
 def row_line(row, connections, base):
     cell = row["cells"].get(connections, {})
     if "steps_per_s" not in cell:
-        why = row.get("missing") or f"refused {cell.get('refused', 0)} times: the load tool was slower than the server"
+        why = row.get("missing") or (f"refused {cell.get('refused', 0)} times: the load tool was slower than the server"
+                                     if cell.get("refused") else f"no step was answered ({cell.get('errors', 0)} errors)")
         return f"| {connections} | {row['title']} | {why} | | | | | | |"
-    other = base["cells"].get(connections, {}) if base else {}
+    other = base["cells"].get(connections, {})
     steps, cpu = (goals.of_rounds(cell, other, name) for name in ("steps_per_s", "cpu_us"))
     times = [ratio(statistics.median(each)) if each else "" for each in (steps, cpu)]
     latency = " / ".join(number(cell[name], 2) for name in ("p50_ms", "p99_ms", "p999_ms"))
@@ -68,13 +70,16 @@ def row_line(row, connections, base):
 
 
 def group_text(group, connections):
-    base = next((row for row in group["rows"] if row["name"] == group["base"]), None)
-    base_title = base["title"].removeprefix("ceiling: ")
-    text = [f"## {group['title']}\n", group["about"] + f" Ratios are those to the row \"{base_title}\".\n",
+    rows = {row["name"]: row for row in group["rows"]}
+    bases = {row["base"] for row in group["rows"]}
+    words = "the ceiling with the same requests"
+    if len(bases) == 1:
+        words = f"the row \"{rows[group['base']]['title'].removeprefix('ceiling: ')}\""
+    text = [f"## {group['title']}\n", group["about"] + f" Ratios are those to {words}.\n",
             "| connections | system | steps/s | ratio | p50 / p99 / p99.9, ms | CPU a step, us | ratio of the CPU (in the rounds) | "
             "load tool's share of a core | ratio of steps/s in the rounds |", "|---" * 9 + "|"]
     for count in connections:
-        text += [row_line(row, str(count), base) for row in group["rows"]]
+        text += [row_line(row, str(count), rows[row["base"]]) for row in group["rows"]]
     return "\n".join(text) + "\n"
 
 
@@ -107,12 +112,18 @@ def facts_text(results):
     return "\n".join(text) + "\n"
 
 
+def verdict(goal):
+    if not goal["judged"]:
+        return "not judged: the machine was busy"
+    return "reached" if goal["reached"] else "**missed**"
+
+
 def goals_text(results):
     """What the figures say about the goals, and where we lose."""
     text = ["## Goals, and where they are missed\n", "| what | connections | measured | goal | |", "|---" * 5 + "|"]
     for goal in results["goals"]:
         text.append(f"| {goal['what']} | {goal['connections']} | {ratio(goal['measured'])} | {goal['goal']} | "
-                    f"{'reached' if goal['reached'] else '**missed**'} |")
+                    f"{verdict(goal)} |")
     return "\n".join(text) + "\n"
 
 

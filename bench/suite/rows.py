@@ -9,8 +9,8 @@ from measure import continuo_bench, grpc_bench, post_bench
 TORCHSERVE_PAUSE_S = 1.0
 #: Java compiles what it has run often.
 TORCHSERVE_WARM_STEPS = 20000
-#: With a tenth more, which are opened before, they fit into the 1,024 candidates of systems.TRITON_BEST.
-OPENED_TYPED = 800
+#: With a tenth more, which are opened before, they fit into the candidates of systems.TRITON_BEST.
+OPENED_TYPED = 1000
 
 
 @dataclasses.dataclass
@@ -19,6 +19,7 @@ class Row:
     title: str
     system: str  # a key of systems.SYSTEMS
     load: typing.Callable
+    base: str = ""  # the row to which this one is compared; by default the group's
     pause_s: float = 0
     warm_steps: int = 0  # how many steps come before the first round
     # for the table of facts
@@ -52,18 +53,21 @@ GROUPS = [
               Row("grpc-unary", "Continuo, `Predictions`", "lua", grpc_bench("unary", "counter")),
               Row("grpc-unary-asleep", "Continuo, `Predictions`, `--busy-wait 0`", "lua-asleep",
                   grpc_bench("unary", "counter")),
-              Row("grpc-core-bidi", "ceiling: gRPC C core, stream", "grpc-core", grpc_bench("bidi", "echo")),
-              Row("grpc-bidi", "Continuo, `StreamPredictions2`", "lua", grpc_bench("bidi", "counter")),
+              Row("grpc-core-bidi", "ceiling: gRPC C core, stream", "grpc-core", grpc_bench("bidi", "echo"),
+                  "grpc-core-bidi"),
+              Row("grpc-bidi", "Continuo, `StreamPredictions2`", "lua", grpc_bench("bidi", "counter"), "grpc-core-bidi"),
               Row("grpc-bidi-asleep", "Continuo, `StreamPredictions2`, `--busy-wait 0`", "lua-asleep",
-                  grpc_bench("bidi", "counter"))]),
+                  grpc_bench("bidi", "counter"), "grpc-core-bidi")]),
     Group("v2", "The v2 protocol", "A model in C gives 16 numbers (FP32) back. The echoes get the same requests.",
           "v2-mhd-binary", [
-              Row("v2-mhd-json", "ceiling: libmicrohttpd, the JSON request", "mhd", post_bench("json")),
-              Row("v2-json", "Continuo, JSON", "identity", post_bench("json")),
+              Row("v2-mhd-json", "ceiling: libmicrohttpd, the JSON request", "mhd", post_bench("json"), "v2-mhd-json"),
+              Row("v2-json", "Continuo, JSON", "identity", post_bench("json"), "v2-mhd-json"),
               Row("v2-mhd-binary", "ceiling: libmicrohttpd, the binary request", "mhd", post_bench("binary")),
               Row("v2-binary", "Continuo, binary tensors", "identity", post_bench("binary")),
-              Row("v2-core-grpc", "ceiling: gRPC C core, `ModelInfer`", "grpc-core", grpc_bench("infer", "identity", 64)),
-              Row("v2-grpc", "Continuo, gRPC `ModelInfer`", "identity", grpc_bench("infer", "identity", 64))]),
+              Row("v2-core-grpc", "ceiling: gRPC C core, `ModelInfer`", "grpc-core", grpc_bench("infer", "identity", 64),
+                  "v2-core-grpc"),
+              Row("v2-grpc", "Continuo, gRPC `ModelInfer`", "identity", grpc_bench("infer", "identity", 64),
+                  "v2-core-grpc")]),
     Group("torchserve", "Beside TorchServe", "Both run the same file, examples/torchserve-stateful/running_sum.py, with "
           "the same Python. TorchServe 0.12 has the settings that bench/torchserve_handler.py --tune found best (2 "
           "workers, batches of 16), and keeps the sums in memory. Continuo commits each step.", "ts-theirs", [

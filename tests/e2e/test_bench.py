@@ -102,6 +102,8 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
             {"name": "ts-theirs", "title": "TorchServe", "cells": theirs, "missing": None},
             {"name": "gone", "title": "Peer", "cells": {}, "missing": "not measured: there is no Java"},
             {"name": "slow", "title": "Slow", "cells": {"1": {"refused": 3, "errors": 0, "rounds": {}}}, "missing": None}]
+    for row in rows:
+        row["base"] = "ts-theirs"
     results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "load": ["1", "9", True], "rounds": 3,
                "versions": {"Python": "3"}, "seconds": 1, "processes": 2, "connections": [1],
                "facts": [{"title": "Peer", "missing": "not measured: there is no Java"}],
