@@ -197,6 +197,7 @@ allow_programs(struct wall *wall, const struct cn_load *load)
     if (n > 0) {
         program[n] = '\0';
         allow_folder_of(wall, program);
+        cn_library_folders(program, allow_libraries, wall); /* a wheel has libraries of its own */
     }
     if (!*torch && cn_program_path("libcontinuo_torch.so", library, sizeof(library), NULL) == 0)
         torch = library;
