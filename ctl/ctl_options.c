@@ -80,11 +80,10 @@ cn_ctl_help(FILE *out)
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one; CONTINUO_CA is a CA "
-          "file "
-          "for https.\n"
-          "URL is http(s)://HOST:PORT or unix:/PATH. Exit status: 0 fine, 1 wrong or silent, 2 bad "
-          "arguments.\n",
+    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one. "
+          "CONTINUO_CA is a CA file for https.\n"
+          "URL is http(s)://HOST:PORT or unix:/PATH. "
+          "Exit status: 0 fine, 1 problem or no answer, 2 bad usage.\n",
           out);
 }
 

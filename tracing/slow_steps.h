@@ -62,7 +62,7 @@ struct cn_step_phases {
     uint64_t total_us;
     uint64_t queue_us;   /* until it was sent to a worker */
     uint64_t worker_us;  /* at the worker, before the handler's first call */
-    uint64_t handler_us; /* from the begin of the first call to the end of the last one */
+    uint64_t handler_us; /* from the start of the first call to the end of the last one */
     uint64_t commit_us;  /* after the handler */
 };
 struct cn_step_phases cn_step_phases(const struct cn_step_times *times);

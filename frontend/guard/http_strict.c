@@ -16,7 +16,7 @@ enum state {
     TARGET,
     VERSION,
     VERSION_LF,
-    LINE, /* at the begin of a header line, or of the empty line */
+    LINE, /* at the start of a header line, or of the empty line */
     NAME,
     VALUE,
     VALUE_LF,
@@ -28,7 +28,7 @@ enum state {
     CHUNK,
     CHUNK_CR,
     CHUNK_LF,
-    TRAILER, /* at the begin of a line of the trailer, or of the empty line */
+    TRAILER, /* at the start of a line of the trailer, or of the empty line */
     TRAILER_TEXT,
     TRAILER_TEXT_LF,
     TRAILER_LF,
@@ -65,7 +65,7 @@ go(struct cn_http_strict *strict, enum state state)
     return true;
 }
 
-/* Keeps the begin of a name or value. */
+/* Keeps the start of a name or value. */
 static void
 keep(struct cn_http_strict *strict, const char *bytes, size_t len)
 {

@@ -31,10 +31,10 @@ struct cn_http_strict {
     uint8_t n_codings; /* up to 2 */
     bool is_odd;       /* its length or coding is one that http_checks.h refuses */
     bool is_off;       /* the connection does not speak HTTP any more */
-    char word[20];     /* begin of the name or value */
+    char word[20];     /* the start of the name or value */
 };
 
-/* A zeroed object is at the begin of a connection. Reads `len` further bytes. Returns how many of
+/* A zeroed object is at the start of a connection. Reads `len` further bytes. Returns how many of
  * them are allowed; if these are fewer than `len`, `why` is set, and nothing more may be fed. */
 size_t cn_http_strict_feed(struct cn_http_strict *strict, const char *bytes, size_t len);
 

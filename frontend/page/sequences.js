@@ -28,7 +28,7 @@ function listTable(name, version) {
 
 function listView({ feed }, [name = "", version = ""]) {
   const model = make("select", { name: "model", required: true });
-  const prefix = make("input", { type: "search", name: "prefix", placeholder: "begin of an id" });
+  const prefix = make("input", { type: "search", name: "prefix", placeholder: "start of an id" });
   const state = make("select", { name: "state" }, ...["live", "open", "closed", "all"].map(word => make("option", {}, word)));
   const status = make("span", { class: "quiet", role: "status" });
   const holder = make("div", {});
