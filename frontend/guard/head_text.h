@@ -1,9 +1,9 @@
 /* frontend/guard/head_text.h - headers that go into the head of an answer while it is sent.
  *
  * libmicrohttpd copies each header of an answer twice and frees it three times, which takes more
- * time than all else that it does for an answer. So headers that libmicrohttpd does not have to know
- * are written into a buffer of the connection, and library_calls.h puts the buffer's text before
- * the end of the head when libmicrohttpd sends it. Used by the thread of the connection.
+ * time than all else that it does for an answer. So headers that libmicrohttpd does not have to
+ * know are written into a buffer of the connection, and library_calls.h puts the buffer's text
+ * before the end of the head when libmicrohttpd sends it. Used by the thread of the connection.
  */
 #ifndef CN_FRONTEND_GUARD_HEAD_TEXT_H
 #define CN_FRONTEND_GUARD_HEAD_TEXT_H
