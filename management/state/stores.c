@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/containers/table.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "management/api/json/json_text.h"
@@ -69,28 +70,35 @@ each_version(struct cn_management *management,
         fn(ctx, cn_container_of(version, struct cn_version, link));
 }
 
-struct finding {
-    const char *path;
-    const struct cn_version *found;
-};
-
-static void
-compare_path(void *ctx, const struct cn_version *version)
+static struct cn_str
+store_of(const void *item)
 {
-    struct finding *finding = ctx;
-
-    if (version->store_dir && strcmp(version->store_dir, finding->path) == 0)
-        finding->found = version;
+    return cn_str_from(((const struct cn_version *)item)->store_dir);
 }
 
-/* The version that uses the store at `path`, also while it closes; NULL: none. */
-static const struct cn_version *
-user_of(struct cn_stores *stores, const char *path)
+static void
+note_user(void *ctx, const struct cn_version *version)
 {
-    struct finding finding = {.path = path};
+    if (version->store_dir)
+        cn_table_put(ctx, (struct cn_version *)version);
+}
 
-    each_version(stores->management, compare_path, &finding);
-    return finding.found;
+/* Makes a table of the versions, also of those that close, by the paths of their stores. With a
+ * search through all versions for each store, 10,000 models would occupy the loop. */
+static struct cn_table *
+make_users(const struct cn_stores *stores)
+{
+    struct cn_table *users = cn_table_create(store_of);
+
+    each_version(stores->management, note_user, users);
+    return users;
+}
+
+/* The version that uses the store at `path`; NULL: none. */
+static struct cn_version *
+user_of(const struct cn_table *users, const char *path)
+{
+    return cn_table_find(users, cn_str_from(path));
 }
 
 /* The end of a store's path, "model/version", by which an operator names the store. */
@@ -229,11 +237,12 @@ watch_done(struct cn_file_task *task)
 {
     struct cn_stores *stores = cn_container_of(task, struct cn_stores, task);
     struct cn_store_scan *scan = &stores->watched;
+    struct cn_table *users = make_users(stores);
 
     stores->watching = false;
     for (unsigned i = 0; i < scan->n; i++) {
         const struct cn_store_entry *entry = &scan->entries[i];
-        const struct cn_version *version = user_of(stores, entry->path);
+        const struct cn_version *version = user_of(users, entry->path);
 
         if (!version || version->phase != CN_VERSION_UP)
             continue; /* it closed meanwhile, or is still being registered */
@@ -243,6 +252,7 @@ watch_done(struct cn_file_task *task)
                          (version->store_inode && entry->inode != version->store_inode));
     }
     show_figures(stores);
+    cn_table_destroy(users);
     cn_store_scan_fini(scan);
 }
 
@@ -306,6 +316,7 @@ op_create(struct cn_stores *stores, const char *model, const char *version, cn_s
           void *ctx)
 {
     struct op *op = cn_alloc(sizeof *op);
+    struct cn_table *users;
     struct cn_buf path;
 
     op->stores = stores;
@@ -317,7 +328,9 @@ op_create(struct cn_stores *stores, const char *model, const char *version, cn_s
         cn_buf_printf(&path, "%s/models/%s/%s", op->scan.root, model, version);
         op->path = cn_buf_take(&path, NULL);
         op->name = cn_strdup(name_of(op->path));
-        op->in_use = user_of(stores, op->path) != NULL;
+        users = make_users(stores);
+        op->in_use = user_of(users, op->path) != NULL;
+        cn_table_destroy(users);
     }
     cn_management_op_begin(stores->management);
     return op;
@@ -342,9 +355,9 @@ op_end(struct op *op, json_t *value)
 }
 
 static json_t *
-entry_json(struct op *op, const struct cn_store_entry *entry)
+entry_json(const struct cn_table *users, const struct cn_store_entry *entry)
 {
-    const struct cn_version *user = user_of(op->stores, entry->path);
+    const struct cn_version *user = user_of(users, entry->path);
     json_t *value = json_object();
 
     json_object_set_new(value, "name", cn_json_text(name_of(entry->path)));
@@ -398,14 +411,14 @@ list_work(struct cn_file_task *task)
 
 /* Counts the stores that no registered version uses, and names them in the log if `logs`. */
 static unsigned
-tell_unused(struct op *op, bool logs)
+tell_unused(struct op *op, const struct cn_table *users, bool logs)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < op->scan.n; i++) {
         const struct cn_store_entry *entry = &op->scan.entries[i];
 
-        if (user_of(op->stores, entry->path))
+        if (user_of(users, entry->path))
             continue;
         n++;
         if (logs)
@@ -423,10 +436,12 @@ list_done(struct cn_file_task *task)
 {
     struct op *op = cn_container_of(task, struct op, task);
     json_t *value = json_object(), *list = json_array();
+    struct cn_table *users = make_users(op->stores);
 
-    tell_unused(op, false);
+    tell_unused(op, users, false);
     for (unsigned i = 0; i < op->scan.n; i++)
-        json_array_append_new(list, entry_json(op, &op->scan.entries[i]));
+        json_array_append_new(list, entry_json(users, &op->scan.entries[i]));
+    cn_table_destroy(users);
     json_object_set_new(value, "stores", list);
     json_object_set_new(value, "unhealthy", unhealthy_json(&op->stores->management->health));
     op_end(op, value);
@@ -473,7 +488,10 @@ start_done(struct cn_file_task *task)
 {
     struct op *op = cn_container_of(task, struct op, task);
 
-    tell_unused(op, true);
+    struct cn_table *users = make_users(op->stores);
+
+    tell_unused(op, users, true);
+    cn_table_destroy(users);
     op_end(op, json_null());
 }
 
@@ -563,10 +581,12 @@ static void
 accept_done(struct cn_file_task *task)
 {
     struct op *op = cn_container_of(task, struct op, task);
-    struct cn_version *user = (struct cn_version *)user_of(op->stores, op->path);
+    struct cn_table *users = make_users(op->stores);
+    struct cn_version *user = user_of(users, op->path);
 
     if (user)
         cn_stores_look(op->stores, user);
+    cn_table_destroy(users);
     op_end(op, op->err.code ? NULL : status_json("accepted", op->name));
 }
 

@@ -176,3 +176,15 @@ def test_a_folder_that_is_deleted_under_the_server_is_noticed(server, which):
     assert metric(s, "continuo_stores_missing") == 1
     doctor = ctl(s, "doctor")
     assert doctor.returncode == 1 and "folder is gone" in doctor.stdout
+
+
+def test_only_the_store_that_is_gone_is_named(server):
+    """The watch looks at all stores together, and must not take one for another."""
+    s = server(*(counter(name) for name in ("first", "counter", "last")))
+    client = s.client()
+    for name in ("first", "counter", "last"):
+        assert client.step(name, "a", 1).status == 200
+    shutil.rmtree(store_of(s))
+    assert "store=counter/1.0" in s.expect_log("event=store_missing")
+    assert metric(s, "continuo_stores_missing") == 1
+    assert sum("event=store_missing" in line for line in list(s.lines)) == 1
