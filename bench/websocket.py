@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Compares what a step costs the server over a WebSocket and over HTTP: its CPU time and its system calls.
+
+One server with the counter model serves clients of every kind in turn. Each client has one connection and sends its
+next step when the last one is answered; one thread drives them all. A round gives every kind the same number of steps,
+so that other load on the machine meets all kinds alike. The CPU time is that of all threads of the server, as the
+kernel counts it, without the workers. Each answer is checked.
+
+    bench/websocket.py --rounds 20 --clients 1 8
+    bench/websocket.py --calls          the system calls of one step, by strace
+"""
+
+import argparse
+import base64
+import collections
+import os
+import pathlib
+import re
+import selectors
+import socket
+import statistics
+import subprocess
+import tempfile
+
+from served import ROOT, Served, machine
+
+CONFIG = "minWorkers: 1\nmaxWorkers: 1\nbatchSize: 64\nsequenceBatching: true\n"
+JSON_STEP = b'{"type":"step","data":1}'
+
+
+class Client:
+    """A counter that counts its own steps."""
+
+    def __init__(self, server):
+        self.socket = socket.create_connection(server.address, 60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.steps = 0
+
+    def check(self, good, got):
+        if not good:
+            raise SystemExit(f"{type(self).__name__}, step {self.steps}: {got!r}")
+
+
+class Http(Client):
+    number = 0
+
+    def __init__(self, server):
+        super().__init__(server)
+        Http.number += 1
+        self.request = (f"POST /predictions/counter HTTP/1.1\r\nHost: {server.address[0]}\r\n"
+                        f"ts-request-sequence-id: http-{self.number}\r\nContent-Length: 1\r\n\r\n1").encode()
+
+    def send(self):
+        self.socket.sendall(self.request)
+        self.steps += 1
+
+    def receive(self):
+        got = self.socket.recv(4096)
+        self.check(got.startswith(b"HTTP/1.1 200") and got.endswith(b"\r\n\r\n%d" % self.steps), got)
+
+
+class Plain(Client):
+    protocol, number = "continuo.v1.plain", 0
+    message = b"\x81\x81\0\0\0\0" + b"1"  # masked with zeros
+
+    def __init__(self, server):
+        super().__init__(server)
+        Plain.number += 1
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.socket.sendall((f"GET /v1/streams/counter/{self.protocol}-{Plain.number} HTTP/1.1\r\n"
+                             f"Host: {server.address[0]}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+                             f"Sec-WebSocket-Protocol: {self.protocol}\r\n\r\n").encode())
+        got = self.socket.recv(4096)
+        self.check(got.startswith(b"HTTP/1.1 101"), got)
+        self.greet(got)
+
+    def greet(self, got):
+        pass
+
+    def send(self):
+        self.socket.sendall(self.message)
+        self.steps += 1
+
+    def receive(self):
+        got, answer = self.socket.recv(4096), b"%d" % self.steps
+        self.check(got == bytes([0x81, len(answer)]) + answer, got)
+
+
+class Json(Plain):
+    protocol = "continuo.v1.json"
+    message = bytes([0x81, 0x80 | len(JSON_STEP)]) + b"\0\0\0\0" + JSON_STEP
+
+    def greet(self, got):
+        while b'"hello"' not in got:
+            more = self.socket.recv(4096)
+            self.check(more, got)
+            got += more
+
+    def receive(self):
+        got = self.socket.recv(4096)
+        self.check(got.startswith(b'{"type":"answer","step":%d,' % self.steps, 2) and
+                   got.endswith(b':"%d"}' % self.steps) and got[1] == len(got) - 2, got)
+
+
+KINDS = (Http, Plain, Json)
+
+
+def cpu_ns(pid):
+    """Returns the time that the threads of a process have run."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    return total
+
+
+def drive(clients, steps):
+    """Each client makes its share of the steps."""
+    left = {client: steps // len(clients) for client in clients}
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+            client.send()
+        while left:
+            for key, _ in selector.select():
+                client = key.data
+                client.receive()
+                left[client] -= 1
+                if left[client]:
+                    client.send()
+                else:
+                    del left[client]
+                    selector.unregister(client.socket)
+
+
+def measure(server, n_clients, args):
+    """Returns {kind: [microseconds a step, one for each round]}."""
+    pid = server.process.pid
+    clients = {kind: [kind(server) for _ in range(n_clients)] for kind in KINDS}
+    costs = {kind: [] for kind in KINDS}
+    for n in range(-1, args.rounds):
+        for kind in KINDS if n % 2 else reversed(KINDS):
+            before = cpu_ns(pid)
+            drive(clients[kind], args.steps)
+            if n >= 0:  # the first round warms up
+                costs[kind].append((cpu_ns(pid) - before) / 1000 / args.steps)
+    return costs
+
+
+def show_costs(server, args):
+    print("| clients | kind | CPU of the server for a step, us | share of HTTP |\n|---|---|---|---|")
+    for n_clients in args.clients:
+        costs = measure(server, n_clients, args)
+        for kind in KINDS:
+            share = statistics.median(ours / http for ours, http in zip(costs[kind], costs[Http]))
+            print(f"| {n_clients} | {kind.__name__} | {statistics.median(costs[kind]):.1f} | {share:.2f} |")
+
+
+def calls(server, client, steps):
+    """Returns a Counter of the server's system calls while a client makes its steps."""
+    with tempfile.NamedTemporaryFile("r", suffix=".strace") as out:
+        tracer = subprocess.Popen(["strace", "-f", "-q", "-o", out.name, "-p", str(server.process.pid)],
+                                  stderr=subprocess.PIPE, text=True)
+        while not out.read():  # until it has seen the first call
+            drive([client], 10)
+        drive([client], 10)
+        out.seek(0, os.SEEK_END)
+        drive([client], steps)
+        tracer.terminate()
+        tracer.wait()
+        names = re.findall(r"^\d+ +(?:<\.\.\. )?(\w+)(?:\(.*= |.*<unfinished)", out.read(), re.M)
+    return collections.Counter(names)
+
+
+def show_calls(server, steps=500):
+    for kind in KINDS:
+        found = calls(server, kind(server), steps)
+        print(f"{kind.__name__:6}", ", ".join(f"{name} {n / steps:.2f}" for name, n in found.most_common(12)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=3200, help="of each kind in a round")
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8])
+    parser.add_argument("--busy-wait", type=int, default=0, help="microseconds")
+    parser.add_argument("--calls", action="store_true")
+    args = parser.parse_args()
+    print(machine())
+    flags = ["--loops", 1, "--busy-wait", args.busy_wait]
+    with Served({"counter": (ROOT / "examples/counter/handler.lua", CONFIG)}, flags) as server:
+        if args.calls:
+            show_calls(server)
+        else:
+            show_costs(server, args)
+
+
+if __name__ == "__main__":
+    main()
