@@ -3,8 +3,8 @@
 # plots. It builds Continuo, and installs the other servers and matplotlib once into ~/.cache/continuo/peers
 # (CONTINUO_PEERS names another folder). TorchServe needs Java 17, which is installed where apt-get may; what cannot be
 # had is a row that says so.
-#   bench/suite.sh             about 20 minutes; writes docs/benchmarks.md
-#   bench/suite.sh --quick     about two minutes once everything is installed; writes build/suite/benchmarks.md
+#   bench/suite.sh             a quarter of an hour once all is built and installed; writes docs/benchmarks.md
+#   bench/suite.sh --quick     one short round; writes build/suite/benchmarks.md
 #   bench/suite.sh --help      lists all options
 # CONTINUO_BUILD names another build folder than build/release.
 set -euo pipefail
@@ -14,8 +14,8 @@ python=${CONTINUO_PYTHON:-.venv/bin/python}
 if [ ! -x "$python" ]; then
     scripts/setup.sh
 fi
-if [ ! -x "${CONTINUO_BUILD:-build/release}/bin/grpc-bench" ]; then
-    cmake --preset release
+if [ -z "${CONTINUO_BUILD:-}" ] && [[ " $* " != *" --draw "* ]]; then # the page names the commit, so build what it has
+    cmake --preset release >/dev/null
     cmake --build --preset release --target programs
 fi
 if ! command -v java >/dev/null && [ "$(id -u)" = 0 ]; then

@@ -169,7 +169,11 @@ class Repository:
         (version.parent / "config.pbtxt").write_text(
             f'name: "sum"\nbackend: "{backend}"\n' + SUM_CONFIG.format(**(settings or TRITON_BEST)), encoding="utf-8")
         self.runs = 0
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def _start(self):
         # Continuo keeps its states in the folder, so it gets the same one again. Triton's only has programs.
