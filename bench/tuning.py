@@ -86,7 +86,7 @@ def v2(kind):
     def run(server, args, seconds):
         body, end, head = server.bodies[kind]
         command = [BIN / "post-bench", "%s:%d" % server.address, "/v2/models/identity/infer", body, "--end", end,
-                   "--connections", 4 if kind == "large" else 64, "--seconds", seconds]
+                   "--connections", 4 if kind == "large" else 64, "--seconds", seconds, "--processes", 2]
         return of_line(command + (["--header", head] if head else []))
     return run
 
@@ -94,7 +94,7 @@ def v2(kind):
 def rpc(method, model, calls, data):
     def run(server, args, seconds):
         return of_line([BIN / "grpc-bench", method, server.grpc, model, "--calls", calls, "--data", data,
-                        "--seconds", seconds])
+                        "--seconds", seconds, "--processes", 2])
     return run
 
 
