@@ -325,8 +325,7 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
     if (!is_answerable(request))
         return;
     response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
-    if (content_type)
-        add(response, "Content-Type", content_type);
+    tell_text(response, request, CN_STR("Content-Type"), content_type);
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
@@ -340,7 +339,7 @@ cn_http_answer_file(struct cn_http_request *request, const char *content_type,
     if (!is_answerable(request))
         return;
     response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
-    add(response, "Content-Type", content_type);
+    tell_text(response, request, CN_STR("Content-Type"), content_type);
     snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"", file_name);
     add(response, "Content-Disposition", disposition);
     queue(request, 200, response, CN_REQUEST_ANSWERED);
@@ -350,18 +349,14 @@ cn_http_answer_file(struct cn_http_request *request, const char *content_type,
  * dialect 503 also stands for errors that no repetition heals (a handler's bug, a closed sequence),
  * and those must not have a Retry-After. */
 static void
-add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
-                  uint32_t retry_after_s)
+add_error_headers(struct MHD_Response *response, const struct cn_http_request *request, int code,
+                  unsigned own_status, uint32_t retry_after_s)
 {
-    char seconds[16];
-
-    add(response, "Continuo-Error", cn_error_info(code)->word);
+    tell_text(response, request, CN_STR("Continuo-Error"), cn_error_info(code)->word);
     if (code == CN_E_KEY_REQUIRED) /* RFC 9110: each 401 says how to authenticate */
-        add(response, "WWW-Authenticate", "Bearer");
-    if (own_status == 429 || own_status == 503 || code == CN_E_CONTENDED) {
-        snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
-        add(response, "Retry-After", seconds);
-    }
+        tell_text(response, request, CN_STR("WWW-Authenticate"), "Bearer");
+    if (own_status == 429 || own_status == 503 || code == CN_E_CONTENDED)
+        tell_number(response, request, CN_STR("Retry-After"), retry_after_s ? retry_after_s : 1);
 }
 
 void
@@ -372,9 +367,9 @@ cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, 
     if (!is_answerable(request))
         return;
     response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
-    add(response, "Content-Type", "application/json");
+    tell_text(response, request, CN_STR("Content-Type"), "application/json");
     if (code)
-        add_error_headers(response, code, status, 0);
+        add_error_headers(response, request, code, status, 0);
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
@@ -402,9 +397,9 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
         cn_error_json_as(words.status, words.type, words.message, request->expected_step, &body);
     response = response_of(request, cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
     if (body.len)
-        add(response, "Content-Type", "application/json");
+        tell_text(response, request, CN_STR("Content-Type"), "application/json");
     cn_buf_fini(&body);
-    add_error_headers(response, code, own_status, retry_after_s);
+    add_error_headers(response, request, code, own_status, retry_after_s);
     queue(request, words.status, response, CN_REQUEST_ANSWERED);
 }
 
@@ -702,7 +697,7 @@ cn_http_answer_taken(struct cn_http_request *request, const char *content_type, 
         response = compressed_response(request, coding, taken, (char *)(uintptr_t)taken.ptr);
     if (!response)
         response = response_of(request, taken, MHD_RESPMEM_MUST_FREE);
-    add(response, "Content-Type", content_type);
+    tell_text(response, request, CN_STR("Content-Type"), content_type);
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
@@ -724,7 +719,7 @@ cn_http_answer_page(struct cn_http_request *request, const char *content_type, s
         response = compressed_response(request, coding, body, NULL);
     if (!response)
         response = response_of(request, body, MHD_RESPMEM_PERSISTENT);
-    add(response, "Content-Type", content_type);
+    tell_text(response, request, CN_STR("Content-Type"), content_type);
     add(response, "Content-Security-Policy", PAGE_POLICY);
     add(response, "X-Content-Type-Options", "nosniff");
     add(response, "Referrer-Policy", "no-referrer");
@@ -763,7 +758,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
         cn_panic(__FILE__, __LINE__, "not enough memory for a response");
     add_handler_headers(request, response, box);
     if (!has_content_type(&box->answer))
-        add(response, "Content-Type", stream_type(box->answer.body));
+        tell_text(response, request, CN_STR("Content-Type"), stream_type(box->answer.body));
     queue(request, status, response, CN_REQUEST_STREAMING);
 }
 
