@@ -41,7 +41,9 @@ def machine_facts(results):
              f"(average number of processes that run or want to, on {results['cores']} cores)."]
     if load[2]:
         lines.append("**Other programs wanted these cores all the time.** The CPU time of a step suffers least from "
-                     "that, but it is higher than on a quiet machine, too, because caches are colder. Steps per second and latencies say how the cores were shared out at that moment: they are much "
+                     "that, but it is higher than on a quiet machine, too, because caches are colder; `bench/cpu.py` measures "
+                     "it in many short rounds, and takes those that other programs disturbed least ([performance.md]"
+                     "(performance.md)). Steps per second and latencies say how the cores were shared out at that moment: they are much "
                      "worse than on a quiet machine, their ratios swing as widely as the last column says, and a system "
                      "with more threads gets a larger part of the cores. "
                      "[performance.md](performance.md) has figures from quiet machines.")
