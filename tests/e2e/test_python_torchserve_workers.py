@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from client import Client
 from server import address_of
 from test_python_torchserve import EXAMPLE, REMEMBERS, pytestmark, served, step  # noqa: F401 - a fixture and others
@@ -31,6 +33,16 @@ model_metrics:
     - {name: Tokens, unit: Count, dimensions: [Kind]}
   gauge:
     - {name: Load, unit: Percent, dimensions: []}
+"""
+OUTSIDE = """
+def handle(data, context):
+    if data is None:
+        return
+    try:
+        with open(bytes(data[0]["body"])) as file:
+            return [file.read()] * len(data)
+    except OSError as error:
+        return [type(error).__name__] * len(data)
 """
 ONE_WORKER = "minWorkers: 1\nmaxWorkers: 1\n"
 TWO_WORKERS = "minWorkers: 2\nmaxWorkers: 2\nbatchSize: 4\nsequenceBatching: true\nsequenceMaxIdleMSec: 60000\n"
@@ -82,3 +94,17 @@ def test_scaling_down_keeps_the_sequences_of_a_handler_with_sequence_state(serve
     assert [step(ts, "sum", name, 3).text for name in names] == ["3"] * 16
     assert ts.admin().request("PUT", "/models/sum?min_worker=1&max_worker=1&synchronous=true").status == 200
     assert [step(ts, "sum", name, 4).text for name in names] == ["7"] * 16
+
+
+@pytest.mark.parametrize("settings, answer", [("", "weights"), ("continuo.worker-walls=on\n", "PermissionError")])
+def test_a_handler_reads_any_file_unless_walls_are_asked_for(served, folder, settings, answer):  # noqa: F811
+    """TorchServe has no walls around its workers, so the program `torchserve` builds them only if asked."""
+    (folder / "outside.py").write_text(OUTSIDE)
+    (folder / "outside.yaml").write_text(ONE_WORKER)
+    (folder / "weights").write_text("weights")
+    ts = served(("outside", folder / "outside.py", folder / "outside.yaml"), settings=settings)
+    walls = ts.describe("outside")["workers"][0].get("walls", [])
+    assert bool(walls) == bool(settings)
+    if settings and "own_files" not in walls:
+        pytest.skip("this system has no Landlock")
+    assert ts.client().request("POST", "/predictions/outside", str(folder / "weights").encode()).text == answer

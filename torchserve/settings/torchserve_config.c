@@ -556,12 +556,13 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     cn_server_config_set_defaults(out);
     /* These are TorchServe's defaults; continuo.torchserve-errors=false and similar keys bring ours
      * back. TorchServe logs a model that it cannot load, goes on without it, and calls itself
-     * healthy. */
+     * healthy. Its handlers read files outside of their archives, and open connections. */
     out->sequence_on_expired = CN_EXPIRED_RESTART; /* TorchServe begins a new sequence */
     out->dialect = CN_DIALECT_TORCHSERVE;
     out->torchserve_errors = true;
     out->exit_on_model_failure = false;
     out->strict_readiness = false;
+    out->worker_walls = 0; /* off */
     out->scale_workers = false; /* TorchServe's maxWorkers only limits what an operator asks for */
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);

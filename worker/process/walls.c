@@ -8,6 +8,7 @@
 #include "worker/process/walls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
 #include <stdarg.h>
@@ -22,7 +23,8 @@
 
 #define WHY_BYTES 200
 
-/* Debian 12's header of Landlock is older than its scopes. */
+/* Debian 12's header of Landlock is older than these. */
+#define MOVE_FILES (UINT64_C(1) << 13)
 #define SCOPE_ABSTRACT_SOCKETS 1u
 #define SCOPE_SIGNALS 2u
 #define SCOPE_VERSION 6
@@ -79,13 +81,17 @@ drop_capabilities(const struct cn_load *load, char why[WHY_BYTES])
     return syscall(SYS_capset, &head, none) == 0 ? 0 : because(why, "capset");
 }
 
-/* Signals and abstract Unix sockets of processes that do not stand behind this wall. */
+/* Signals and abstract Unix sockets of processes that do not stand behind this wall. Once a process
+ * has two rule sets of Landlock, each of them forbids to move a file to another folder unless it
+ * allows it. This one has no other rules for files, and so allows it everywhere: the store moves a
+ * new file over a damaged one (store/journal/journal_guard.c), and file_wall.c says where. */
 static int
 scope_signals(const struct cn_load *load, char why[WHY_BYTES])
 {
     const struct {
         uint64_t files, ports, scoped;
-    } rules = {.scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS};
+    } rules = {.files = MOVE_FILES, .scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS};
+    struct landlock_path_beneath_attr everywhere = {.allowed_access = MOVE_FILES};
     const long version =
         syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     long fd;
@@ -101,8 +107,15 @@ scope_signals(const struct cn_load *load, char why[WHY_BYTES])
     }
     if ((fd = syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0)) < 0)
         return because(why, "landlock_create_ruleset");
-    rc = syscall(SYS_landlock_restrict_self, fd, 0) == 0 ? 0
-                                                         : because(why, "landlock_restrict_self");
+    everywhere.parent_fd = open("/", O_PATH | O_CLOEXEC);
+    if (syscall(SYS_landlock_add_rule, fd, LANDLOCK_RULE_PATH_BENEATH, &everywhere, 0) != 0)
+        rc = because(why, "landlock_add_rule");
+    else
+        rc = syscall(SYS_landlock_restrict_self, fd, 0) == 0
+                 ? 0
+                 : because(why, "landlock_restrict_self");
+    if (everywhere.parent_fd >= 0)
+        close(everywhere.parent_fd);
     close((int)fd);
     return rc;
 }
