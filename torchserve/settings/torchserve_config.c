@@ -562,7 +562,7 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     out->torchserve_errors = true;
     out->exit_on_model_failure = false;
     out->strict_readiness = false;
-    out->worker_walls = 0; /* off */
+    out->worker_walls = 0;      /* off */
     out->scale_workers = false; /* TorchServe's maxWorkers only limits what an operator asks for */
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);
