@@ -5,7 +5,7 @@
 # The set-up installs the Debian packages that are missing, and names them first.
 # Ends with one line of counts; exit 0 only when nothing failed. An end-to-end test that failed
 # beside others is run once more alone; if it passes then, it is listed as unstable.
-#   scripts/test.sh            all of it, under 25 minutes on 2 cores
+#   scripts/test.sh            all of it, about an hour on 2 cores
 #   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
 #   scripts/test.sh --sample   debug unit tests and one release end-to-end test of each file
 #   scripts/test.sh --fresh    all of it, and scripts/fresh.sh --quick, which counts as one test

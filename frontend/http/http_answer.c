@@ -37,6 +37,7 @@
 #include "core/memory/mem.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
+#include "core/tuning/tuning.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/guard/head_text.h"
 #include "frontend/http/compress.h"
@@ -59,16 +60,23 @@ add(struct MHD_Response *response, const char *name, const char *value)
     MHD_add_response_header(response, name, value);
 }
 
-/* Adds a header that libmicrohttpd need not know (head_text.h). With TLS libmicrohttpd itself hands
- * the head to GnuTLS, so it is given the header, too. `value` ends with a NUL. */
+/* Do headers that libmicrohttpd need not know go into the head as text (head_text.h)? With TLS they
+ * do not, because libmicrohttpd itself hands the head to GnuTLS. */
+static bool
+has_head_text(const struct cn_http_request *request)
+{
+    return cn_tuned(CN_TUNING_HEAD_TEXT) && !request->listener->is_tls;
+}
+
+/* Adds a header that libmicrohttpd need not know. `value` ends with a NUL. */
 static void
 tell(struct MHD_Response *response, const struct cn_http_request *request, struct cn_str name,
      struct cn_str value)
 {
-    if (request->listener->is_tls)
-        add(response, name.ptr, value.ptr);
-    else
+    if (has_head_text(request))
         cn_head_text_put(&request->conn->head_text, name, value);
+    else
+        add(response, name.ptr, value.ptr);
 }
 
 static void
@@ -113,7 +121,7 @@ add_cors(struct MHD_Response *response, const struct cn_http_request *request)
 static void
 add_constant(struct MHD_Response *response, const struct cn_http_request *request)
 {
-    if (!request->listener->is_tls) {
+    if (has_head_text(request)) {
         cn_buf_append_str(&request->conn->head_text,
                           CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL
                                  "\r\nExpires: " EXPIRES "\r\n"));
