@@ -2,7 +2,7 @@
 # Whether README's two commands hold on a machine where nothing was installed by hand. Makes an
 # empty Debian 12 root with mmdebstrap, puts a clean clone of HEAD into it, runs scripts/demo.sh,
 # the same with --cluster and scripts/test.sh there, and removes the root.
-#   scripts/fresh.sh           both as README has them, about 25 minutes on 2 cores
+#   scripts/fresh.sh           both as README has them, over an hour on 2 cores
 #   scripts/fresh.sh --cache   the empty root of this week and the compiler cache of this machine
 #                              are used again
 #   scripts/fresh.sh --quick   the same with test.sh --sample, a few minutes

@@ -67,7 +67,6 @@ ATTEMPTS = [
     ("mount", "mount {temp}", False),
     ("make a name space of users", "space 10000000", False),
     ("make a name space of mounts", "space 20000", False),
-    ("become root by a set-user-ID program", "program /usr/bin/mount --bind", False),
     # The network
     ("connect to management", "connect {port}", True),
     ("open a socket for UDP", "socket 2 2", True),

@@ -11,7 +11,7 @@ import time
 class Relay:
     """Connects each client to 127.0.0.1:`port`. Each piece of data is passed on `delay_s` after it arrived; while the
     relay is cut, nothing is passed on, and connections stay open, as on a network that drops packets. While it is
-    mute, clients' data are passed on, and what comes back is dropped. When one side closes its connection, what has
+    mute, clients' data are passed on, and what comes back is dropped. `mute(after)` waits for these bytes of a client. When one side closes its connection, what has
     arrived before is still passed on in its time; then the other side is closed."""
 
     def __init__(self, port):
@@ -19,6 +19,7 @@ class Relay:
         self.delay_s = 0
         self._cut = threading.Event()
         self._mute = threading.Event()
+        self._mute_after = None
         self._ended = 0  # connections that were made while this had another value are over
         self._stopped = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -32,12 +33,13 @@ class Relay:
     def mend(self):
         self._cut.clear()
 
-    def mute(self):
-        self._mute.set()
+    def mute(self, after=b""):
+        self._mute_after = after
 
     def end_connections(self):
         """Ends all connections, and is no longer mute."""
         self._ended += 1
+        self._mute_after = None
         self._mute.clear()
 
     def _accept(self):
@@ -56,6 +58,8 @@ class Relay:
             while not self._stopped.is_set() and self._ended == ended:
                 for source in select.select(reading, [], [], 0.005)[0]:
                     data = source.recv(65536)
+                    if source is client and self._mute_after is not None and self._mute_after in data:
+                        self._mute.set()
                     if source is server and data and self._mute.is_set():
                         continue
                     if not data:
