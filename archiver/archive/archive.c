@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,22 +26,6 @@
 
 const struct cn_archive_limits cn_archive_default_limits = {
     .max_bytes = 8ull << 30, .max_file_bytes = 4ull << 30, .max_files = 10000};
-
-static int
-remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    remove(path);
-    return 0; /* go on and delete what can be deleted */
-}
-
-void
-cn_archive_remove_dir(const char *dest)
-{
-    nftw(dest, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
 
 /* Returns the only entry of the folder, to be freed with cn_free(). Returns NULL if the folder has
  * no entry or several. */

@@ -35,7 +35,8 @@ int cn_archive_unpack(const char *path, const char *dest, const struct cn_archiv
 int cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir,
                       struct cn_error *err);
 
-/* Deletes a folder that cn_archive_unpack made. Does not follow links. */
+/* Deletes a folder with all that is in it, as far as it can be deleted, or a file. Does not follow
+ * links, even if a process that may write into the folder makes them meanwhile. */
 void cn_archive_remove_dir(const char *dest);
 
 #endif

@@ -3,6 +3,9 @@
 #include "archiver/archive/archive.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/digest.h"
@@ -398,6 +401,84 @@ removing_does_not_follow_links(void **state)
     assert_true(is_there("keep/file"));
 }
 
+/* Deeper than the descriptors that are open at once, and than the longest path. */
+static void
+deep_folders_are_removed(void **state)
+{
+    int folder, deeper;
+
+    (void)state;
+    assert_int_equal(mkdir(in_scratch("dest"), 0755), 0);
+    folder = open(in_scratch("dest"), O_RDONLY | O_DIRECTORY);
+    for (int i = 0; i < 3000; i++) {
+        assert_int_equal(mkdirat(folder, "deeper", 0755), 0);
+        deeper = openat(folder, "deeper", O_RDONLY | O_DIRECTORY);
+        assert_true(deeper >= 0);
+        close(folder);
+        folder = deeper;
+    }
+    close(folder);
+    cn_archive_remove_dir(in_scratch("dest"));
+    assert_false(is_there("dest"));
+}
+
+struct swapper {
+    pthread_t thread;
+    atomic_bool stop;
+    char a[512], b[512], keep[512];
+};
+
+/* What a handler's process could do while the server deletes its folder. */
+static void *
+swap_folder_and_link(void *arg)
+{
+    struct swapper *swapper = arg;
+
+    while (!atomic_load(&swapper->stop)) {
+        rename(swapper->a, swapper->b);
+        if (symlink(swapper->keep, swapper->a) == 0)
+            unlink(swapper->a);
+        rename(swapper->b, swapper->a);
+    }
+    return NULL;
+}
+
+static void
+a_link_that_comes_meanwhile_leads_nowhere(void **state)
+{
+    struct swapper swapper;
+    char name[32];
+
+    (void)state;
+    strcpy(swapper.a, in_scratch("dest/a"));
+    strcpy(swapper.b, in_scratch("dest/b"));
+    strcpy(swapper.keep, in_scratch("keep"));
+    assert_int_equal(mkdir(swapper.keep, 0755), 0);
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "keep/%d", i);
+        write_text(name, "x");
+    }
+    for (int round = 0; round < 20; round++) {
+        mkdir(in_scratch("dest"), 0755);
+        mkdir(in_scratch("dest/a"), 0755);
+        for (int i = 0; i < 200; i++) {
+            snprintf(name, sizeof(name), "dest/a/%d", i);
+            write_text(name, "x");
+        }
+        atomic_init(&swapper.stop, false);
+        assert_int_equal(pthread_create(&swapper.thread, NULL, swap_folder_and_link, &swapper), 0);
+        cn_archive_remove_dir(in_scratch("dest"));
+        atomic_store(&swapper.stop, true);
+        pthread_join(swapper.thread, NULL);
+        cn_archive_remove_dir(in_scratch("dest")); /* what was moved meanwhile */
+        assert_false(is_there("dest"));
+    }
+    for (int i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), "keep/%d", i);
+        assert_true(is_there(name));
+    }
+}
+
 #define SCRATCH_TEST(f) cmocka_unit_test_setup_teardown(f, make_scratch, remove_scratch)
 
 int
@@ -417,6 +498,8 @@ main(void)
         SCRATCH_TEST(a_destination_in_use_is_left_alone),
         SCRATCH_TEST(a_folder_is_read_in_place),
         SCRATCH_TEST(removing_does_not_follow_links),
+        SCRATCH_TEST(deep_folders_are_removed),
+        SCRATCH_TEST(a_link_that_comes_meanwhile_leads_nowhere),
     };
     return cmocka_run_group_tests_name("archiver.archive", tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
 #include "frontend/websocket/ws_deflate.h"
+#include "management/management.h"
 #include "scheduler/queue/model_queue.h"
 
 /* Headers of the handshake that no handler needs: they are about the connection, or a secret. */
@@ -84,9 +85,13 @@ cn_ws_stream_create(struct cn_ws_site *site, const struct cn_ws_opening *opening
     stream->request_id = cn_arena_str(&stream->arena, opening->request_id);
     stream->has_sequence = cn_model_queue_config(opening->queue)->sequence_batching;
     if (stream->has_sequence) {
-        stream->key.ptr = cn_arena_printf(&stream->arena, "%.*s/%.*s", CN_STR_ARG(stream->model),
-                                          CN_STR_ARG(stream->id));
-        stream->key.len = stream->model.len + 1 + stream->id.len;
+        const struct cn_str owner =
+            cn_management_owner(site->listener->shared->management, opening->key);
+
+        stream->key.ptr =
+            cn_arena_printf(&stream->arena, "%.*s/%.*s/%.*s", CN_STR_ARG(stream->model),
+                            CN_STR_ARG(owner), CN_STR_ARG(stream->id));
+        stream->key.len = stream->model.len + 1 + owner.len + 1 + stream->id.len;
     }
     copy_headers(stream, opening);
     stream->max_credit = config->stream_credit;

@@ -20,6 +20,7 @@
 #include "archiver/archive/archive.h"
 #include "archiver/archive/python_handler.h"
 #include "config/model/model_io.h"
+#include "config/state_store_url.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
@@ -290,6 +291,32 @@ make_temp_dir(const char *place)
     return NULL;
 }
 
+/* The --worker-files, and the folders of the certificates in the URL of --state-store, because
+ * workers connect to that store themselves and read the certificates anew for each connection. A
+ * URL in the model's YAML opens nothing: the wall is there against whoever packs the archive. */
+static char *
+operators_files(const struct cn_model_config *config, const struct cn_server_config *server)
+{
+    struct cn_state_store_text text;
+    struct cn_state_store_url url = {0};
+    struct cn_buf files;
+
+    cn_buf_init(&files, 0);
+    cn_buf_puts(&files, server->worker_files ? server->worker_files : "");
+    if (cn_state_store_text_set(&text, cn_str_from(server->state_store), NULL) == 0 &&
+        strcmp(text.url, config->state_store.url) == 0 &&
+        cn_state_store_url_parse(cn_str_from(text.url), &url, NULL) == 0 && url.tls) {
+        for (int i = 0; i < 3; i++) {
+            const char *path = (const char *[]){url.ca, url.certificate, url.key}[i];
+            const char *slash = strrchr(path, '/');
+
+            if (slash && slash != path)
+                cn_buf_printf(&files, ":%.*s", (int)(slash - path), path);
+        }
+    }
+    return cn_buf_take(&files, NULL);
+}
+
 void
 cn_model_about_remove_files(const struct cn_model_about *about)
 {
@@ -326,7 +353,6 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.service_envelope = cn_strdup(server->service_envelope ? server->service_envelope : "");
     about.busy_wait_us = server->busy_wait_us;
     about.walls = server->worker_walls;
-    about.worker_files = server->worker_files ? server->worker_files : "";
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
     about.config_file = first_of(manifest.config_file, NULL, "");
@@ -341,6 +367,8 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
         rc = check_handler(&about, err);
     if (!rc)
         rc = cn_model_make_config(&about, request, server, at_startup, err);
+    if (!rc)
+        about.worker_files = operators_files(&about.config, server);
     if (!rc)
         rc = take_requirements(&about, manifest.requirements_file, server, err);
     if (!rc && strcmp(about.runtime, "lua") != 0) /* its sandbox has no files */
@@ -376,6 +404,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->torch_library);
     cn_free(about->onnxruntime);
     cn_free(about->service_envelope);
+    cn_free(about->worker_files);
     cn_free(about->metrics);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};

@@ -48,7 +48,7 @@ struct cn_model_about {
                                     * (handler_metrics.h) */
     uint64_t clock_jump_ms;        /* the server's --clock-jump */
     char *temp_dir;                /* of its workers, absolute, deleted with it; "": none */
-    const char *worker_files;      /* the server's --worker-files, or "" */
+    char *worker_files;            /* what the operator lets its workers read, with ':' between */
     uint32_t walls;                /* the server's --worker-walls (enum cn_walls_mode) */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from models import ROOT, archiver, counter
-from test_worker_walls import as_nobody
+from models import ROOT, archiver, counter, python
+from test_worker_walls import as_nobody, needs_python
 from waiting import limit
 
 REFUSED = ("EPERM", "EACCES", "ENOSYS", "EROFS", "EXDEV")
@@ -188,6 +188,40 @@ def test_the_operator_may_open_more(prison, folder):
     finally:
         (weights / "w.bin").unlink()
         weights.rmdir()
+
+
+READS_AT_IMPORT = """
+import os
+
+try:
+    open({path!r}).close()
+    found = "read"
+except PermissionError:
+    found = "refused"
+with open(os.path.join(os.environ["CONTINUO_TEST_MARKS"], "found"), "w") as file:
+    file.write(found)
+
+
+def step(state, req):
+    return found
+"""
+
+
+@needs_python
+@pytest.mark.parametrize("certificate", ["{folder}/x.pem", "/./x.pem"])
+def test_an_archive_opens_no_files_by_the_url_of_its_store(server, folder, certificate):
+    """The worker reads certificates that the operator names, and not those that whoever packed the archive names. The
+    store does not answer, but the handler is imported before that is known."""
+    s = server(counter())
+    s.expect_ready("counter", 1)
+    if "own_files" not in s.workers("counter")[0]["walls"]:
+        pytest.skip("this kernel cannot build the wall: " + s.workers("counter")[0]["wallsLacking"])
+    secret = folder / "secret"
+    secret.write_text("7")
+    url = "rediss://127.0.0.1:1/?ca=" + certificate.format(folder=folder)
+    archive = s.pack(python("reads", READS_AT_IMPORT.format(path=str(secret)), state={"store": url}))
+    s.admin().post(f"/models?url={archive.name}&initial_workers=1&synchronous=true")
+    assert (s.marks / "found").read_text() == "refused"
 
 
 def test_the_page_has_all_attempts():

@@ -140,8 +140,9 @@ def test_a_step_whose_reply_was_lost_is_not_done_twice(server, store, relay):
     assert after == "4"
     assert refused.status == 503 and refused.error == "store_unreachable", refused
     assert refused.message == (
-        "the step of sequence s is not confirmed: the state store's reply did not come, and another node has changed the "
-        "sequence since, so it may have been done; a step with an Idempotency-Key or a step number can be sent again")
+        "the step of sequence s is not confirmed: the state store's reply did not come, and another node or server was "
+        "the last to change the sequence, so it may have been done; a step with an Idempotency-Key or a step number can be "
+        "sent again")
     assert int(refused.headers["Retry-After"]) >= 1
 
 
@@ -153,7 +154,7 @@ def test_a_step_whose_worker_was_killed_is_not_done_twice(server, store, relay):
     refused, after = unanswered(server, store, relay, kill)
     assert after == "4"
     assert refused.status == 503 and refused.error == "store_unreachable", refused
-    assert "is not confirmed: its worker ended, and another node has changed the sequence since" in refused.message
+    assert "is not confirmed: its worker ended, and another node or server was the last to change the sequence" in refused.message
 
 
 def test_a_step_with_a_key_whose_reply_was_lost_says_that_it_was_done(server, store, relay):

@@ -310,3 +310,13 @@ def test_an_id_that_is_too_long_with_its_owner_is_refused(server, folder):
         answer = s.client().post("/predictions/counter", "1", headers={SEQUENCE: "x" * length, **keys.http("north")})
         assert answer.status == status, answer
     assert answer.message == "the sequence id has 251 bytes; the limit for the key north is 250"
+
+
+def test_a_stream_is_not_taken_over_by_another_key_with_the_same_id(world):
+    """Each key has a sequence of its own under this id, so both streams go on, on any loop."""
+    with Stream(world.server, "counter", "same", headers=world.keys.http("north")) as north:
+        assert body_of(north.step(4)) == "4"
+        for _ in range(4):
+            with Stream(world.server, "counter", "same", headers=world.keys.http("south")) as south:
+                assert south.step(1)
+        assert body_of(north.step(1)) == "5"

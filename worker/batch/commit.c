@@ -420,6 +420,7 @@ note_known(struct cn_batch_entry *entry)
 static void
 slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
+    struct cn_error unsure;
     char shown[128];
 
     entry->losses++;
@@ -432,10 +433,10 @@ slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
         return;
     }
     if (entry->unsure) {
-        cn_fail(&worker->batch.err, CN_E_STORE_UNREACHABLE,
+        cn_fail(&unsure, CN_E_STORE_UNREACHABLE,
                 "the state store's reply did not come, and another node has changed the sequence "
                 "since");
-        slot_not_saved(worker, entry, &worker->batch.err);
+        slot_not_saved(worker, entry, &unsure);
         return;
     }
     cn_batch_entry_fail(

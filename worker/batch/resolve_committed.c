@@ -293,8 +293,9 @@ is_undecided(const struct lookup *at, struct cn_batch_entry *entry, const struct
         return false;
     cn_batch_entry_fail(
         entry, CN_E_STORE_UNREACHABLE,
-        "the step of sequence %s is not confirmed: %s, and another node has changed the sequence "
-        "since, so it may have been done; a step with an Idempotency-Key or a step number can be "
+        "the step of sequence %s is not confirmed: %s, and another node or server was the last to "
+        "change the sequence, so it may have been done; a step with an Idempotency-Key or a step "
+        "number can be "
         "sent again",
         cn_id_shown(row->sequence_id, shown),
         entry->unsure ? "the state store's reply did not come" : "its worker ended");

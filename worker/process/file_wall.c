@@ -136,10 +136,14 @@ allow(struct wall *wall, const char *path, uint64_t rights)
     close(rule.parent_fd);
 }
 
+/* To read everything ("/", under any name) is a mistake, and never what somebody needs. */
 static void
 allow_reading(void *wall, const char *path)
 {
-    if (strcmp(path, "/") != 0) /* a mistake, and never what somebody needs */
+    struct stat st, root;
+
+    if (stat(path, &st) == 0 && stat("/", &root) == 0 &&
+        (st.st_dev != root.st_dev || st.st_ino != root.st_ino))
         allow(wall, path, READ);
 }
 
@@ -288,13 +292,17 @@ cn_file_wall_build(const struct cn_load *load)
     struct wall wall = {0};
     long fd;
 
-    if (version < 1)
+    if (version < 0)
         return -1;
+    if (version < 2) { /* it forbids to move files to another folder, which mends damaged stores */
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     if (!is_alone()) {
         errno = ENOTUNIQ;
         return -1;
     }
-    rules.handled_access_fs |= (version >= 2 ? REFER : 0) | (version >= 3 ? TRUNCATE : 0);
+    rules.handled_access_fs |= REFER | (version >= 3 ? TRUNCATE : 0);
     if ((fd = syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0)) < 0)
         return -1;
     wall.fd = (int)fd;

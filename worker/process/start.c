@@ -15,7 +15,6 @@
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
 #include "handlers/tensor_state.h"
-#include "store/shared_url.h"
 #include "worker/process/config_json.h"
 #include "worker/process/fork.h"
 #include "worker/process/heap.h"
@@ -235,27 +234,6 @@ add_file(void *files, const char *path)
     cn_buf_append(files, path, strlen(path) + 1);
 }
 
-/* The worker connects to a shared store itself, for which it reads certificates. It reads them anew
- * for each connection, and they may have been renewed, so their folders are left open. */
-static void
-add_store_files(const struct cn_load *load, struct cn_buf *files)
-{
-    struct cn_shared_url store;
-
-    if (!load->state_store || !*load->state_store ||
-        cn_shared_url_read(load->state_store, &store, NULL) != 0)
-        return;
-    for (int i = 0; i < 3; i++) {
-        const char *path = (const char *[]){store.tls.ca, store.tls.certificate, store.tls.key}[i];
-        const char *slash = path ? strrchr(path, '/') : NULL;
-
-        if (!slash || slash == path)
-            continue;
-        cn_buf_append(files, path, (size_t)(slash - path));
-        cn_buf_append(files, "", 1);
-    }
-}
-
 /* Raises the walls. What the runtime reads besides the model is asked for before. */
 static int
 walls_raise(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *err)
@@ -267,7 +245,6 @@ walls_raise(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *
     cn_buf_init(&files, 0);
     if (ops && ops->prepare)
         ops->prepare(&worker->load, add_file, &files);
-    add_store_files(&worker->load, &files);
     worker->load.runtime_files = cn_buf_str(&files);
     rc = cn_walls_raise(&worker->load, &worker->walls, err);
     worker->load.runtime_files = (struct cn_str){NULL, 0};

@@ -1,0 +1,94 @@
+/* archiver/archive/remove_dir.c - deletes a folder and all that is in it.
+ *
+ * The code of a model may have written into the folder, and a process of it may still run. If paths
+ * were used here, that process could put a link in the place of a folder on the way, and the server
+ * would delete files elsewhere. So each folder is opened without following links, and what is in it
+ * is deleted relative to its descriptor.
+ *
+ * A folder that lies deeper than DEPTH_MAX is first moved up to the top, so that the number of open
+ * descriptors is bounded. Other file systems that are mounted below are left alone. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archiver/archive/archive.h"
+
+#define DEPTH_MAX 32
+#define PASSES_MAX 100000 /* over the top, for folders that were moved there */
+
+struct removal {
+    int top;
+    dev_t device;
+    unsigned n_moved;
+};
+
+static void empty(struct removal *removal, int folder, unsigned depth);
+
+/* Deletes an entry that is not a file. */
+static void
+remove_folder(struct removal *removal, int parent, const char *name, unsigned depth)
+{
+    char up[32];
+    struct stat st;
+    int folder;
+
+    if (depth >= DEPTH_MAX) {
+        snprintf(up, sizeof(up), "moved-up-%u", ++removal->n_moved);
+        renameat(parent, name, removal->top, up);
+        return;
+    }
+    folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0)
+        return;
+    if (fstat(folder, &st) == 0 && st.st_dev == removal->device)
+        empty(removal, folder, depth + 1);
+    else
+        close(folder);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Deletes what is in the folder, as far as it can be deleted, and closes the descriptor. */
+static void
+empty(struct removal *removal, int folder, unsigned depth)
+{
+    DIR *entries = fdopendir(folder);
+    struct dirent *entry;
+
+    if (!entries) {
+        close(folder);
+        return;
+    }
+    while ((entry = readdir(entries)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            unlinkat(folder, entry->d_name, 0) != 0)
+            remove_folder(removal, folder, entry->d_name, depth);
+    closedir(entries);
+}
+
+void
+cn_archive_remove_dir(const char *dest)
+{
+    struct removal removal = {0};
+    struct stat st;
+    unsigned before, passes = 0;
+
+    removal.top = open(dest, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (removal.top < 0) {
+        unlink(dest); /* a file or a link */
+        return;
+    }
+    if (fstat(removal.top, &st) == 0) {
+        removal.device = st.st_dev;
+        do {
+            before = removal.n_moved;
+            empty(&removal, openat(removal.top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 0);
+        } while (removal.n_moved > before && ++passes < PASSES_MAX);
+    }
+    close(removal.top);
+    rmdir(dest);
+}
