@@ -27,7 +27,7 @@ def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line.partition(": ")[2].strip() for line in file if line.startswith("model name")), "unknown")
     load = " ".join(f"{x:.1f}" for x in os.getloadavg())
-    return f"machine: {os.cpu_count()} cores, {name}, Linux {platform.release()}; load {load}"
+    return f"machine: {os.cpu_count()} cores, {name}, Linux {'.'.join(platform.release().split('.')[:2])}; load {load}"
 
 
 class Served:

@@ -57,10 +57,13 @@ def command_line(*words):
         return "none"
 
 
+COMMIT = command_line("git", "describe", "--always", "--dirty")  # before docs/ is written
+
+
 def versions():
     with open("/etc/os-release", encoding="utf-8") as file:
         system = next((line.partition("=")[2].strip().strip('"') for line in file if line.startswith("PRETTY_NAME")), "?")
-    return {"Continuo": command_line("git", "describe", "--always"), "system": system,
+    return {"Continuo": COMMIT, "system": system,
             "Python": sys.version.split()[0], "Java": command_line("java", "-version"),
             "TorchServe": systems.torchserve_pair.TORCHSERVE, "Triton": "2.51 (nvidia-pytriton 0.7.0)"}
 
@@ -93,18 +96,16 @@ def measure_group(group, options, missing):
 def measure_facts(groups, missing):
     say("\nMemory, start and recovery")
     found = []
-    for row in (row for group in groups for row in group.rows if row.opened):
-        if row.system in missing:
-            found.append({"title": row.title, "missing": missing[row.system]})
-        else:
-            found.append({"title": row.title} | measure.facts(row, say))
+    for group, row in ((group, row) for group in groups for row in group.rows if row.opened):
+        title = {"title": f"{row.title} ({group.title})"}  # several groups have a row of this name
+        found.append(title | ({"missing": missing[row.system]} if row.system in missing else measure.facts(row, say)))
     return found
 
 
 def measure_all(options):
     wanted = [group for group in rows.GROUPS if not options.only or group.name in options.only]
     machine, _, _ = systems.torchserve_handler.machine().removeprefix("machine: ").rpartition("; load ")
-    results = {"date": page.today(), "commit": command_line("git", "rev-parse", "--short", "HEAD"), "machine": machine,
+    results = {"date": page.today(), "commit": COMMIT, "machine": machine,
                "cores": os.cpu_count(), "versions": versions(), "connections": options.connections,
                "rounds": options.rounds, "seconds": options.seconds, "processes": options.processes}
     load = [os.getloadavg()[0]]

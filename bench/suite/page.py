@@ -11,7 +11,7 @@ This page and its plots are written by one command, `bench/suite.sh`. It builds 
 
 {facts}
 
-![How many times our CPU time or steps per second TorchServe and Triton have](benchmarks/peers.svg)
+![CPU time of a step in TorchServe and Triton, divided by that in Continuo](benchmarks/peers.svg)
 
 ## How it is measured
 
