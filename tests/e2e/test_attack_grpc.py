@@ -46,6 +46,7 @@ def cancel_quickly(s, seconds, connections=1, **more):
     return n, used
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("flags", [[], ["--token-auth"], ["--loops", "2"]], ids=["plain", "keys", "loops"])
 def test_quickly_cancelled_calls_are_bounded(server, flags):
     """One connection once made the server grow by hundreds of megabytes in a second."""
@@ -68,6 +69,7 @@ def test_quickly_cancelled_calls_are_bounded(server, flags):
     assert s.metric("continuo_grpc_connections_cut_total") > 0
 
 
+@pytest.mark.load
 def test_quickly_cancelled_calls_of_many_connections_are_bounded(server):
     """Their address may not cancel more calls than four connections."""
     s = server(counter())

@@ -24,6 +24,7 @@ def serving(server, identity, *models, flags=()):
     return server(counter(), *models, flags=[*GRPCS, *identity.flags(), *flags])
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("connections", [1, 20])
 def test_quickly_cancelled_calls_are_bounded(server, identity, connections):
     """One connection once made the server grow by hundreds of megabytes in a second."""
