@@ -45,7 +45,7 @@ struct tls_guard {
 
 static struct cn_grpc_tls_port ports[CN_GRPC_PORTS];
 static _Atomic unsigned n_ports;
-static const struct cn_h2_limits *limits;
+static struct cn_h2_limits limits; /* a copy: libgrpc's threads may outlive the door */
 static int ex_index = -1;
 static _Atomic uint64_t n_refused;
 static _Atomic uint64_t second, spent; /* cancelled calls of all connections in this second */
@@ -177,7 +177,7 @@ guard_of(struct ssl_st *ssl)
         return guard;
     }
     guard = cn_alloc(sizeof(*guard));
-    cn_h2_guard_init(&guard->h2, limits);
+    cn_h2_guard_init(&guard->h2, &limits);
     if (set_ex_data(ssl, ex_index, guard))
         return guard;
     cn_free(guard);
@@ -190,14 +190,14 @@ all_may_cancel(uint64_t n)
 {
     uint64_t now = cn_now_ms() / 1000;
 
-    if (n == 0 || limits->resets == 0)
+    if (n == 0 || limits.resets == 0)
         return true;
     if (atomic_load_explicit(&second, memory_order_relaxed) != now) {
         atomic_store_explicit(&second, now, memory_order_relaxed);
         atomic_store_explicit(&spent, 0, memory_order_relaxed);
     }
     return atomic_fetch_add_explicit(&spent, n, memory_order_relaxed) + n <=
-           (uint64_t)limits->resets * CN_GRPC_TLS_TIMES;
+           (uint64_t)limits.resets * CN_GRPC_TLS_TIMES;
 }
 
 /* Shows decrypted bytes to the connection's guard. Returns false when the connection must end. */
@@ -210,7 +210,7 @@ feed(struct ssl_st *ssl, const void *bytes, size_t len)
     if (!guard)
         return true;
     before = guard->h2.n_resets;
-    if (!guard->is_cut && (!cn_h2_guard_feed(&guard->h2, limits, NULL, bytes, len) ||
+    if (!guard->is_cut && (!cn_h2_guard_feed(&guard->h2, &limits, NULL, bytes, len) ||
                            !all_may_cancel(guard->h2.n_resets - before))) {
         guard->is_cut = true;
         cn_library_calls_count_cut();
@@ -263,7 +263,7 @@ cn_grpc_tls_calls_add(const struct cn_grpc_tls_port *port, const struct cn_h2_li
     if (n == CN_GRPC_PORTS)
         return;
     if (n == 0) {
-        limits = of_all;
+        limits = *of_all;
         find_ssl();
     }
     ports[n] = *port;

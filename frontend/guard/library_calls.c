@@ -50,7 +50,8 @@ struct slot {
     _Atomic uint8_t kind; /* enum kind */
     uint8_t port;
     struct cn_http_reader *reader;
-    const struct cn_h2_limits *limits;
+    bool is_guarded;
+    struct cn_h2_limits limits; /* a copy: libgrpc's threads may outlive the door that has them */
     struct cn_client_address *from;
     struct cn_h2_guard h2;
 };
@@ -253,10 +254,12 @@ cn_library_calls_set_grpc(int fd, unsigned port, const struct cn_h2_limits *limi
         return false;
     (void)kind_of(slot); /* as above */
     slot->port = (uint8_t)port;
-    slot->limits = limits;
+    slot->is_guarded = limits != NULL;
     slot->from = from;
-    if (limits)
+    if (limits) {
+        slot->limits = *limits;
         cn_h2_guard_init(&slot->h2, limits);
+    }
     atomic_fetch_add(&n_grpc[port], 1);
     gives_turn(slot);
     atomic_store_explicit(&slot->kind, GRPC, memory_order_release);
@@ -288,14 +291,14 @@ feed(struct slot *slot, const struct msghdr *msg, size_t n)
     size_t i;
     bool is_good = true;
 
-    if (!slot->limits)
+    if (!slot->is_guarded)
         return true;
     takes_turn(slot);
     for (i = 0; n > 0 && i < msg->msg_iovlen && is_good; i++) {
         size_t len = msg->msg_iov[i].iov_len < n ? msg->msg_iov[i].iov_len : n;
 
         is_good =
-            cn_h2_guard_feed(&slot->h2, slot->limits, slot->from, msg->msg_iov[i].iov_base, len);
+            cn_h2_guard_feed(&slot->h2, &slot->limits, slot->from, msg->msg_iov[i].iov_base, len);
         n -= len;
     }
     gives_turn(slot);
