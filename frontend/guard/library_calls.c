@@ -26,8 +26,9 @@
 #include "frontend/guard/head_text.h"
 
 /* ThreadSanitizer does not see libgrpc's locks. It is told in which order threads use a slot. What
- * a read writes into libgrpc's own memory is not recorded: the loop that copies it later would be
- * called a race for every eight bytes, and judging those took 25 s for a megabyte. */
+ * a read writes into libgrpc's own memory, and what it sends from there, is not recorded: the loop
+ * that copies it would be called a race for every eight bytes, and judging those took 25 s for a
+ * megabyte. */
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -212,9 +213,16 @@ ssize_t
 cn_call_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
     struct cn_str *text = head_text_of(fd);
+    ssize_t n;
 
-    return text ? cn_head_text_send(text, fd, msg->msg_iov, msg->msg_iovlen, flags, real_sendmsg)
-                : real_sendmsg(fd, msg, flags);
+    if (text)
+        return cn_head_text_send(text, fd, msg->msg_iov, msg->msg_iovlen, flags, real_sendmsg);
+    if (kind_of(slot_of(fd)) != GRPC)
+        return real_sendmsg(fd, msg, flags);
+    __tsan_ignore_thread_begin();
+    n = real_sendmsg(fd, msg, flags);
+    __tsan_ignore_thread_end();
+    return n;
 }
 
 /* libmicrohttpd has made the descriptor the session's place for what it sends. */
