@@ -22,13 +22,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "management/models/download.h"
+#include "management/models/find_archive.h"
 #include "management/models/lifecycle.h"
 #include "management/models/lifecycle_priv.h"
 #include "management/models/model_cache.h"
@@ -456,129 +455,37 @@ done_unpack(struct cn_file_task *task)
         prepare_store(reg);
 }
 
-/* Is the model store a web server? */
-static bool
-is_remote(const struct registration *reg)
-{
-    const char *store = reg->management->config->model_store;
-
-    return store && cn_download_is_url(store);
-}
-
-/* Returns the absolute path that the URL names, or NULL: it is a name in the model store. */
-static const char *
-local_path(const char *url)
-{
-    const char *at = url && strncmp(url, "file://", 7) == 0 ? url + 7 : url;
-
-    return at && *at == '/' ? at : NULL;
-}
-
-/* Is the path below the folder? Neither has "..", which cn_model_store_check_url() refuses. */
-static bool
-is_below(const char *path, const char *folder)
-{
-    char *real = folder ? realpath(folder, NULL) : NULL;
-    const char *const names[] = {folder, real};
-    bool is = false;
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        size_t len = names[i] ? strlen(names[i]) : 0;
-
-        while (len > 1 && names[i][len - 1] == '/')
-            len--;
-        is |= len > 0 && strncmp(path, names[i], len) == 0 && path[len] == '/';
-    }
-    free(real);
-    return is;
-}
-
-/* A client that may register models must not be able to run any file of this machine. The
- * operator's own models, and those that the nodes have agreed on, may lie anywhere. */
-static int
-check_local(struct registration *reg)
-{
-    const struct cn_server_config *config = reg->management->config;
-    const struct cn_url_rules *rules = reg->management->url_rules;
-    const char *path = local_path(reg->url);
-
-    if (!path || config->allow_local_models || reg->call.at_startup || reg->call.keep ||
-        (path != reg->url && cn_url_rules_are_set(rules)) || is_below(path, config->model_store))
-        return 0;
-    return cn_fail(&reg->err, CN_E_LOCAL_MODEL,
-                   "%.600s is outside the model store: put it into the store and register it by "
-                   "its name, or start the server with --allow-local-models",
-                   reg->url);
-}
-
-/* Finds the archive on the disk. TorchServe looks in its store for the last part of a URL that it
- * may not download, and calls a missing file:// a failed download. */
-static int
-resolve(struct registration *reg, char **path)
-{
-    const struct cn_server_config *config = reg->management->config;
-    bool exact = config->dialect == CN_DIALECT_TORCHSERVE && reg->url;
-    bool is_file = reg->url && strncmp(reg->url, "file://", 7) == 0;
-    const char *name = exact && strstr(reg->url, "://") ? strrchr(reg->url, '/') + 1 : "";
-    const char *store = is_remote(reg) ? NULL : config->model_store;
-    int rc = CN_E_MODEL_NOT_FOUND;
-
-    if (exact && !is_file && *name && !cn_model_store_check_url(reg->url, &reg->err))
-        rc = cn_model_store_resolve(store, name, path, &reg->err);
-    if (rc)
-        rc = cn_model_store_resolve(store, reg->url, path, &reg->err);
-    if (exact && is_file && rc == CN_E_MODEL_NOT_FOUND &&
-        strncmp(reg->err.message, "Relative path", 13) != 0)
-        rc = cn_fail(&reg->err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s",
-                     reg->url);
-    return rc;
-}
-
-/* With cluster-models, all nodes must have the same archive. */
-static int
-check_digest(struct registration *reg, const char *path, char digest[CN_DIGEST_TEXT])
-{
-    struct stat st;
-    int rc;
-
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return cn_fail(&reg->err, CN_E_BAD_REQUEST,
-                       "%.600s is a folder, and with cluster-models a model must be an archive, so "
-                       "that the nodes can compare theirs: pack it with continuo-archiver",
-                       reg->url);
-    if ((rc = cn_file_digest(path, digest, &reg->err)) != 0 || !reg->digest ||
-        strcmp(digest, reg->digest) == 0)
-        return rc;
-    return cn_fail(&reg->err, CN_E_INVALID_MODEL,
-                   "the archive %.300s of this node has the SHA-256 %s, but the model was "
-                   "registered from one with %s: copy that archive to this node",
-                   reg->url, digest, reg->digest);
-}
-
 static void
 work_unpack(struct cn_file_task *task)
 {
     struct registration *reg = cn_container_of(task, struct registration, task);
-    const struct cn_server_config *config = reg->management->config;
+    struct cn_management *management = reg->management;
+    const struct cn_archive_wanted wanted = {
+        .config = management->config,
+        .rules = management->url_rules,
+        .url = reg->url,
+        .digest = reg->digest,
+        .is_operators = reg->call.at_startup || reg->call.keep,
+    };
     char *path = NULL, *place, digest[CN_DIGEST_TEXT] = "";
 
     if (reg->archive || reg->cached)
         path = cn_strdup(reg->cached ? reg->cached->path : reg->archive);
-    else if (!(reg->rc = check_local(reg)))
-        reg->rc = resolve(reg, &path);
-    if (!reg->rc && reg->management->cluster)
-        reg->rc = check_digest(reg, path, digest);
+    else
+        reg->rc = cn_find_archive(&wanted, &path, &reg->err);
+    if (!reg->rc && management->cluster)
+        reg->rc = cn_archive_digest(&wanted, path, digest, &reg->err);
     if (reg->rc) {
         cn_free(path);
         return;
     }
-    place = cn_state_dir_unpack_place(reg->management->state);
+    place = cn_state_dir_unpack_place(management->state);
     reg->rc =
-        cn_model_load(path, place, cn_state_dir_unpacked(reg->management->state),
-                      &reg->call.request, config, reg->call.at_startup, &reg->about, &reg->err);
+        cn_model_load(path, place, cn_state_dir_unpacked(management->state), &reg->call.request,
+                      management->config, reg->call.at_startup, &reg->about, &reg->err);
     if (!reg->rc && digest[0])
         reg->about.digest = cn_strdup(digest);
-    cn_model_cache_release(reg->management->cache, reg->cached);
+    cn_model_cache_release(management->cache, reg->cached);
     reg->cached = NULL;
     cn_free(place);
     cn_free(path);
@@ -627,8 +534,8 @@ is_cached(const struct registration *reg)
 {
     if (!reg->management->cache || !reg->url)
         return false;
-    return cn_download_is_url(reg->url) ||
-           (is_remote(reg) && *reg->url != '/' && !strstr(reg->url, "://"));
+    return cn_download_is_url(reg->url) || (cn_model_store_is_remote(reg->management->config) &&
+                                            *reg->url != '/' && !strstr(reg->url, "://"));
 }
 
 static void
