@@ -16,7 +16,7 @@ struct cn_url_rules;
 struct cn_archive_wanted {
     const struct cn_server_config *config;
     const struct cn_url_rules *rules;
-    const char *url;    /* a name in the model store, an absolute path or file://; NULL: not given */
+    const char *url;    /* a name in the model store, an absolute path or file://; NULL: none */
     const char *digest; /* the SHA-256 that the archive must have; NULL: any */
     bool is_operators;  /* the operator or the other nodes want it, so it may lie anywhere */
 };
@@ -24,9 +24,9 @@ struct cn_archive_wanted {
 /* Is the model store a web server? Any thread. */
 bool cn_model_store_is_remote(const struct cn_server_config *config);
 
-/* Finds the file or folder; the caller frees `path` with cn_free(). CN_E_LOCAL_MODEL: the caller may
- * not register this file. CN_E_BAD_REQUEST, CN_E_MODEL_NOT_FOUND and CN_E_DOWNLOAD_FAILED say what
- * TorchServe says. */
+/* Finds the file or folder; the caller frees `path` with cn_free(). CN_E_LOCAL_MODEL: the caller
+ * may not register this file. CN_E_BAD_REQUEST, CN_E_MODEL_NOT_FOUND and CN_E_DOWNLOAD_FAILED say
+ * what TorchServe says. */
 int cn_find_archive(const struct cn_archive_wanted *wanted, char **path, struct cn_error *err);
 
 /* Computes the digest of what was found, and compares it with the wanted one. CN_E_BAD_REQUEST: it
