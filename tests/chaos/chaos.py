@@ -77,7 +77,7 @@ class Run:
         self.transcript = Transcript()
         self._folder = folder
         self._began = time.monotonic()
-        self._accusations = 0
+        self._accusations = Counter()
         flags = ["--max-connections", max(1000, 4 * args.sequences)]
         if args.loops:
             flags += ["--loops", args.loops]
@@ -112,10 +112,12 @@ class Run:
     def accuse(self, what, text):
         """Reports a broken promise at once, because later ones may only be its consequence."""
         self.transcript.log("VIOLATION", f"{what}: {text}")
-        self._accusations += 1
-        if self._accusations <= TRANSCRIPTS_KEPT:  # a long run keeps only the first ones
-            (self._folder / f"transcript-{self._accusations}.txt").write_text(str(self.transcript))
-        if self._accusations <= ACCUSATIONS_SHOWN:
+        self._accusations[what] += 1
+        number = self._accusations[what]
+        if number <= TRANSCRIPTS_KEPT:  # a long run keeps only the first ones of each kind
+            name = f"transcript-{what.replace(' ', '-')}-{number}.txt"
+            (self._folder / name).write_text(str(self.transcript))
+        if number <= ACCUSATIONS_SHOWN:
             print(f"{time.monotonic() - self._began:8.3f} {what}: {text}", flush=True)
 
     async def _progress(self):

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "chaos"), str(HERE.parent / "support")]
@@ -60,7 +61,7 @@ class Run:
         self.nodes = []
         self._folder = folder
         self._began = time.monotonic()
-        self._accusations = 0
+        self._accusations = Counter()
         chance = random.Random(args.seed)
         network.make_network()
         self.stores = Stores(folder, self.transcript)

@@ -21,6 +21,7 @@ class Dealer:
     def __init__(self, run, chance):
         self._run = run
         self._chance = chance
+        self.DECK = {name: times for name, times in self.DECK.items() if name not in run.args.without}
         self._deck = []
         self._undo = {}  # timer -> what it does
         self._lock = threading.Lock()
@@ -87,7 +88,6 @@ class NodeTrouble(Dealer):
 
     def __init__(self, run, chance):
         super().__init__(run, chance)
-        self.DECK = {name: times for name, times in self.DECK.items() if name not in run.args.without}
         self._proxy_busy = False
 
     def _pick(self):
