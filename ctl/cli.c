@@ -39,9 +39,13 @@ fail(const struct cn_ctl_options *options, const struct cn_error *err)
     struct cn_buf text;
 
     fprintf(stderr, "continuo-ctl: error: %s\n", err->message);
-    if (err->code == CN_E_UNAVAILABLE)
-        fputs("Is the server running, and is this its management address? continuo-ctl doctor "
-              "explains what to do.\n",
+    if (err->code == CN_E_UNAVAILABLE && options->command == CN_CTL_PREDICT)
+        fputs("Is the server running, and is this its inference address (--inference)? "
+              "continuo-ctl doctor explains what to do.\n",
+              stderr);
+    else if (err->code == CN_E_UNAVAILABLE)
+        fputs("Is the server running, and is this its management address (--server)? "
+              "continuo-ctl doctor explains what to do.\n",
               stderr);
     if (options->json) {
         cn_buf_init(&text, 0);
@@ -257,6 +261,9 @@ cn_ctl_run(int argc, char **argv)
         return CN_CTL_FINE;
     case CN_CTL_VERB_HELP:
         cn_ctl_verb_help(options.about, stdout);
+        return CN_CTL_FINE;
+    case CN_CTL_PLAIN_HELP:
+        cn_ctl_plain_help(options.about, stdout);
         return CN_CTL_FINE;
     case CN_CTL_VERSION:
         printf("continuo-ctl %s\n", CN_VERSION);

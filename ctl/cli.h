@@ -41,6 +41,7 @@ enum cn_ctl_command {
     CN_CTL_SEQ_HELP,
     CN_CTL_STORE_HELP,
     CN_CTL_VERB_HELP,
+    CN_CTL_PLAIN_HELP,
     CN_CTL_VERSION,
     CN_CTL_MAN,
     CN_CTL_COMPLETIONS
@@ -84,6 +85,8 @@ int cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, stru
 int cn_ctl_run(int argc, char **argv);
 
 void cn_ctl_help(FILE *out);
+/* The help of a command that has neither words nor a table of its own, such as status. */
+void cn_ctl_plain_help(enum cn_ctl_command command, FILE *out);
 /* What the command does, as the help says it. */
 const char *cn_ctl_command_help(enum cn_ctl_command command);
 /* Calls `put` for each command with its words, and for each flag with its argument. */

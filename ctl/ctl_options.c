@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/text/suggest.h"
 #include "ctl/cli.h"
 #include "ctl/http_client.h"
 #include "ctl/seq.h"
@@ -43,18 +44,26 @@ static const struct {
      "list the packages installed for Python models, with their progress and models"},
     {"store", CN_CTL_STORE, "list stores, delete them or accept their loss (see store --help)"},
 };
+#define FOR(command) (1u << CN_CTL_##command)
+
+/* `commands` are the commands that take the flag; 0: all of them. */
 static const struct {
     const char *flag, *help;
+    unsigned commands;
 } flags[] = {
     {"--server URL",
-     "management address; variable CONTINUO_MANAGEMENT [" CN_CTL_DEFAULT_MANAGEMENT "]"},
-    {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]"},
-    {"--all", "with status, top, doctor: all nodes that share the server's state store"},
+     "management address; variable CONTINUO_MANAGEMENT [" CN_CTL_DEFAULT_MANAGEMENT "]", 0},
+    {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]",
+     FOR(STATUS) | FOR(TOP) | FOR(DOCTOR)},
+    {"--all", "with status, top, doctor: all nodes that share the server's state store",
+     FOR(STATUS) | FOR(TOP) | FOR(DOCTOR)},
     {"--nodes LIST",
-     "with status, top, doctor, seq: the nodes at these addresses (host1:8081,host2:8081)"},
-    {"--json", "print JSON for programs; top prints one object per line"},
-    {"--once", "with top: print one frame after one second and exit"},
-    {"--help", "show this text and exit; so do --version, --print-man, --print-completions SHELL"},
+     "with status, top, doctor, seq: the nodes at these addresses (host1:8081,host2:8081)",
+     FOR(STATUS) | FOR(TOP) | FOR(DOCTOR)},
+    {"--json", "print JSON for programs; top prints one object per line", 0},
+    {"--once", "with top: print one frame after one second and exit", FOR(TOP)},
+    {"--help", "show this text and exit; so do --version, --print-man, --print-completions SHELL",
+     0},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 #define N_FLAGS (sizeof flags / sizeof flags[0])
@@ -87,14 +96,35 @@ cn_ctl_help(FILE *out)
           out);
 }
 
-const char *
-cn_ctl_command_help(enum cn_ctl_command command)
+static size_t
+row_of(enum cn_ctl_command command)
 {
     size_t i = 0;
 
     while (i < N_COMMANDS && commands[i].command != command)
         i++;
+    return i;
+}
+
+const char *
+cn_ctl_command_help(enum cn_ctl_command command)
+{
+    size_t i = row_of(command);
+
     return i < N_COMMANDS ? commands[i].help : "";
+}
+
+void
+cn_ctl_plain_help(enum cn_ctl_command command, FILE *out)
+{
+    const size_t row = row_of(command);
+    bool any = false;
+
+    cn_ctl_help_begin(commands[row].name, "", commands[row].help, out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        if (flags[i].commands & 1u << command)
+            cn_ctl_help_flag(flags[i].flag, flags[i].help, &any, out);
+    cn_ctl_help_end(out);
 }
 
 void
@@ -227,6 +257,19 @@ find_command(const char *word, enum cn_ctl_command *out)
     return false;
 }
 
+static int
+unknown_command(const char *word, struct cn_error *err)
+{
+    const char *names[N_COMMANDS], *near;
+
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    near = cn_suggest(cn_str_from(word), names, N_COMMANDS);
+    return near ? cn_fail(err, CN_E_CONFIG, "unknown command %.100s (did you mean %s?)", word, near)
+                : cn_fail(err, CN_E_CONFIG, "unknown command %.100s; --help lists the commands",
+                          word);
+}
+
 /* Was a flag of seq given that `command` does not take? */
 static bool
 has_seq_flag(const struct cn_ctl_seq_options *seq, enum cn_ctl_command command)
@@ -293,7 +336,7 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
                            : out->command == CN_CTL_SEQ   ? CN_CTL_SEQ_HELP
                            : out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
                            : cn_ctl_is_verb(out->command) ? CN_CTL_VERB_HELP
-                                                          : CN_CTL_HELP;
+                                                          : CN_CTL_PLAIN_HELP;
             return 0;
         } else if (strcmp(word, "--replace") == 0) {
             out->seq.replace = true;
@@ -317,8 +360,7 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
             return cn_fail(err, CN_E_CONFIG,
                            "unexpected argument %.100s: give one command at a time", word);
         } else if (!find_command(word, &out->command)) {
-            return cn_fail(err, CN_E_CONFIG, "unknown command %.100s; --help lists the commands",
-                           word);
+            return unknown_command(word, err);
         } else {
             has_command = true;
         }

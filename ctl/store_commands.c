@@ -24,8 +24,8 @@ static const struct {
 } verbs[] = {
     {"ls", "", "list the stores in the state folder with their sizes and sequences", 0},
     {"rm", "MODEL/VERSION", "delete a store that belongs to no registered model", 1},
-    {"accept", "MODEL[/VERSION]",
-     "accept the loss of a damaged store: lost sequences are forgotten, their ids start anew", 1},
+    {"accept", "MODEL[/VERSION]", "accept the loss of a damaged store; what it lost starts anew",
+     1},
     {"count-shared", "MODEL/VERSION", "count the sequences of a model version in the shared store",
      1},
     {"rm-shared", "MODEL/VERSION",

@@ -20,6 +20,11 @@ static const char *const words[] = {
 #include "core/errors/errors.def"
 #undef CN_ERROR
 };
+static const char *const types[] = {
+#define CN_ERROR(code, word, http, grpc, type) type,
+#include "core/errors/errors.def"
+#undef CN_ERROR
+};
 static const int statuses[] = {
 #define CN_ERROR(code, word, http, grpc, type) http,
 #include "core/errors/errors.def"
@@ -111,9 +116,19 @@ put_section(struct cn_str section, struct cn_buf *out)
     cn_buf_fini(&plain);
 }
 
-/* Appends all words with their statuses. */
+/* Does row i have this type or status? Both stand in an error's JSON, where the word does not. */
+static bool
+is_of_kind(size_t i, const char *kind)
+{
+    char status[16];
+
+    snprintf(status, sizeof status, "%d", statuses[i]);
+    return strcmp(types[i], kind) == 0 || strcmp(status, kind) == 0;
+}
+
+/* Appends the words of a type or status with their statuses; NULL: all words. */
 static void
-list_words(bool json, struct cn_buf *out)
+list_words(const char *kind, bool json, struct cn_buf *out)
 {
     static const char *const heads[] = {"WORD", "HTTP"};
     json_t *list = json_array();
@@ -123,6 +138,8 @@ list_words(bool json, struct cn_buf *out)
     for (size_t i = 0; i < 2; i++)
         cn_ctl_table_add(&table, "%s", heads[i]);
     for (size_t i = 0; i < N_WORDS; i++) {
+        if (kind && !is_of_kind(i, kind))
+            continue;
         cn_ctl_table_add(&table, "%s", words[i]);
         cn_ctl_table_add(&table, "%d", statuses[i]);
         json_array_append_new(list, json_pack("{s:s, s:i}", "word", words[i], "http", statuses[i]));
@@ -157,13 +174,25 @@ cn_ctl_explain(struct cn_ctl_http *http, const struct cn_ctl_options *options, s
                struct cn_buf *hint, struct cn_error *err)
 {
     const char *word = options->words[0], *near;
+    size_t n = 0, first = 0;
 
-    (void)http, (void)hint;
+    (void)http;
     if (!options->n_words)
-        return list_words(options->json, out), 0;
-    for (size_t i = 0; i < N_WORDS; i++)
-        if (strcmp(words[i], word) == 0)
+        return list_words(NULL, options->json, out), 0;
+    for (size_t i = 0; i < N_WORDS; i++) {
+        if (cn_edit_distance(cn_str_from(words[i]), cn_str_from(word)) == 0)
             return explain(i, options->json, out), 0;
+        if (is_of_kind(i, word) && n++ == 0)
+            first = i;
+    }
+    if (n == 1)
+        return explain(first, options->json, out), 0;
+    if (n) {
+        list_words(word, options->json, out);
+        cn_buf_puts(hint, "One of these words stands in the header Continuo-Error, which curl -i "
+                          "shows; continuo-ctl explain WORD explains it.\n");
+        return 0;
+    }
     near = cn_suggest(cn_str_from(word), words, N_WORDS);
     return cn_fail(err, CN_E_NOT_FOUND,
                    "there is no error word %.60s%s%s%s; continuo-ctl explain lists all words", word,

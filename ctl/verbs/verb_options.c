@@ -93,16 +93,22 @@ cn_ctl_verb_words(enum cn_ctl_command command)
     return cn_ctl_is_verb(command) ? verbs[find(command)].words : "";
 }
 
+/* The flag with its argument: "--name NAME". */
+static const char *
+full_name(size_t k, char out[64])
+{
+    snprintf(out, 64, "%s%s%s", flags[k].flag, flags[k].argument ? " " : "",
+             flags[k].argument ? flags[k].argument : "");
+    return out;
+}
+
 void
 cn_ctl_verb_flags(void (*put)(FILE *out, const char *name, const char *help), FILE *out)
 {
     char name[64];
 
-    for (size_t i = 0; i < N_FLAGS; i++) {
-        snprintf(name, sizeof name, "%s%s%s", flags[i].flag, flags[i].argument ? " " : "",
-                 flags[i].argument ? flags[i].argument : "");
-        put(out, name, flags[i].help);
-    }
+    for (size_t i = 0; i < N_FLAGS; i++)
+        put(out, full_name(i, name), flags[i].help);
 }
 
 /* Cuts off "with register, swap: ", which the help of a single command does not need. */
@@ -115,20 +121,43 @@ without_commands(const char *help)
 }
 
 void
+cn_ctl_help_begin(const char *name, const char *words, const char *what, FILE *out)
+{
+    fprintf(out, "usage: continuo-ctl %s%s%s\n\n%c%s.\n", name, *words ? " " : "", words,
+            toupper((unsigned char)what[0]), what + 1);
+}
+
+void
+cn_ctl_help_flag(const char *flag, const char *help, bool *any, FILE *out)
+{
+    fprintf(out, "%s  %s\n      %s\n", *any ? "" : "\n", flag, without_commands(help));
+    *any = true;
+}
+
+void
+cn_ctl_help_end(FILE *out)
+{
+    fputs("\ncontinuo-ctl --help explains --server and --json.\n", out);
+}
+
+void
 cn_ctl_verb_help(enum cn_ctl_command command, FILE *out)
 {
     const size_t i = find(command);
-    const char *what = cn_ctl_command_help(command);
+    bool any = false;
+    char name[64];
 
-    fprintf(out, "usage: continuo-ctl %s %s\n\n%c%s.\n\n", verbs[i].name, verbs[i].words,
-            toupper((unsigned char)what[0]), what + 1);
+    cn_ctl_help_begin(verbs[i].name, verbs[i].words, cn_ctl_command_help(command), out);
     for (size_t k = 0; k < N_FLAGS; k++)
         if (flags[k].commands & 1u << command)
-            fprintf(out, "  %s%s%s\n      %s\n", flags[k].flag, flags[k].argument ? " " : "",
-                    flags[k].argument ? flags[k].argument : "", without_commands(flags[k].help));
+            cn_ctl_help_flag(full_name(k, name), flags[k].help, &any, out);
     if (command == CN_CTL_RESTORE) /* the flag of seq import */
-        fputs("  --replace\n      close the sequences that are open on the server first\n", out);
-    fputs("\ncontinuo-ctl --help explains --server and --json.\n", out);
+        cn_ctl_help_flag("--replace", "close the sequences that are open on the server first", &any,
+                         out);
+    if (command == CN_CTL_SLOWLOG) /* the flag of seq ls */
+        cn_ctl_help_flag("--limit N", "maximum number of steps [all that the server keeps]", &any,
+                         out);
+    cn_ctl_help_end(out);
 }
 
 int

@@ -22,6 +22,11 @@ int cn_ctl_verb(struct cn_ctl_http *http, const struct cn_ctl_options *options, 
 
 /* Prints how the command is written, what it does, and its flags. */
 void cn_ctl_verb_help(enum cn_ctl_command command, FILE *out);
+/* The parts of that text, for commands that are not verbs. A flag's help loses "with top: "; `any`
+ * begins as false. */
+void cn_ctl_help_begin(const char *name, const char *words, const char *what, FILE *out);
+void cn_ctl_help_flag(const char *flag, const char *help, bool *any, FILE *out);
+void cn_ctl_help_end(FILE *out);
 /* Calls `put` for each flag, with its argument, for help and the manual page. */
 void cn_ctl_verb_flags(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
 /* The words that follow a command, as help shows them: "MODEL[/VERSION] MIN [MAX]"; "" for others.

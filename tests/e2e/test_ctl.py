@@ -269,14 +269,45 @@ def test_error_words_are_explained_without_a_server(ctl):
         assert "**" not in told.stdout and "](" not in told.stdout and max(map(len, told.stdout.splitlines())) <= 80, told
     value = json.loads(ctl(nowhere, "explain", "queue_full", "--json").stdout)
     assert (value["word"], value["http"]) == ("queue_full", 429) and "Too many requests wait" in value["explanation"]
+    assert ctl(nowhere, "explain", "Queue-Full").stdout == ctl(nowhere, "explain", "queue_full").stdout
     wrong = ctl(nowhere, "explain", "queuefull")
     assert wrong.returncode == 1 and "no error word queuefull (did you mean queue_full?)" in wrong.stderr
+
+
+def test_a_type_and_a_status_lead_to_their_words(ctl):
+    """The JSON of an error has its type and status; the word is in a header, which curl shows with -i only."""
+    nowhere = "http://127.0.0.1:1"
+    assert ctl(nowhere, "explain", "ModelNotFoundException").stdout.startswith("HTTP 404, gRPC NOT_FOUND")
+    several = ctl(nowhere, "explain", "SequenceStepException")
+    assert [line.split()[0] for line in several.stdout.splitlines()[1:]] == ["step_done", "steps_lost", "step_mismatch"]
+    assert "header Continuo-Error, which curl -i shows" in several.stderr
+    words = [each["word"] for each in json.loads(ctl(nowhere, "explain", "410", "--json").stdout)]
+    assert words == ["sequence_expired", "sequence_ended", "sequence_lost"]
+
+
+@pytest.mark.parametrize("command, flags", [
+    ("status", ["--metrics URL", "--all", "--nodes LIST"]),
+    ("top", ["--metrics URL", "--all", "--nodes LIST", "--once"]),
+    ("models", []),
+])
+def test_each_command_has_a_help_of_its_own(ctl, command, flags):
+    shown = ctl("http://127.0.0.1:1", command, "--help").stdout
+    assert shown.startswith(f"usage: continuo-ctl {command}\n") and "\n\n\n" not in shown
+    assert [line.strip() for line in shown.splitlines() if line.startswith("  --")] == flags
+    assert not any(line.startswith("with ") for line in shown.splitlines()), shown
+
+
+def test_silence_names_the_address_that_was_asked(ctl):
+    for words, address in (["status"], "its management address (--server)"), (
+            ["predict", "m", "4", "--inference", "http://127.0.0.1:1"], "its inference address (--inference)"):
+        silent = ctl("http://127.0.0.1:1", *words)
+        assert silent.returncode == 1 and address in silent.stderr, silent
 
 
 def test_usage(ctl):
     """A wrong command line exits with 2 and the reason. The help fits on a screen."""
     wrong = ctl("http://127.0.0.1:1", "statsu")
-    assert wrong.returncode == 2 and "unknown command statsu" in wrong.stderr
+    assert wrong.returncode == 2 and "unknown command statsu (did you mean status?)" in wrong.stderr
     shown = ctl("http://127.0.0.1:1", "--help").stdout.splitlines()
     assert len(shown) <= 32 and max(map(len, shown)) <= 100
     assert ctl("http://127.0.0.1:1", "--print-man").stdout.startswith(".TH CONTINUO")
