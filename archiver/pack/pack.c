@@ -78,7 +78,8 @@ check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, s
     if (stat(spec->config_file, &st) < 0)
         return cn_fail(err, CN_E_NOT_FOUND, "File does not exist: %s", spec->config_file);
     cn_model_config_init(&config);
-    return cn_model_config_load(&config, spec->config_file, spec->config_file, warn, ctx, err);
+    return cn_model_config_load(&config, spec->config_file, spec->config_file, !spec->no_check,
+                                warn, ctx, err);
 }
 
 /* Is it a TorchScript or ONNX model that needs no handler? Then --handler is not required. Without

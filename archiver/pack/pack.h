@@ -32,7 +32,8 @@ struct cn_pack_spec {
     const char *export_path; /* NULL: the working folder */
     const char *file_name;   /* without its suffix; NULL: the model's name */
     enum cn_pack_format format;
-    bool force; /* overwrite */
+    bool force;    /* overwrite */
+    bool no_check; /* the tensors that the YAML declares are not read */
 };
 
 struct cn_pack_result {

@@ -199,12 +199,27 @@ add_extras(struct collector *c, const char *list)
     return rc;
 }
 
+/* There is a file or folder of this name, but not with the suffix that a handler needs. */
+static int
+refuse_handler(struct collector *c, const char *handler, bool is_folder)
+{
+    return is_folder ? cn_fail(c->err, CN_E_BAD_REQUEST,
+                               "--handler: %s is a folder; name a file in it, such as "
+                               "%s/handler.py",
+                               handler, handler)
+                     : cn_fail(c->err, CN_E_BAD_REQUEST,
+                               "--handler: %s cannot be a handler: the name of one ends with .py, "
+                               ".lua or .so (one in C is compiled first)",
+                               handler);
+}
+
 /* Adds the handler's file. For Python, "dir/handler:entry" means the file dir/handler.py. */
 static int
 add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *runtime)
 {
     const char *handler = spec->handler;
     size_t cap = handler ? strlen(handler) + sizeof(".py") : 0;
+    struct stat st;
     char *path;
     int rc;
 
@@ -218,7 +233,9 @@ add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *ru
     else
         snprintf(path, cap, "%s%s", handler,
                  strcmp(runtime, "LSP") == 0 && !cn_has_suffix(handler, ".so") ? ".so" : "");
-    rc = add_named(c, path);
+    rc = strcmp(path, handler) != 0 && stat(path, &st) < 0 && stat(handler, &st) == 0
+             ? refuse_handler(c, handler, S_ISDIR(st.st_mode))
+             : add_named(c, path);
     cn_free(path);
     return rc;
 }

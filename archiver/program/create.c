@@ -45,7 +45,7 @@ static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "
 struct parse {
     const char *program;
     struct cn_pack_spec spec;
-    bool help, no_check;
+    bool help;
 };
 
 /* Does the flag stand alone, without a value? */
@@ -162,7 +162,7 @@ take(struct parse *p, size_t flag, const char *value)
     if (flag == FLAG_FORCE) {
         p->spec.force = true;
     } else if (flag == FLAG_NO_CHECK) {
-        p->no_check = true;
+        p->spec.no_check = true;
     } else if (flag == FLAG_HELP) {
         p->help = true;
     } else if (flag == FLAG_FORMAT) {
@@ -271,7 +271,7 @@ cn_archiver_create(const char *program, int argc, char **argv, bool quiet)
         rc = check_required(&p);
     if (rc != 0)
         return rc;
-    if (!p.no_check)
+    if (!p.spec.no_check)
         rc = cn_archiver_check_handler(&p.spec, warn, (void *)(uintptr_t)program, &err);
     if (rc != 0 || cn_pack(&p.spec, warn, (void *)(uintptr_t)program, &result, &err) != 0) {
         fprintf(stderr, "%s: error: %s\n", program, err.message);
@@ -334,7 +334,8 @@ cn_archiver_help(const char *program, FILE *out)
     cn_print_flag(out, "--archive-format WORD",
                   "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
     cn_print_flag(out, "-f, --force", "overwrite an existing archive");
-    cn_print_flag(out, "--no-check", "do not look for mistakes in the handler's source");
+    cn_print_flag(out, "--no-check",
+                  "do not look for mistakes in the handler's source and in declared tensors");
     fputs("\nExit status: 0 on success, 1 on failure, 2 for a wrong command line.\n", out);
 }
 

@@ -248,7 +248,7 @@ verify_one(const char *path, const char *trusted_keys)
         return failed(&err);
     yaml = config_path(&opened);
     cn_model_config_init(&config);
-    rc = yaml ? cn_model_config_load(&config, yaml, opened.manifest.config_file, warn,
+    rc = yaml ? cn_model_config_load(&config, yaml, opened.manifest.config_file, true, warn,
                                      (void *)(uintptr_t)path, &err)
               : 0;
     runtime = cn_manifest_runtime(&opened.manifest);

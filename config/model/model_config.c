@@ -591,9 +591,26 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
     return cn_stream_input_check(config, NULL, err);
 }
 
+/* Reads what the document says about tensors and batches, and forgets it. */
+static int
+check_tensors(const struct cn_model_config *config, const struct cn_yaml_doc *doc,
+              struct cn_error *err)
+{
+    struct cn_model_io *io;
+    int rc = cn_model_io_parse(doc, &io, err);
+
+    if (rc != 0)
+        return rc;
+    rc = cn_batching_parse(doc, cn_yaml_name(doc), io, err);
+    if (rc == 0)
+        rc = cn_stream_input_check(config, io, err);
+    cn_model_io_unref(io);
+    return rc;
+}
+
 int
 cn_model_config_load(struct cn_model_config *config, const char *path, const char *name,
-                     cn_config_warn_fn warn, void *ctx, struct cn_error *err)
+                     bool tensors, cn_config_warn_fn warn, void *ctx, struct cn_error *err)
 {
     struct cn_yaml_doc *doc;
     struct cn_error inner = {0};
@@ -602,6 +619,8 @@ cn_model_config_load(struct cn_model_config *config, const char *path, const cha
     if (rc != 0)
         return rc;
     rc = cn_model_config_apply(config, doc, warn, ctx, err);
+    if (rc == 0 && tensors)
+        rc = check_tensors(config, doc, err);
     cn_yaml_destroy(doc);
     if (rc == 0 && cn_model_config_check(config, &inner) != 0)
         rc = cn_fail(err, inner.code, "%s: %s", name, inner.message);

@@ -86,9 +86,10 @@ void cn_model_config_init(struct cn_model_config *config);
  * for a wrong type or range. */
 int cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *doc,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
-/* Reads a file, applies and checks it. `name` is used in messages instead of the path. */
+/* Reads a file, applies and checks it, and with `tensors` also the tensors and batches that it
+ * declares. `name` is used in messages instead of the path. */
 int cn_model_config_load(struct cn_model_config *config, const char *path, const char *name,
-                         cn_config_warn_fn warn, void *ctx, struct cn_error *err);
+                         bool tensors, cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 /* Checks that the settings fit together, for example maxWorkers >= minWorkers. CN_E_CONFIG. */
 int cn_model_config_check(const struct cn_model_config *config, struct cn_error *err);
 /* Prints the manual page continuo.yaml(5) as troff: the keys of a model's YAML and of the server's.

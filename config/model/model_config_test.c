@@ -200,9 +200,9 @@ a_file_is_loaded_under_the_name_given(void **state)
     assert_int_equal(write(fd, "minWorkers: 3\nmaxWorkers: 2\n", 28), 28);
     close(fd);
     cn_model_config_init(&config);
-    assert_int_equal(
-        cn_model_config_load(&config, path, "model-config.yaml", keep_warning, &warnings, &err),
-        CN_E_CONFIG);
+    assert_int_equal(cn_model_config_load(&config, path, "model-config.yaml", true, keep_warning,
+                                          &warnings, &err),
+                     CN_E_CONFIG);
     assert_string_equal(err.message, "model-config.yaml: maxWorkers 2 is below minWorkers 3; raise "
                                      "it or leave it out");
     unlink(path);

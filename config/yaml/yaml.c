@@ -297,6 +297,30 @@ on_event(struct builder *b, const yaml_event_t *event)
     return 0;
 }
 
+/* What to do about an error whose words are those of the grammar; "": they say it themselves. */
+static const char *
+advice(const char *problem)
+{
+    static const struct {
+        const char *problem, *advice;
+    } known[] = {
+        {"found character that cannot start any token",
+         "; write spaces instead of a tab, and quotes around a value that begins with such a "
+         "character"},
+        {"mapping values are not allowed in this context",
+         "; the keys of one map must begin in the same column"},
+        {"did not find expected key", "; the keys of one map must begin in the same column"},
+        {"could not find expected ':'", "; a key is followed by a colon and a space"},
+        {"did not find expected ',' or ']'", "; a list that begins with [ ends with ]"},
+        {"did not find expected ',' or '}'", "; a map that begins with { ends with }"},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(problem, known[i].problem) == 0)
+            return known[i].advice;
+    return "";
+}
+
 /* libyaml's error as ours, with the position if libyaml knows it. */
 static int
 parser_error(struct builder *b)
@@ -311,10 +335,12 @@ parser_error(struct builder *b)
         return cn_fail(b->err, CN_E_CONFIG, "%s: byte %zu: %s", b->doc->name,
                        parser->problem_offset, problem);
     if (parser->context != NULL)
-        return cn_fail(b->err, CN_E_CONFIG, "%s:%zu:%zu: %s, %s", b->doc->name,
+        return cn_fail(b->err, CN_E_CONFIG, "%s:%zu:%zu: %s, %s%s", b->doc->name,
                        parser->problem_mark.line + 1, parser->problem_mark.column + 1, problem,
-                       parser->context);
-    return fail_at(b, parser->problem_mark, problem);
+                       parser->context, advice(problem));
+    return cn_fail(b->err, CN_E_CONFIG, "%s:%zu:%zu: %s%s", b->doc->name,
+                   parser->problem_mark.line + 1, parser->problem_mark.column + 1, problem,
+                   advice(problem));
 }
 
 static int

@@ -101,6 +101,37 @@ def test_half_a_key_is_a_misspelt_key(folder, transcript):
     assert "unknown key sequenceBatch (did you mean sequenceBatching?)" in done.stderr, done
 
 
+@pytest.mark.parametrize("yaml, told", [
+    ("inputs: [{name: x, dataType: FLOAT32, dims: [2]}]\noutputs: [{name: y, dataType: FP32, dims: [2]}]\n",
+     "model-config.yaml:1:30: dataType: expected BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64 or BYTES, "
+     "found a string FLOAT32"),
+    ("inputs: [{name: x, dataType: FP32, dims: 2}]\n", "model-config.yaml:1:42: dims: expected a list of up to 15 sizes"),
+    ("inputs: [{name: x, dataType: FP32, dims: [2]}]\n", "a model with inputs needs outputs: a list of tensors"),
+    ("dynamic_batching: {}\n", "need declared inputs and outputs, which are missing"),
+    ("\tbatchSize: 4\n", "model-config.yaml:1:1: found character that cannot start any token, while scanning for the "
+     "next token; write spaces instead of a tab"),
+    ("batchSize: 4\n minWorkers: 1\n", "model-config.yaml:2:12: mapping values are not allowed in this context; the "
+     "keys of one map must begin in the same column"),
+], ids=["datatype", "dims", "outputs", "batching", "tab", "indentation"])
+def test_the_archiver_reads_the_yaml_as_the_server_will(folder, transcript, yaml, told):
+    done = pack(folder, "handler.lua", "return { step = print }\n", check=False, transcript=transcript, yaml=yaml)
+    assert done.returncode == 1 and told in done.stderr, done
+    assert not (folder / "m.mar").exists()
+
+
+@pytest.mark.parametrize("name, told", [
+    ("handler.c", "handler.c cannot be a handler: the name of one ends with .py, .lua or .so (one in C is compiled first)"),
+    ("source", "source is a folder; name a file in it, such as "),
+])
+def test_what_cannot_be_a_handler_is_told_under_its_own_name(folder, transcript, name, told):
+    """TorchServe's tool adds .py to the name, and then says that the file does not exist."""
+    (folder / "source").mkdir()
+    (folder / "handler.c").write_text("int x;\n")
+    done = archiver("--model-name", "m", "--version", "1.0", "--handler", folder / name, "--export-path", folder,
+                    check=False, transcript=transcript)
+    assert done.returncode == 1 and f"--handler: {folder}/{told}" in done.stderr, done
+
+
 def test_a_torchscript_file_gets_no_suggestion_but_a_way_on(folder, transcript):
     """ONNX files name their tensors, so a user expects the same for a .pt file."""
     with zipfile.ZipFile(folder / "model.pt", "w") as file:
