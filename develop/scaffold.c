@@ -2,7 +2,7 @@
  *
  * The files of a new model are templates in develop/templates, which the build puts into the
  * program as arrays. In them @NAME@ stands for the model's name, @PACK@ for the archiver's option,
- * and @STEP@ for the body of a first step:
+ * @NEEDS@ for what must be installed, and @STEP@ for the body of a first step:
  *   continuo-archiver --model-name @NAME@ ... @PACK@
  * becomes, for `continuo new lua counter`, ... --handler counter/handler.lua. The values of @PACK@
  * have @NAME@ in them, so fill_in() calls itself for them. */
@@ -36,17 +36,23 @@ static const struct {
 #undef CN_TEMPLATE
 };
 
-/* `pack` is the flag by which continuo-archiver gets the model; `step` is a step for curl. */
+/* `pack` is the flag by which continuo-archiver gets the model; `step` is a step for curl; `needs`
+ * is a sentence about what must be installed. */
 static const struct {
     const char *word;
     unsigned kind;
-    const char *pack, *step;
+    const char *pack, *step, *needs;
 } kinds[] = {
-    {"lua", LUA, "--handler @NAME@/handler.lua", "4"},
-    {"python", PYTHON, "--handler @NAME@/handler.py", "4"},
-    {"c", C, "--handler @NAME@/handler.so", "4"},
-    {"torch", TORCH, "--serialized-file @NAME@/model.pt", "{\"x\": [[4]]}"},
-    {"onnx", ONNX, "--serialized-file @NAME@/model.onnx", "{\"x\": [[4]]}"},
+    {"lua", LUA, "--handler @NAME@/handler.lua", "4", ""},
+    {"python", PYTHON, "--handler @NAME@/handler.py", "4", ""},
+    {"c", C, "--handler @NAME@/handler.so", "4",
+     " `build.sh` compiles the handler with `cc`; the variable `CC` names another compiler."},
+    {"torch", TORCH, "--serialized-file @NAME@/model.pt", "{\"x\": [[4]]}",
+     " `build.sh` makes the model with PyTorch, so activate an environment that has it "
+     "(`pip install torch`), or name its interpreter in the variable `PYTHON`."},
+    {"onnx", ONNX, "--serialized-file @NAME@/model.onnx", "{\"x\": [[4]]}",
+     " `build.sh` makes the model with the package `onnx`, and the server runs it with "
+     "`onnxruntime`, so activate an environment that has both (`pip install onnx onnxruntime`)."},
 };
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -65,21 +71,25 @@ fill_in(struct cn_str text, const char *name, size_t kind, struct cn_buf *out)
 {
     const struct {
         const char *word, *value;
-    } words[] = {{"@PACK@", kinds[kind].pack}, {"@STEP@", kinds[kind].step}, {"@NAME@", name}};
+    } words[] = {{"@PACK@", kinds[kind].pack},
+                 {"@STEP@", kinds[kind].step},
+                 {"@NEEDS@", kinds[kind].needs},
+                 {"@NAME@", name}};
+    const size_t n_words = sizeof words / sizeof words[0];
 
     for (size_t at = 0; at < text.len;) {
         size_t i = 0, len = 0;
 
-        for (; i < 3; i++) {
+        for (; i < n_words; i++) {
             len = strlen(words[i].word);
             if (text.len - at >= len && memcmp(text.ptr + at, words[i].word, len) == 0)
                 break;
         }
-        if (i == 3) {
+        if (i == n_words) {
             cn_buf_append(out, text.ptr + at++, 1);
             continue;
         }
-        if (i == 2)
+        if (i == n_words - 1)
             cn_buf_puts(out, name);
         else
             fill_in(cn_str_from(words[i].value), name, kind, out);

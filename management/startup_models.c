@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "archiver/archive/archive_path.h"
 #include "core/log/log.h"
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
+#include "core/text/suggest.h"
 #include "management/cluster/cluster.h"
 #include "management/management.h"
 #include "management/management_priv.h"
@@ -50,6 +52,35 @@ struct starting {
     char *what; /* FILE or NAME=FILE */
 };
 
+#define SHOWN_ARCHIVES 5 /* of a store that lacks the model that was named at start */
+
+/* Appends to the first failure what the model store has: the file that was probably meant, or some
+ * of its archives. */
+static void
+add_what_there_is(struct cn_management *management, const char *what)
+{
+    const char *equals = strrchr(what, '='), *file = cn_basename(equals ? equals + 1 : what), *near;
+    const char *store = management->config->model_store;
+    char **names = NULL, *text = management->first_failure;
+    size_t cap = sizeof management->first_failure, len = strlen(text);
+    uint32_t n = 0;
+
+    if (!store || cn_management_is_remote(store) ||
+        cn_model_store_list(store, &names, &n, &(struct cn_error){0}) != 0)
+        return;
+    near = cn_suggest(cn_str_from(file), (const char *const *)names, n);
+    if (near)
+        snprintf(text + len, cap - len, " (did you mean %s?)", near);
+    else if (n == 0)
+        snprintf(text + len, cap - len, "; the model store %s has no archive", store);
+    for (uint32_t i = 0; !near && i < n && i < SHOWN_ARCHIVES; i++, len = strlen(text))
+        i == 0 ? snprintf(text + len, cap - len, "; the model store %s has %s", store, names[i])
+               : snprintf(text + len, cap - len, ", %s", names[i]);
+    for (uint32_t i = 0; i < n; i++)
+        cn_free(names[i]);
+    cn_free(names);
+}
+
 /* Notes a model that could not be loaded. If only its workers failed, the model is registered and
  * is tried again: then its workers are missing, which the registry counts. With
  * --strict-readiness=false, readiness does not wait for what could not be registered. */
@@ -57,9 +88,12 @@ static void
 note_failure(struct cn_management *management, const struct starting *starting,
              const struct cn_lifecycle_result *result)
 {
-    if (management->failed++ == 0)
+    if (management->failed++ == 0) {
         snprintf(management->first_failure, sizeof management->first_failure, "%s: %s",
                  starting->what, result->text);
+        if (result->code == CN_E_MODEL_NOT_FOUND)
+            add_what_there_is(management, starting->what);
+    }
     if (result->code != CN_E_LOAD_FAILED && management->config->strict_readiness)
         cn_health_set(&management->health, cn_unready_word(CN_UNREADY_MODEL_FAILED), starting->what,
                       result->text);

@@ -208,6 +208,13 @@ unknown_names_lead_to_the_nearest(void **state)
     stops("--colour", "", "unknown flag --colour; --help all lists the flags");
     stops("server", "", "unexpected argument \"server\"");
     stops("-x", "", "unexpected argument \"-x\"");
+    stops("deb", "", "unexpected argument \"deb\" (did you mean continuo dev?)");
+    stops("counter.mar", "", "name models of the store with --models");
+    stops("--model-api|false", "",
+          "the value of --model-api stands behind an equals sign, as in --model-api=false");
+    stops("--start", "", "unknown flag --start; the program torchserve takes it");
+    stops("--port=8080", "",
+          "unknown flag --port=8080; write --inference-address http://HOST:PORT");
     warns("", "CONTINUO_MODELSTORE=x",
           "unknown variable CONTINUO_MODELSTORE (did you mean "
           "CONTINUO_MODEL_STORE?)");

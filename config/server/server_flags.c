@@ -11,6 +11,8 @@
 /* Flags that are not settings; all but the last three are shown by --help. */
 static const char *const plain_flags[] = {"print-config", "help",           "version",
                                           "print-man",    "print-yaml-man", "print-model-page"};
+#define TORCHSERVE_TAKES_IT                                                                        \
+    "the program torchserve takes it, which is this server with TorchServe's flags"
 #define N_PLAIN (sizeof(plain_flags) / sizeof(plain_flags[0]))
 
 const struct cn_option *
@@ -39,6 +41,25 @@ cn_option_nearest(struct cn_str name, bool flags)
     return cn_suggest(name, names, n);
 }
 
+/* Flags of other servers that newcomers try, and what to write instead. */
+static const struct {
+    const char *flag, *advice;
+} foreign_flags[] = {
+    {"start", TORCHSERVE_TAKES_IT},
+    {"stop", TORCHSERVE_TAKES_IT},
+    {"foreground", TORCHSERVE_TAKES_IT},
+    {"ts-config", TORCHSERVE_TAKES_IT},
+    {"ncs", TORCHSERVE_TAKES_IT},
+    {"no-config-snapshots", TORCHSERVE_TAKES_IT},
+    {"disable-token-auth", TORCHSERVE_TAKES_IT},
+    {"enable-model-api", TORCHSERVE_TAKES_IT},
+    {"host", "write --inference-address http://HOST:PORT"},
+    {"port", "write --inference-address http://HOST:PORT"},
+    {"http-port", "write --inference-address http://HOST:PORT"},
+    {"grpc-port", "write --grpc-inference-address http://HOST:PORT"},
+    {"metrics-port", "write --metrics-address http://HOST:PORT"},
+};
+
 static int
 unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
 {
@@ -46,6 +67,9 @@ unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
     const char *near = cn_option_nearest(name, true);
 
     cn_yaml_shown(cn_str_from(arg), shown);
+    for (size_t i = 0; i < sizeof(foreign_flags) / sizeof(foreign_flags[0]); i++)
+        if (cn_str_eq(name, cn_str_from(foreign_flags[i].flag)))
+            return cn_fail(err, CN_E_CONFIG, "unknown flag %s; %s", shown, foreign_flags[i].advice);
     if (near != NULL)
         return cn_fail(err, CN_E_CONFIG, "unknown flag %s (did you mean --%s?)", shown, near);
     return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists the flags", shown);
@@ -128,6 +152,32 @@ take_models(struct cn_server_config *config, struct cn_command_line *line, const
     return rc;
 }
 
+/* Refuses an argument that belongs to no flag, with what was probably meant. */
+static int
+unexpected(const struct cn_command_line *line, int at, struct cn_error *err)
+{
+    static const char *const commands[] = {"demo", "new", "dev", "test"};
+    const char *arg = line->args[at], *before = at > 0 ? line->args[at - 1] : "", *near;
+    const struct cn_option *option =
+        strncmp(before, "--", 2) == 0 ? cn_option_find(cn_str_from(before + 2)) : NULL;
+    char shown[CN_YAML_SHOWN_MAX];
+
+    cn_yaml_shown(cn_str_from(arg), shown);
+    if (option && option->kind == CN_KIND_BOOL)
+        return cn_fail(err, CN_E_CONFIG,
+                       "unexpected argument \"%s\"; the value of %s stands behind an equals sign, "
+                       "as in %s=false",
+                       shown, before, before);
+    if (strstr(arg, ".mar"))
+        return cn_fail(err, CN_E_CONFIG,
+                       "unexpected argument \"%s\"; name models of the store with --models", shown);
+    near = cn_suggest(cn_str_from(arg), commands, sizeof(commands) / sizeof(commands[0]));
+    if (near)
+        return cn_fail(err, CN_E_CONFIG, "unexpected argument \"%s\" (did you mean continuo %s?)",
+                       shown, near);
+    return cn_fail(err, CN_E_CONFIG, "unexpected argument \"%s\"; options begin with --", shown);
+}
+
 int
 cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
                      struct cn_error *err)
@@ -135,7 +185,6 @@ cn_command_line_take(struct cn_server_config *config, struct cn_command_line *li
     const char *arg = line->args[*at], *equals = strchr(arg, '='), *value;
     const struct cn_option *option;
     struct cn_str name;
-    char shown[CN_YAML_SHOWN_MAX];
 
     if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
         return take_help(config, line, at, err);
@@ -146,8 +195,7 @@ cn_command_line_take(struct cn_server_config *config, struct cn_command_line *li
         return 0;
     }
     if (strncmp(arg, "--", 2) != 0)
-        return cn_fail(err, CN_E_CONFIG, "unexpected argument \"%s\"; options begin with --",
-                       cn_yaml_shown(cn_str_from(arg), shown));
+        return unexpected(line, *at, err);
     name = (struct cn_str){arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)};
     if (cn_str_eq(name, CN_STR("models")))
         return take_models(config, line, equals ? equals + 1 : NULL, at, err);

@@ -42,6 +42,12 @@ enum header { OTHER, LENGTH, CODING };
 static const char bare_cr[] = "a carriage return that no line feed follows";
 static const char bare_lf[] = "a line that ends with a line feed alone";
 static const char control[] = "a control character";
+/* Clients of other protocols begin with these. */
+#define TLS_HANDSHAKE 0x16
+static const char tls[] =
+    "the first byte of TLS, but this port speaks HTTP: begin the URL with http://";
+static const char http2[] =
+    "the version HTTP/2, but this port speaks HTTP/1.1: gRPC has a port of its own";
 
 static bool
 refuse(struct cn_http_strict *strict, const char *why)
@@ -105,8 +111,9 @@ before(struct cn_http_strict *strict, unsigned char c)
         return true;
     }
     if (!cn_is_token_char((char)c))
-        return refuse(strict,
-                      cn_is_control_char((char)c) ? control : "a method that is not a word");
+        return refuse(strict, c == TLS_HANDSHAKE && strict->n_heads == 0 ? tls
+                              : cn_is_control_char((char)c)              ? control
+                                                            : "a method that is not a word");
     *strict = (struct cn_http_strict){.state = METHOD, .n_heads = strict->n_heads};
     return true;
 }
@@ -147,7 +154,9 @@ version(struct cn_http_strict *strict, unsigned char c)
     }
     if (cn_is_control_char((char)c))
         return refuse_byte(strict, c);
-    return refuse(strict, "a version other than HTTP/1.0 and HTTP/1.1");
+    return refuse(strict, c == '2' && strict->at == sizeof("HTTP/") - 1
+                              ? http2
+                              : "a version other than HTTP/1.0 and HTTP/1.1");
 }
 
 /* --- headers */

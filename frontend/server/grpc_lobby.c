@@ -27,6 +27,24 @@ struct guest {
 
 enum begin { INCOMPLETE, GOOD, BAD };
 
+static const char to_http[] =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    "Content-Length: 93\r\n\r\n"
+    "This port speaks gRPC. HTTP requests go to port 8080, or to the port of "
+    "--inference-address.\n";
+
+/* Tells a client that speaks HTTP/1.1 where to go. It gets the answer if its request is no longer
+ * than the buffer, since bytes that were not read reset the connection. */
+static void
+answer_http(int fd)
+{
+    char bytes[4096];
+    ssize_t n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+    if (n > 0 && memmem(bytes, (size_t)n, " HTTP/1.", 8))
+        (void)!send(fd, to_http, sizeof(to_http) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* What has the client sent so far? */
 static enum begin
 look(int fd)
@@ -61,6 +79,7 @@ show_out(struct guest *guest)
     int fd = guest->fd;
 
     forget(guest);
+    answer_http(fd);
     cn_client_address_release(from, lobby->kind);
     close(fd);
     lobby->on_closed(lobby);

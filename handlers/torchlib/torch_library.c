@@ -53,7 +53,11 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
     /* RTLD_LOCAL, because nobody else should see libtorch's symbols. */
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", path, dlerror());
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "cannot open %s: %s; it needs the libraries of the PyTorch for which it was "
+                       "built: put that PyTorch back, or name its folder (.../torch/lib) in the "
+                       "variable LD_LIBRARY_PATH",
+                       path, dlerror());
     return look_at(library, path, out, err);
 }
 

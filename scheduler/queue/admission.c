@@ -150,7 +150,8 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
     if (!queue->config.sequence_implicit_start)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "model %s needs a sequence id in each request "
-                       "(sequence.implicitStart is false)",
+                       "(sequence.implicitStart is false); send one in the header "
+                       "Continuo-Sequence, or in sequence_id of a v2 request",
                        queue->name);
     if (job->owner.len)
         memcpy(job->generated_id, job->owner.ptr, job->owner.len);

@@ -123,7 +123,7 @@ def test_silent_and_foreign_connections_are_closed_after_the_header_timeout(serv
     H2(s.grpc).close()
     silent, half, foreign = (H2(s.grpc, preface=False) for _ in range(3))
     half.socket.sendall(PREFACE[:10])
-    foreign.socket.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    foreign.socket.sendall(b"nonsense of another protocol")
     for each in (foreign, silent, half):
         assert each.is_cut(limit(5))
     assert s.metric("continuo_grpc_connections_refused_total") == 3

@@ -1,11 +1,15 @@
 """The usual first mistakes, and the text that each of them gets before a client meets it."""
 
 import re
+import socket
+import subprocess
+import urllib.parse
 import zipfile
 
 import pytest
 
-from models import Model, archiver
+from models import BIN, Model, archiver
+from waiting import limit
 
 STEP = "function M.step(state, req)\n    return { text = 'x' }\nend\n"
 
@@ -147,3 +151,44 @@ def test_the_archiver_says_what_it_wrote_and_how_it_is_served(folder, transcript
     assert re.fullmatch(rf"{folder}/m\.mar: {size} bytes, sha256 [0-9a-f]{{64}}", first), done
     assert about == "model m, version 1.0; handler handler.lua; settings: model-config.yaml"
     assert serve == f"serve it: continuo --model-store {folder} --models m=m.mar"
+
+
+def said(address, request):
+    """Sends bytes to a port. Returns everything that comes back until the connection ends."""
+    with socket.create_connection(address, timeout=limit(10)) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+
+
+def test_a_client_of_another_protocol_is_told_where_it_is(server):
+    """HTTP at the gRPC port, TLS and gRPC at the HTTP port: clients only say that the connection broke."""
+    s = server(lua("m", STEP))
+    host, _, port = s.grpc.rpartition(":")
+    answer = said((host, int(port)), b"POST /predictions/m HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n4")
+    head, body = answer.split("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 400 ") and f"Content-Length: {len(body)}\r\n" in head + "\r\n"
+    assert body == "This port speaks gRPC. HTTP requests go to port 8080, or to the port of --inference-address.\n"
+    http = urllib.parse.urlsplit(s.inference)
+    for first, told in [(b"\x16\x03\x01\x02\x00\x01\x00", "this port speaks HTTP: begin the URL with http://"),
+                        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "this port speaks HTTP/1.1: gRPC has a port of its own")]:
+        assert told in said((http.hostname, http.port), first), first
+
+
+@pytest.mark.parametrize("models, told", [
+    (["m=mm.mar"], "Model not found at: mm.mar (did you mean m.mar?)"),
+    (["elsewhere/m.mar"], "Model not found at: elsewhere/m.mar (did you mean m.mar?)"),
+    (["other"], "Model not found at: other; the model store {store} has m.mar"),
+], ids=["misspelt", "path", "unknown"])
+def test_a_model_that_the_store_lacks_is_told_with_what_there_is(folder, tmp_path, transcript, models, told):
+    pack(folder, "handler.lua", "return { step = print }\n", transcript=transcript)
+    flags = [f"--{api}-address={'none' if 'grpc' in api else 'http://127.0.0.1:0'}"
+             for api in ("inference", "management", "metrics", "grpc-inference", "grpc-management")]
+    done = subprocess.run([BIN / "continuo", "--model-store", folder, "--models", *models, *flags], cwd=tmp_path,
+                          capture_output=True, text=True, check=False, timeout=limit(30))
+    assert done.returncode == 1 and told.format(store=folder) in done.stderr, done
+
+
+def test_a_model_that_wants_names_says_where_they_are_written(server):
+    s = server(lua("m", STEP, sequence={"implicitStart": False}))
+    answer = s.client().post("/predictions/m", b"1")
+    assert answer.status == 400 and "send one in the header Continuo-Sequence" in answer.message, answer

@@ -92,6 +92,18 @@ def test_each_new_model_passes_its_own_test(desk, kind):
     assert "@" not in readme.replace("@0", "") and "predictions/m" in readme
 
 
+@pytest.mark.parametrize("kind, package", [("torch", "torch"), ("onnx", "onnx onnxruntime")])
+def test_a_model_whose_package_is_missing_says_how_to_get_it(desk, kind, package):
+    """A traceback would not tell a newcomer which Python was asked."""
+    folder = made(desk, kind)
+    bare = desk.folder / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # without any package
+    bare.chmod(0o755)
+    told = run(desk, "test", "m", code=1, env={"PYTHON": str(bare)}).stderr
+    assert "make_model.py needs " in told and f"(pip install {package})" in told and "Traceback" not in told, told
+    assert f"`pip install {package}`" in (folder / "README.md").read_text()
+
+
 def test_new_never_changes_a_folder_that_is_there(desk):
     folder = made(desk)
     (folder / "handler.lua").write_text("mine")

@@ -1,7 +1,13 @@
 """Makes model.onnx: a graph that gets the state as inputs and returns it as outputs."""
 
-import onnx
-from onnx import TensorProto, helper
+import sys
+
+try:
+    import onnx
+    from onnx import TensorProto, helper
+except ImportError:
+    sys.exit(f"make_model.py needs the package onnx, which {sys.executable} does not have: activate an environment that "
+             "has it (pip install onnx onnxruntime), or name its interpreter in the variable PYTHON")
 
 
 def tensor(name):
