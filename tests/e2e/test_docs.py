@@ -1,4 +1,4 @@
-"""Types every command of docs/ as it is on its page.
+"""Types every command of docs/ as it is on its page, and then runs the client in Python that stands below it.
 
 PAGES has a row for each block, which says what must exist before, or where else the block is tested. A block without a
 row fails, so a new command needs one. Addresses are replaced by those of the test's own servers; nothing else is
@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -93,6 +94,13 @@ class Desk:
                 for port, url in ((8080, s.inference), (8081, s.management)):
                     command = command.replace(f"http://{host}:{port}", url)
         return command
+
+    def run_client(self, text):
+        """Runs a client in Python. Returns what it printed, errors included."""
+        run = subprocess.run([sys.executable, "-c", self.adapt(text)], cwd=self.folder, capture_output=True, text=True,
+                             timeout=limit(60), check=False,
+                             env={**os.environ, "PYTHONPATH": str(ROOT / "clients" / "python")})
+        return run.stdout + run.stderr
 
     def type(self, command):
         env = {**os.environ, **self.env, "PATH": f"{self.programs}:{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
@@ -334,6 +342,23 @@ def shell_blocks():
     return [(page.stem, i) for page in sorted(DOCS.glob("*.md")) for i in range(len(blocks(page, "sh")))]
 
 
+def clients_below(page):
+    """Yields (i, text) for each client in Python on a page, where i is the block of commands before it."""
+    i = -1
+    for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.M | re.S):
+        i += kind == "sh"
+        if kind == "python" and "import Client\n" in text:
+            yield i, text
+
+
+def test_every_client_in_python_is_run():
+    """Those of clients.md are run by test_client_python.py."""
+    for page in {path.stem for path in DOCS.glob("*.md")} - {"clients"}:
+        for i, text in clients_below(page):
+            assert not isinstance(PAGES[page, i], Elsewhere), f"{page}: no commands are typed before this:\n{text}"
+            assert "    # " in text, f"{page}: the client does not say what it prints:\n{text}"
+
+
 def test_every_block_of_commands_has_a_row_and_every_row_a_block():
     assert set(shell_blocks()) == set(PAGES)
     for row in PAGES.values():
@@ -361,3 +386,7 @@ def test_the_commands_of_a_page_work_as_they_stand_there(folder, server, transcr
             desk.words["ts-seq-0c1e..."] = found.group(1)
         if sets_key:
             desk.env["KEY"] = output
+    for text in (text for at, text in clients_below(page) if at == i):
+        output = desk.run_client(text)
+        transcript.log("reader", f"{text}\n{output}")
+        assert output.splitlines() == re.findall(r"^ +print\(.*    # (.*)$", text, re.M), f"{page}: {output}"
