@@ -75,22 +75,12 @@ static void
 run_server(const struct cn_develop_server *server, const char *log, pid_t parent)
 {
     char state[PATH_MAX + 16];
-    const char *const argv[] = {"continuo",
-                                "--model-store",
-                                server->store,
-                                "--state-dir",
-                                state,
-                                "--inference-address",
-                                server->inference,
-                                "--management-address",
-                                server->management,
-                                "--metrics-address",
-                                server->metrics,
-                                "--grpc-inference-address",
-                                "none",
-                                "--grpc-management-address",
-                                "none",
-                                NULL};
+    const char *const argv[] = {
+        "continuo", "--model-store", server->store, "--state-dir", state, "--inference-address",
+        server->inference, "--management-address", server->management, "--metrics-address",
+        server->metrics, "--grpc-inference-address", "none", "--grpc-management-address", "none",
+        /* On a terminal only what is wrong is worth a line. */
+        log || getenv("CONTINUO_LOG_LEVEL") ? NULL : "--log-level=warn", NULL};
 
     snprintf(state, sizeof state, "%s/state", server->home);
     prctl(PR_SET_PDEATHSIG, SIGTERM);

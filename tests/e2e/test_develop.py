@@ -173,6 +173,21 @@ def test_a_mistake_in_the_test_names_its_place(desk, text, told):
     assert told in run(desk, "test", "m", code=1).stderr
 
 
+@pytest.mark.parametrize("level", [None, "info"])
+def test_dev_shows_what_is_wrong_and_not_what_is_usual(desk, level):
+    """An author watches the terminal for mistakes; each save would bring six lines about workers."""
+    folder = made(desk)
+    desk.terminal.env = {**desk.terminal.env, **({"CONTINUO_LOG_LEVEL": level} if level else {})}
+    desk.type("continuo dev m")
+    desk.terminal.expect("m: version 1 serves")
+    replace(folder / "handler.lua", "local x = tonumber(req.body)", "x = tonumber(req.body)")
+    desk.terminal.expect("m: version 2 serves")
+    desk.type("curl -H 'ts-request-sequence-id: a' http://localhost:8080/predictions/m -d 4")
+    desk.terminal.expect("handler.lua:10: the global 'x' is assigned outside of load")
+    desk.terminal.stop()
+    assert any(" info " in line for line in desk.terminal.all) == (level == "info"), desk.terminal.all
+
+
 def test_dev_begins_with_a_broken_folder_and_ends_with_its_server(desk):
     folder = made(desk)
     replace(folder / "handler.lua", "\nreturn M\n", "\nreturn\n")

@@ -27,6 +27,7 @@ class Terminal:
         self.folder, self.env, self.transcript = folder, env, transcript
         self.process = None
         self.lines = []
+        self.all = []  # of all programs
 
     def start(self, command):
         self.stop()
@@ -39,6 +40,7 @@ class Terminal:
         for line in process.stdout:
             self.transcript.log("terminal 2", line.rstrip())
             self.lines.append(line.rstrip("\n"))
+            self.all.append(line.rstrip("\n"))
 
     def expect(self, line):
         expect(lambda: any(line in each for each in self.lines), f"'{line}' on the second terminal", 60)
