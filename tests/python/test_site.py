@@ -30,6 +30,12 @@ QUESTIONS = {
     "recommender session": {"cookbook.html", "repository/examples/python/recommender/index.html"},
     "agent memory": {"cookbook.html"},
     "TLS": {"operating.html", "shared-store.html"},
+    "serve a PyTorch model": {"torch.html"},
+    "authentication": {"keys.html"},
+    "graceful shutdown": {"operating.html"},
+    "health check": {"operating.html"},
+    "two servers": {"shared-store.html"},
+    "docker": {"install.html"},
 }
 TINY = """
 site_name: Tiny
