@@ -53,6 +53,7 @@ static const struct {
     {"no-config-snapshots", TORCHSERVE_TAKES_IT},
     {"disable-token-auth", TORCHSERVE_TAKES_IT},
     {"enable-model-api", TORCHSERVE_TAKES_IT},
+    {"load-model", "name the model with --models NAME"},
     {"host", "write --inference-address http://HOST:PORT"},
     {"port", "write --inference-address http://HOST:PORT"},
     {"http-port", "write --inference-address http://HOST:PORT"},

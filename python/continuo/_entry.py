@@ -155,6 +155,7 @@ class NativeProgram(Program):
         self.check_api()
         for name in ("init", "step", "batch", "close", "migrate", "describe"):
             setattr(self, name, self.take_function(name))
+        self.check_parameters()
         handle = self.take_function("handle")
         if self.step is None and self.batch is None:
             if model.stateful:
@@ -175,6 +176,23 @@ class NativeProgram(Program):
             raise HandlerError(f"{self.file}: {name} must be a function, got "
                                f"{type(function).__name__}")
         return function
+
+    def check_parameters(self) -> None:
+        """Finds a step(req) without its state before the first request does."""
+        import inspect
+
+        for name, n in (("init", 1), ("step", 2), ("batch", 2), ("close", 3)):
+            function = getattr(self, name)
+            try:
+                signature = inspect.signature(function) if function else None
+            except (TypeError, ValueError):  # a function of a C extension may hide its parameters
+                continue
+            try:
+                if signature:
+                    signature.bind(*[None] * n)
+            except TypeError:
+                raise HandlerError(f"{self.file}: the server calls {SIGNATURES[name]}, but the "
+                                   f"handler has {name}{signature}") from None
 
     def check_names(self) -> None:
         """Tells about functions of the handler that are never called because of their names.

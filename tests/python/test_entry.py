@@ -27,3 +27,25 @@ def test_an_archive_for_another_python_is_refused_with_what_to_do(tmp_path):
     manifest.write_text(json.dumps({"python": "<3.9"}))
     with pytest.raises(_entry.HandlerError, match="needs Python <3.9, and .* is Python 3.*python of"):
         _entry.open(Model(dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("text, told", [
+    ("def step(req): pass\n", r"handler.py: the server calls step\(state, req\), but the handler has step\(req\)"),
+    ("def init(): pass\ndef step(state, req): pass\n",
+     r"handler.py: the server calls init\(req\), but the handler has init\(\)"),
+    ("class H:\n    def step(state, req): pass\n",
+     r"handler.py: the server calls step\(state, req\), but the handler has step\(req\)"),
+], ids=["state", "request", "self"])
+def test_parameters_are_counted_when_the_handler_is_imported(tmp_path, text, told):
+    """Otherwise each step fails, and the message of Python names neither file nor line."""
+    (tmp_path / "handler.py").write_text(text)
+    with pytest.raises(_entry.HandlerError, match=told):
+        _entry.open(Model(dir=str(tmp_path), stateful=True))
+
+
+@pytest.mark.parametrize("text", [
+    "def step(state, req, more=1): pass\n", "def step(*args): pass\n", "import functools\n\n\n"
+    "def any_step(name, state, req): pass\n\n\nstep = functools.partial(any_step, 'x')\n", "step = max\n"])
+def test_any_function_that_takes_them_is_a_step(tmp_path, text):
+    (tmp_path / "handler.py").write_text(text)
+    _entry.open(Model(dir=str(tmp_path), stateful=True))
