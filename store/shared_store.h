@@ -37,6 +37,10 @@ struct cn_shared_options {
     uint32_t timeout_ms;                  /* the longest wait of one call */
     uint32_t replicas; /* number of replicas that must have a commit before it counts */
     bool power;        /* the primary must have written it to its disk, too */
+    /* NULL, or an open store with the same options. This one counts its activity with that one's,
+     * whose check of the layout is good for both; it connects when it is used first, and is closed
+     * before. */
+    struct cn_store *beside;
 };
 
 /* Connects to the store, waiting for at most timeout_ms, and checks that it is fit for states. The

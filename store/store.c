@@ -131,6 +131,24 @@ cn_store_commit(struct cn_store *store, struct cn_error *err)
 }
 
 void
+cn_store_send(struct cn_store *store)
+{
+    store->ops->send(store);
+}
+
+bool
+cn_store_decided(struct cn_store *store)
+{
+    return store->ops->decided(store);
+}
+
+uint32_t
+cn_store_watch(struct cn_store *store, struct pollfd *watched, uint32_t max)
+{
+    return store->ops->watch(store, watched, max);
+}
+
+void
 cn_store_abort(struct cn_store *store)
 {
     store->ops->abort(store);

@@ -19,6 +19,7 @@
 #ifndef CN_STORE_STORE_H
 #define CN_STORE_STORE_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -78,6 +79,7 @@ struct cn_store_activity {
     bool connected;
     uint64_t since_wall_ms; /* when the connection was made, or lost */
     char last_error[256];   /* why the last call that failed did so; "": none has */
+    uint64_t trip_us;       /* how long the last answers took, in the mean */
 };
 
 /* The most entries that cn_store_due gives. */
@@ -117,6 +119,9 @@ struct cn_store_ops {
     void (*expect)(struct cn_store *store, const struct cn_store_seen *seen,
                    enum cn_store_outcome *outcome); /* NULL: the store is not shared */
     /* These are NULL, too, if the store is not shared. */
+    void (*send)(struct cn_store *store);
+    bool (*decided)(struct cn_store *store);
+    uint32_t (*watch)(struct cn_store *store, struct pollfd *watched, uint32_t max);
     const struct cn_store_activity *(*activity)(struct cn_store *store);
     int (*due)(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out, uint32_t max,
                uint32_t *n, struct cn_error *err);
@@ -205,6 +210,17 @@ const struct cn_store_activity *cn_store_activity(struct cn_store *store);
  * has FAILED: CN_E_STORE_UNREACHABLE if the store did not confirm it in time. CN_E_CONFLICT: a key
  * without an outcome was LOST. */
 int cn_store_commit(struct cn_store *store, struct cn_error *err);
+/* These are for a shared store. They let the caller do something else while the store decides.
+ *
+ * Sends the transaction's writes, and waits at most for a connection. Only the two calls below and
+ * cn_store_commit, which waits for what is not decided then, may follow. */
+void cn_store_send(struct cn_store *store);
+/* Returns true when cn_store_commit would not wait for a reply: the store has decided, or its time
+ * is over, or the connection is lost. */
+bool cn_store_decided(struct cn_store *store);
+/* Sets `watched` to the sockets for which a caller must wait before it asks cn_store_decided again,
+ * at most `max`, and returns their number. */
+uint32_t cn_store_watch(struct cn_store *store, struct pollfd *watched, uint32_t max);
 /* Ends a read transaction, or drops the changes of a write transaction. Does nothing when none is
  * open. */
 void cn_store_abort(struct cn_store *store);

@@ -82,21 +82,38 @@ wait_for_store(struct cn_states *states, const struct cn_shared_options *options
     }
 }
 
+static int
+shared_options(const struct cn_load *load, struct cn_shared_url *store, struct cn_error *err)
+{
+    int rc = cn_shared_url_read(load->state_store, store, err);
+
+    store->options.model = load->model_name;
+    store->options.version = load->model_version;
+    store->options.timeout_ms = (uint32_t)load->store_timeout_ms;
+    store->options.replicas = (uint32_t)load->store_replicas;
+    store->options.power = load->durability == CN_DURABILITY_POWER;
+    return rc;
+}
+
 /* Opens the store that several nodes share. */
 static int
 open_shared(struct cn_states *states, const struct cn_load *load, struct cn_error *err)
 {
     struct cn_shared_url store;
-    int rc = cn_shared_url_read(load->state_store, &store, err);
+    int rc = shared_options(load, &store, err);
 
-    if (rc != 0)
-        return rc;
-    store.options.model = load->model_name;
-    store.options.version = load->model_version;
-    store.options.timeout_ms = (uint32_t)load->store_timeout_ms;
-    store.options.replicas = (uint32_t)load->store_replicas;
-    store.options.power = load->durability == CN_DURABILITY_POWER;
-    return wait_for_store(states, &store.options, err);
+    return rc != 0 ? rc : wait_for_store(states, &store.options, err);
+}
+
+int
+cn_states_open_further(struct cn_states *states, struct cn_store **out, struct cn_error *err)
+{
+    struct cn_shared_url store;
+    int rc = shared_options(states->load, &store, err);
+
+    *out = NULL;
+    store.options.beside = states->store;
+    return rc != 0 ? rc : cn_shared_store_open(&store.options, out, err);
 }
 
 static int

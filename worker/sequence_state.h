@@ -59,6 +59,9 @@ struct cn_states {
 int cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
                    struct cn_error *err);
 void cn_states_close(struct cn_states *states);
+/* Opens a further connection to the shared store, as another store. It connects when it is used
+ * first; close it before `states`. */
+int cn_states_open_further(struct cn_states *states, struct cn_store **out, struct cn_error *err);
 
 /* Logs an error that does not stop the worker. */
 void cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err);

@@ -75,6 +75,7 @@ on_batch(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
                            row->sequence_id.len);
         pending = pending_take(worker, block);
         pending->row = row;
+        worker->commits_away.never |= row->flags & CN_ROW_JOINED;
         pending->deadline_ms = row->deadline_ms ? now + row->deadline_ms : CN_NEVER;
         if (row->flags & CN_ROW_STATEFUL)
             pending->id_hash = cn_id_hash(row->sequence_id);
@@ -272,11 +273,29 @@ run_query(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
     return cn_channel_flush(&worker->channel, err);
 }
 
+/* A CLOSE or a QUERY, a stream, and a batch that the server built do not run beside commits that
+ * are on their way. */
+static bool
+runs_alone(const struct cn_worker *worker)
+{
+    const struct cn_pending *first = cn_container_of(worker->pending.next, struct cn_pending, link);
+
+    return !first->row || cn_streams_count(&worker->streams) > 0 || worker->commits_away.never;
+}
+
 static int
 run_next(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_pending *first = cn_container_of(worker->pending.next, struct cn_pending, link);
+    int rc;
 
+    if (worker->commits_away.n) {
+        if (runs_alone(worker) && (rc = cn_commits_away_end(worker, err)) != 0)
+            return rc;
+        if (cn_commits_away_hold(worker))
+            return 0;
+        first = cn_container_of(worker->pending.next, struct cn_pending, link);
+    }
     if (first->row)
         return cn_worker_run_batch(worker, err);
     return first->query ? run_query(worker, first, err) : run_close(worker, first, err);
@@ -456,6 +475,8 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
     }
     if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
         return rc;
+    if (worker->stopping && worker->commits_away.n && (rc = cn_commits_away_end(worker, err)) != 0)
+        return rc;
     if (worker->stopping && cn_list_empty(&worker->pending)) {
         if (!worker->stats_due)
             return 0;
@@ -463,7 +484,14 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
         return rc != 0 ? rc : 1;
     }
     if (!worker->stopping) {
-        rc = take_frames(worker, wait_ms(worker, max_wait_ms), err);
+        int ms = wait_ms(worker, max_wait_ms);
+
+        if (worker->commits_away.n) {
+            if ((rc = cn_commits_away_wait(worker, ms, err)) != 0)
+                return rc;
+            ms = 0;
+        }
+        rc = take_frames(worker, ms, err);
         if (rc != 0 || worker->channel.eof)
             return rc;
     }
@@ -487,6 +515,7 @@ cn_worker_close(struct cn_worker *worker)
 
     if (worker->streams.by_job)
         cn_streams_fini(worker);
+    cn_commits_away_fini(worker);
     while (!cn_list_empty(&worker->pending)) {
         struct cn_pending *pending = cn_container_of(worker->pending.next, struct cn_pending, link);
 

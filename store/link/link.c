@@ -82,6 +82,7 @@ cn_valkey_link_fini(struct cn_valkey_link *link)
     cn_sentinel_fini(&link->sentinel);
     cn_valkey_cluster_fini(link);
     cn_free(link->commands);
+    cn_free(link->begun);
     for (uint32_t i = 0; i < link->options.n_hosts; i++)
         free_text(link->hosts[i].host);
     free_text(link->options.master);

@@ -60,6 +60,21 @@ struct cn_valkey_cluster {
     struct cn_valkey_retry retry;
 };
 
+/* A round of a trip: what the servers get at the same time. It is kept from the sending of its
+ * commands until all replies are there. */
+struct cn_valkey_round {
+    struct cn_valkey_link *link;
+    cn_valkey_reply_fn on_reply;
+    void *ctx;
+    bool last; /* a command that is sent on again is given back with its error */
+    struct cn_wire_talk talks[CN_VALKEY_SERVERS_MAX];
+    struct cn_valkey_heard {
+        struct cn_valkey_round *round;
+        struct cn_valkey_server *server;
+    } heard[CN_VALKEY_SERVERS_MAX];
+    uint32_t n; /* of talks */
+};
+
 struct cn_valkey_link {
     struct cn_shared_options options; /* with strings of its own */
     struct cn_shared_tls tls;
@@ -75,6 +90,7 @@ struct cn_valkey_link {
     struct cn_valkey_command *commands; /* of this trip; after it, of the last one */
     uint32_t n_commands, cap_commands;
     bool trip_over;
+    struct cn_valkey_round *begun;     /* the first round of a trip that was begun; else NULL */
     struct cn_valkey_server *speaking; /* whose reply is being taken */
     bool may_retry;          /* the last trip failed in a way that another one at once may heal */
     uint32_t host;           /* the one that was the primary last */
@@ -133,6 +149,18 @@ cn_valkey_word(struct cn_valkey_link *link, struct cn_str word)
  * otherwise the first error; cn_valkey_result_of tells which ones are. */
 int cn_valkey_talk(struct cn_valkey_link *link, bool confirm, cn_valkey_reply_fn on_reply,
                    void *ctx, uint64_t deadline_us, struct cn_error *err);
+/* Begins such a trip: sends the commands, and does not wait, except for a connection to a server of
+ * a cluster. The arguments are those of cn_valkey_talk, which must be called with the same ones
+ * afterwards, and before any other call. */
+void cn_valkey_talk_begin(struct cn_valkey_link *link, bool confirm, cn_valkey_reply_fn on_reply,
+                          void *ctx, uint64_t deadline_us);
+/* Sends and takes what it can without waiting. Returns true if cn_valkey_talk would not wait for
+ * the replies to what was sent, because they are here or the connections are lost. */
+bool cn_valkey_talk_decided(struct cn_valkey_link *link);
+/* Sets `watched` to the sockets for whose replies a trip that was begun waits, at most `max`, and
+ * returns their number. */
+uint32_t cn_valkey_talk_watch(const struct cn_valkey_link *link, struct pollfd *watched,
+                              uint32_t max);
 /* What came of command i of the last trip. */
 enum cn_valkey_result cn_valkey_result_of(const struct cn_valkey_link *link, uint32_t i);
 

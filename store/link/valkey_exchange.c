@@ -9,6 +9,9 @@
  *   ASK       the slot is moving, and another server has the key already: ASKING goes before it
  *   NOSCRIPT  the server has forgotten the script: SCRIPT LOAD goes before it
  *
+ * A caller may begin a trip, do something else while its first round is on its way, and end it
+ * later.
+ *
  * None of these was done, so sending them again does nothing twice. The bytes of a command stay in
  * the buffer of the server that got it first until the trip is over.
  *
@@ -25,13 +28,6 @@
 /* What a reply is for, if it is not for the command with this number. */
 #define REPLY_TO_WAIT UINT32_MAX
 #define REPLY_UNUSED (UINT32_MAX - 1)
-
-struct exchange {
-    struct cn_valkey_link *link;
-    cn_valkey_reply_fn on_reply;
-    void *ctx;
-    bool last_round;
-};
 
 /* --- collecting commands */
 
@@ -123,12 +119,13 @@ has_commands(const struct cn_valkey_server *server)
 
 /* Reads a redirection. Returns the server that is to get the command next, or NULL. */
 static struct cn_valkey_server *
-redirected(struct exchange *exchange, struct cn_valkey_command *command, const redisReply *reply)
+redirected(struct cn_valkey_round *round, struct cn_valkey_command *command,
+           const redisReply *reply)
 {
-    struct cn_valkey_link *link = exchange->link;
+    struct cn_valkey_link *link = round->link;
     struct cn_redirect redirect;
 
-    if (reply->type != REDIS_REPLY_ERROR || exchange->last_round)
+    if (reply->type != REDIS_REPLY_ERROR || round->last)
         return NULL;
     if (link->script && cn_valkey_is_error(reply, "NOSCRIPT")) {
         command->load = true;
@@ -142,17 +139,12 @@ redirected(struct exchange *exchange, struct cn_valkey_command *command, const r
     return cn_valkey_link_server(link, redirect.to.host, redirect.to.port);
 }
 
-struct hearing {
-    struct exchange *exchange;
-    struct cn_valkey_server *server;
-};
-
 static void
 on_server_reply(void *ctx, uint32_t i, const redisReply *reply)
 {
-    struct hearing *hearing = ctx;
-    struct exchange *exchange = hearing->exchange;
-    struct cn_valkey_server *server = hearing->server;
+    struct cn_valkey_heard *heard = ctx;
+    struct cn_valkey_round *round = heard->round;
+    struct cn_valkey_server *server = heard->server;
     const uint32_t what = server->replies[server->first_reply + i];
     struct cn_valkey_command *command;
 
@@ -160,12 +152,12 @@ on_server_reply(void *ctx, uint32_t i, const redisReply *reply)
         cn_valkey_server_take_wait(server, reply);
     if (what == REPLY_TO_WAIT || what == REPLY_UNUSED)
         return;
-    command = &exchange->link->commands[what];
-    if ((command->next = redirected(exchange, command, reply)) != NULL)
+    command = &round->link->commands[what];
+    if ((command->next = redirected(round, command, reply)) != NULL)
         return;
     command->answered = true;
-    exchange->link->speaking = server;
-    exchange->on_reply(exchange->ctx, what, reply);
+    round->link->speaking = server;
+    round->on_reply(round->ctx, what, reply);
 }
 
 /* Notes that a server has failed. Without a cluster, cn_valkey_link_ready decides when it is tried
@@ -183,13 +175,11 @@ note_failure(struct cn_valkey_link *link, struct cn_valkey_server *server, uint6
     link->cluster.stale = true;
 }
 
-/* Sends what the servers have not got yet, and takes the replies. */
+/* Collects what the servers have not got yet. */
 static void
-make_round(struct exchange *exchange, bool confirm, uint64_t deadline_us)
+begin_round(struct cn_valkey_round *round, bool confirm, uint64_t deadline_us)
 {
-    struct cn_valkey_link *link = exchange->link;
-    struct cn_wire_talk talks[CN_VALKEY_SERVERS_MAX];
-    struct hearing hearings[CN_VALKEY_SERVERS_MAX];
+    struct cn_valkey_link *link = round->link;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < link->n_servers; i++) {
@@ -203,23 +193,32 @@ make_round(struct exchange *exchange, bool confirm, uint64_t deadline_us)
             continue;
         if (confirm && cn_valkey_server_waits(server))
             cn_valkey_server_put_wait(server, deadline_us, REPLY_TO_WAIT);
-        hearings[n] = (struct hearing){exchange, server};
-        talks[n] = (struct cn_wire_talk){
+        round->heard[n] = (struct cn_valkey_heard){round, server};
+        round->talks[n] = (struct cn_wire_talk){
             .wire = &server->wire,
             .commands = {server->out.data + server->begin, server->out.len - server->begin},
             .n = server->n_replies - server->first_reply,
             .on_reply = on_server_reply,
-            .ctx = &hearings[n],
+            .ctx = &round->heard[n],
             .err = &server->failure};
         if (server->out.failed)
-            talks[n].rc = cn_fail(&server->failure, CN_E_OUT_OF_MEMORY,
-                                  "not enough memory for a command to the state store");
+            round->talks[n].rc = cn_fail(&server->failure, CN_E_OUT_OF_MEMORY,
+                                         "not enough memory for a command to the state store");
         n++;
     }
-    cn_wire_talk_all(talks, n, deadline_us);
-    for (uint32_t i = 0; i < n; i++)
-        if (talks[i].rc != 0)
-            note_failure(link, hearings[i].server, deadline_us);
+    round->n = n;
+}
+
+/* Sends what is not sent yet, and takes the replies. */
+static void
+end_round(struct cn_valkey_round *round, uint64_t deadline_us)
+{
+    struct cn_valkey_link *link = round->link;
+
+    cn_wire_talk_all(round->talks, round->n, deadline_us);
+    for (uint32_t i = 0; i < round->n; i++)
+        if (round->talks[i].rc != 0)
+            note_failure(link, round->heard[i].server, deadline_us);
     for (uint32_t i = 0; i < link->n_servers; i++) {
         link->servers[i]->begin = link->servers[i]->out.len;
         link->servers[i]->first_reply = link->servers[i]->n_replies;
@@ -332,24 +331,73 @@ judge_all(struct cn_valkey_link *link, bool confirm, struct cn_error *err)
     return rc;
 }
 
-int
-cn_valkey_talk(struct cn_valkey_link *link, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
-               uint64_t deadline_us, struct cn_error *err)
+/* Notes where the last command ends, and collects the first round. */
+static void
+begin_trip(struct cn_valkey_link *link, struct cn_valkey_round *round, bool confirm,
+           cn_valkey_reply_fn on_reply, void *ctx, uint64_t deadline_us)
 {
-    struct exchange exchange = {.link = link, .on_reply = on_reply, .ctx = ctx};
-    int rc;
-
+    round->link = link;
+    round->on_reply = on_reply;
+    round->ctx = ctx;
+    round->last = false;
     if (link->n_commands > 0) {
         struct cn_valkey_command *last = &link->commands[link->n_commands - 1];
 
         last->end = last->server->out.len;
     }
-    for (uint32_t round = 1;; round++) {
-        exchange.last_round = round == ROUNDS_MAX;
-        make_round(&exchange, confirm, deadline_us);
-        if (!put_redirected(link))
-            break;
+    begin_round(round, confirm, deadline_us);
+}
+
+void
+cn_valkey_talk_begin(struct cn_valkey_link *link, bool confirm, cn_valkey_reply_fn on_reply,
+                     void *ctx, uint64_t deadline_us)
+{
+    cn_assert(!link->begun);
+    link->begun = cn_alloc(sizeof(*link->begun));
+    begin_trip(link, link->begun, confirm, on_reply, ctx, deadline_us);
+    cn_wire_talk_some(link->begun->talks, link->begun->n);
+}
+
+bool
+cn_valkey_talk_decided(struct cn_valkey_link *link)
+{
+    return cn_wire_talk_some(link->begun->talks, link->begun->n);
+}
+
+uint32_t
+cn_valkey_talk_watch(const struct cn_valkey_link *link, struct pollfd *watched, uint32_t max)
+{
+    const struct cn_valkey_round *round = link->begun;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < round->n && n < max; i++) {
+        const struct cn_wire_talk *talk = &round->talks[i];
+
+        if (talk->rc == 0 && talk->taken < talk->n)
+            watched[n++] = (struct pollfd){
+                .fd = talk->wire->fd,
+                .events = talk->sent < talk->commands.len ? POLLIN | POLLOUT : POLLIN};
     }
+    return n;
+}
+
+int
+cn_valkey_talk(struct cn_valkey_link *link, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
+               uint64_t deadline_us, struct cn_error *err)
+{
+    struct cn_valkey_round own, *round = link->begun ? link->begun : &own;
+    int rc;
+
+    if (!link->begun)
+        begin_trip(link, &own, confirm, on_reply, ctx, deadline_us);
+    end_round(round, deadline_us);
+    for (uint32_t n = 2; put_redirected(link); n++) {
+        round->last = n == ROUNDS_MAX;
+        begin_round(round, confirm, deadline_us);
+        end_round(round, deadline_us);
+    }
+    cn_free(link->begun);
+    link->begun = NULL;
     rc = judge_all(link, confirm, err);
     for (uint32_t i = 0; i < link->n_servers; i++)
         cn_valkey_server_clear(link->servers[i]);

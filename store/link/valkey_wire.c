@@ -239,6 +239,21 @@ end_late(struct cn_wire_talk *talk)
                     talk->wire->options->timeout_ms);
 }
 
+bool
+cn_wire_talk_some(struct cn_wire_talk *talks, uint32_t n)
+{
+    struct pollfd watched;
+    bool over = true;
+
+    for (uint32_t i = 0; i < n; i++) {
+        talk_on(&talks[i], &watched);
+        if (is_open(&talks[i]))
+            listen_to(&talks[i]);
+        over &= !is_open(&talks[i]);
+    }
+    return over;
+}
+
 void
 cn_wire_talk_all(struct cn_wire_talk *talks, uint32_t n, uint64_t deadline_us)
 {

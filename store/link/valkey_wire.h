@@ -69,6 +69,9 @@ struct cn_wire_talk {
  * own. */
 #define CN_WIRE_TALKS_MAX 80
 void cn_wire_talk_all(struct cn_wire_talk *talks, uint32_t n, uint64_t deadline_us);
+/* Sends and takes as much of it as is possible without waiting. Returns true when all talks are
+ * over. Call cn_wire_talk_all for the same talks afterwards. */
+bool cn_wire_talk_some(struct cn_wire_talk *talks, uint32_t n);
 /* Does the same for the commands that one connection has collected. `err` must not be NULL. */
 int cn_wire_talk(struct cn_valkey_wire *wire, cn_valkey_reply_fn on_reply, void *ctx,
                  uint64_t deadline_us, struct cn_error *err);

@@ -1,6 +1,9 @@
 /* store/valkey/valkey_commit.c - sends a transaction's writes to the shared store, which decides
  * about each of them. Worker's thread.
  *
+ * A commit either waits for the replies, or is sent first and waits for them later, when the caller
+ * wants the decision; then it does all that is described here.
+ *
  * All writes of a batch go in one round trip, as calls of the script of valkey_script.c. The steps
  * of live sequences, which nearly all writes are, share calls: a call costs the server more than
  * what the script does for a step. In a cluster the keys of a call must be in one slot, so only
@@ -25,18 +28,6 @@
  * else while it runs the script. */
 #define CALL_STEPS 64
 #define CALL_BYTES (256u << 10)
-
-/* One round trip of a commit. */
-struct trip {
-    struct cn_valkey_store *vs;
-    uint32_t *sent;  /* in the arena: the writes that it carries, by their index */
-    uint32_t *calls; /* in the arena: where in `sent` the writes of each call end */
-    uint32_t n, n_calls;
-    bool alone;           /* each step gets a call of its own */
-    bool passing;         /* another server, or a later attempt, may take what this one did not */
-    bool split;           /* the keys of a call are on two servers */
-    struct cn_error *err; /* why a write has failed */
-};
 
 static void
 put_seen(struct cn_valkey_store *vs, const struct cn_store_seen *seen)
@@ -110,7 +101,7 @@ put_change(struct cn_valkey_store *vs, const struct cn_valkey_write *write)
 
 /* Appends the calls for the n steps of `sent`. */
 static void
-put_calls(struct trip *trip, const uint32_t *sent, uint32_t n)
+put_calls(struct cn_valkey_sending *trip, const uint32_t *sent, uint32_t n)
 {
     struct cn_valkey_store *vs = trip->vs;
     uint32_t first = 0;
@@ -135,7 +126,7 @@ put_calls(struct trip *trip, const uint32_t *sent, uint32_t n)
 
 /* Puts the steps of each bucket next to each other, and appends their calls. */
 static void
-put_by_bucket(struct trip *trip, uint32_t *sent)
+put_by_bucket(struct cn_valkey_sending *trip, uint32_t *sent)
 {
     const struct cn_valkey_store *vs = trip->vs;
     uint32_t ends[CN_VALKEY_BUCKETS + 1] = {0};
@@ -159,7 +150,7 @@ put_by_bucket(struct trip *trip, uint32_t *sent)
 /* Puts the pending writes into calls: the changes one by one, the steps together. Fills in
  * trip->sent and trip->calls. */
 static void
-put_writes(struct trip *trip)
+put_writes(struct cn_valkey_sending *trip)
 {
     struct cn_valkey_store *vs = trip->vs;
     uint32_t first;
@@ -184,7 +175,7 @@ put_writes(struct trip *trip)
 
 /* What the script says about one write. */
 static void
-on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *reply)
+on_decision(struct cn_valkey_sending *trip, struct cn_valkey_write *write, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_INTEGER) {
         write->outcome = reply->integer == 1 ? CN_STORE_WRITTEN
@@ -207,7 +198,7 @@ on_decision(struct trip *trip, struct cn_valkey_write *write, const redisReply *
 static void
 on_reply(void *ctx, uint32_t i, const redisReply *reply)
 {
-    struct trip *trip = ctx;
+    struct cn_valkey_sending *trip = ctx;
     const uint32_t first = i ? trip->calls[i - 1] : 0;
 
     for (uint32_t k = first; k < trip->calls[i]; k++) {
@@ -221,7 +212,7 @@ on_reply(void *ctx, uint32_t i, const redisReply *reply)
 /* What a server has written counts only when its disk or enough replicas have it, too. Writes of a
  * call that got no answer are pending again. */
 static void
-judge_calls(struct trip *trip)
+judge_calls(struct cn_valkey_sending *trip)
 {
     for (uint32_t i = 0; i < trip->n_calls; i++) {
         const enum cn_valkey_result result = cn_valkey_result_of(&trip->vs->link, i);
@@ -242,13 +233,19 @@ judge_calls(struct trip *trip)
 
 /* Sends what is not done and waits for the replies. */
 static int
-make_trip(struct trip *trip, uint64_t deadline_us, struct cn_error *err)
+make_trip(struct cn_valkey_sending *trip, uint64_t deadline_us, struct cn_error *err)
 {
+    struct cn_valkey_store *vs = trip->vs;
+    uint64_t begun_us = vs->away.begun_us;
     int rc;
 
-    trip->passing = trip->split = false;
-    put_writes(trip);
-    rc = cn_valkey_trip(trip->vs, true, on_reply, trip, deadline_us, err);
+    if (!vs->away.begun) {
+        trip->passing = trip->split = false;
+        put_writes(trip);
+        begun_us = cn_now_us();
+    }
+    vs->away.begun = false;
+    rc = cn_valkey_end_trip(vs, true, on_reply, trip, begun_us, deadline_us, err);
     if (rc != 0)
         judge_calls(trip);
     return rc;
@@ -263,34 +260,79 @@ all_done(const struct cn_valkey_store *vs)
     return true;
 }
 
+static void
+prepare(struct cn_valkey_store *vs, struct cn_error *err)
+{
+    struct cn_valkey_sending *trip = &vs->away.trip;
+
+    *trip = (struct cn_valkey_sending){.vs = vs, .err = err};
+    trip->sent = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip->sent));
+    trip->calls = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip->calls));
+    vs->away.deadline_us = cn_valkey_deadline_us(&vs->link);
+    err->code = 0;
+    cn_rows_observe(vs->activity->commits, vs->n_writes);
+}
+
 /* Sends the writes until all are decided or the time is over. Returns the error of those that are
  * not decided. */
 static int
 send_all(struct cn_valkey_store *vs, struct cn_error *err)
 {
-    const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
-    struct trip trip = {.vs = vs, .err = err};
+    const uint64_t deadline_us = vs->away.deadline_us;
+    struct cn_valkey_sending *trip = &vs->away.trip;
     unsigned doubts = 0;
     int rc;
 
-    trip.sent = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.sent));
-    trip.calls = cn_arena_alloc(&vs->arena, vs->n_writes * sizeof(*trip.calls));
     for (;;) {
-        if ((rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
+        if (!vs->away.begun && (rc = cn_valkey_ready(vs, deadline_us, err)) != 0)
             return rc;
-        rc = make_trip(&trip, deadline_us, err);
+        rc = make_trip(trip, deadline_us, err);
         if (all_done(vs))
             return 0;
         if (rc != 0 && (rc != CN_E_STORE_UNREACHABLE || !vs->link.may_retry))
             return rc;
-        if (trip.split && !trip.alone)
-            trip.alone = true; /* at once */
+        if (trip->split && !trip->alone)
+            trip->alone = true; /* at once */
         else if (rc == 0)
             cn_valkey_link_doubt(&vs->link);
         /* The steps of the cluster's other servers wait for their answers meanwhile. */
         if (cn_now_us() >= deadline_us || (vs->link.options.cluster && ++doubts > DOUBTS_MAX))
             return rc != 0 ? rc : err->code;
     }
+}
+
+/* If there is no connection now, nothing is sent, and the commit tries again. */
+void
+cn_valkey_send(struct cn_store *store)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    cn_assert(vs->open && vs->writing && !vs->away.sent && vs->n_writes > 0);
+    prepare(vs, &vs->away.err);
+    vs->away.sent = true;
+    if (cn_valkey_ready(vs, vs->away.deadline_us, &vs->away.err) != 0)
+        return;
+    vs->away.begun = true;
+    vs->away.begun_us = cn_now_us();
+    put_writes(&vs->away.trip);
+    cn_valkey_talk_begin(&vs->link, true, on_reply, &vs->away.trip, vs->away.deadline_us);
+}
+
+bool
+cn_valkey_decided(struct cn_store *store)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    return !vs->away.begun || cn_valkey_talk_decided(&vs->link) ||
+           cn_now_us() >= vs->away.deadline_us;
+}
+
+uint32_t
+cn_valkey_watch(struct cn_store *store, struct pollfd *watched, uint32_t max)
+{
+    struct cn_valkey_store *vs = cn_valkey_of(store);
+
+    return vs->away.begun ? cn_valkey_talk_watch(&vs->link, watched, max) : 0;
 }
 
 int
@@ -303,8 +345,11 @@ cn_valkey_commit(struct cn_store *store, struct cn_error *err)
     cn_assert(vs->open && vs->writing);
     if (vs->n_writes == 0)
         return 0;
-    err->code = 0;
-    cn_rows_observe(vs->activity.commits, vs->n_writes);
+    if (vs->away.sent)
+        *err = vs->away.err; /* of replies that are here already */
+    else
+        prepare(vs, err);
+    vs->away.trip.err = err;
     rc = send_all(vs, err);
     for (uint32_t i = 0; i < vs->n_writes; i++) {
         struct cn_valkey_write *write = &vs->writes[i];
@@ -316,7 +361,7 @@ cn_valkey_commit(struct cn_store *store, struct cn_error *err)
             *write->tell = write->outcome;
         failed |= write->outcome == CN_STORE_FAILED;
         conflict = write->outcome == CN_STORE_LOST || write->outcome == CN_STORE_UNSURE;
-        vs->activity.conflicts += conflict;
+        vs->activity->conflicts += conflict;
         lost |= conflict && !write->tell;
     }
     if (failed)

@@ -78,6 +78,18 @@ struct cn_valkey_listed {
     struct cn_str id, prefix;
 };
 
+/* One round trip of a commit. */
+struct cn_valkey_sending {
+    struct cn_valkey_store *vs;
+    uint32_t *sent;  /* in the arena: the writes that it carries, by their index */
+    uint32_t *calls; /* in the arena: where in `sent` the writes of each call end */
+    uint32_t n, n_calls;
+    bool alone;           /* each step gets a call of its own */
+    bool passing;         /* another server, or a later attempt, may take what this one did not */
+    bool split;           /* the keys of a call are on two servers */
+    struct cn_error *err; /* why a write has failed */
+};
+
 struct cn_valkey_store {
     struct cn_store base;
     struct cn_valkey_link link;
@@ -102,7 +114,14 @@ struct cn_valkey_store {
     struct cn_str listed_from;
     bool listed_all; /* nothing follows `listed` */
     uint64_t count, counted_ms;
-    struct cn_store_activity activity;
+    struct cn_store_activity own, *activity; /* its own one, or that of the store beside it */
+    struct {                                 /* a commit that was sent and not waited for */
+        bool sent;                           /* it was begun with cn_valkey_send */
+        bool begun;                          /* its commands have left */
+        uint64_t begun_us, deadline_us;
+        struct cn_valkey_sending trip;
+        struct cn_error err;
+    } away;
     struct {
         uint64_t owner, fence;         /* fence 0: this worker does not hold the lease */
         uint64_t ask_ms;               /* cn_now_ms(): when it asks for the lease again */
@@ -119,10 +138,13 @@ struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
 int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                          struct cn_error *err);
 
-/* These two are cn_valkey_link_ready and cn_valkey_talk, and are counted for metrics. */
+/* These are cn_valkey_link_ready and cn_valkey_talk, and are counted for metrics. */
 int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
 int cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
                    uint64_t deadline_us, struct cn_error *err);
+/* Ends a trip that was begun with cn_valkey_talk_begin and the same arguments at `begun_us`. */
+int cn_valkey_end_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply,
+                       void *ctx, uint64_t begun_us, uint64_t deadline_us, struct cn_error *err);
 
 /* valkey_layout.c */
 /* Takes the stamp off an entry. CN_E_STATE_DAMAGED: Continuo has not written it. CN_E_STATE_STORE:
@@ -146,6 +168,9 @@ void cn_valkey_key_word(struct cn_valkey_store *vs, unsigned bucket, struct cn_s
 void cn_valkey_number_word(struct cn_valkey_store *vs, uint64_t number);
 
 /* valkey_commit.c */
+void cn_valkey_send(struct cn_store *store);
+bool cn_valkey_decided(struct cn_store *store);
+uint32_t cn_valkey_watch(struct cn_store *store, struct pollfd *watched, uint32_t max);
 int cn_valkey_commit(struct cn_store *store, struct cn_error *err);
 
 /* valkey_sweep.c */

@@ -21,7 +21,8 @@
 #include "store/record/record.h"
 #include "store/valkey/valkey_priv.h"
 
-#define ATTEMPTS 3 /* how often a read is sent again on a new connection */
+#define TRIPS_SMOOTHED 8 /* the mean of the last trips changes by this part with each one */
+#define ATTEMPTS 3       /* how often a read is sent again on a new connection */
 
 struct cn_valkey_store *
 cn_valkey_of(struct cn_store *store)
@@ -106,10 +107,10 @@ cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
 static const struct cn_store_activity *
 note(struct cn_valkey_store *vs, int rc, const struct cn_error *err)
 {
-    struct cn_store_activity *activity = &vs->activity;
+    struct cn_store_activity *activity = vs->activity;
     const bool connected = cn_valkey_link_connected(&vs->link);
 
-    if (connected != activity->connected) {
+    if (activity == &vs->own && connected != activity->connected) {
         activity->connected = connected;
         activity->since_wall_ms = cn_wall_ms();
     }
@@ -131,10 +132,20 @@ int
 cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
                uint64_t deadline_us, struct cn_error *err)
 {
-    const uint64_t begun_us = cn_now_us();
-    const int rc = cn_valkey_talk(&vs->link, confirm, on_reply, ctx, deadline_us, err);
+    return cn_valkey_end_trip(vs, confirm, on_reply, ctx, cn_now_us(), deadline_us, err);
+}
 
-    cn_duration_observe(vs->activity.trips, cn_now_us() - begun_us);
+int
+cn_valkey_end_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
+                   uint64_t begun_us, uint64_t deadline_us, struct cn_error *err)
+{
+    struct cn_store_activity *activity = vs->activity;
+    const int rc = cn_valkey_talk(&vs->link, confirm, on_reply, ctx, deadline_us, err);
+    const uint64_t took_us = cn_now_us() - begun_us;
+
+    cn_duration_observe(activity->trips, took_us);
+    if (rc == 0)
+        activity->trip_us = (activity->trip_us * (TRIPS_SMOOTHED - 1) + took_us) / TRIPS_SMOOTHED;
     note(vs, rc, err);
     return rc;
 }
@@ -302,7 +313,7 @@ valkey_prefetch(struct cn_store *store, const struct cn_str *keys,
 static void
 forget_transaction(struct cn_valkey_store *vs)
 {
-    vs->open = vs->writing = false;
+    vs->open = vs->writing = vs->away.sent = false;
     vs->n_reads = vs->n_filled = vs->next_read = vs->n_writes = 0;
     vs->n_listed = vs->next_listed = 0;
     vs->listed_all = false;
@@ -322,7 +333,10 @@ valkey_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *er
     cn_assert(!vs->open);
     if (kind == CN_STORE_WRITE)
         forget_transaction(vs); /* what was prefetched is for reading */
-    rc = cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err ? err : &own);
+    /* A store beside another one only sends, and cn_valkey_send looks at the connection. */
+    rc = vs->activity != &vs->own
+             ? 0
+             : cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err ? err : &own);
     vs->open = rc == 0;
     vs->writing = kind == CN_STORE_WRITE;
     return rc;
@@ -537,6 +551,9 @@ static const struct cn_store_ops valkey_ops = {
     .put = valkey_put,
     .remove = valkey_remove,
     .commit = valkey_commit,
+    .send = cn_valkey_send,
+    .decided = cn_valkey_decided,
+    .watch = cn_valkey_watch,
     .abort = valkey_abort,
     .count = cn_valkey_count,
     .bytes = valkey_bytes,
@@ -566,9 +583,10 @@ cn_shared_store_open(const struct cn_shared_options *options, struct cn_store **
     vs->next_number = cn_random_u64();
     vs->sweep.owner = cn_random_u64();
     vs->unconditional = getenv("CONTINUO_TEST_UNCONDITIONAL") != NULL;
+    vs->activity = options->beside ? cn_valkey_of(options->beside)->activity : &vs->own;
     rc = cn_valkey_link_init(&vs->link, options, cn_valkey_script, err);
     make_head(vs);
-    if (rc == 0)
+    if (rc == 0 && !options->beside)
         rc = cn_valkey_check_layout(vs, err);
     if (rc != 0) {
         valkey_close(&vs->base);

@@ -28,6 +28,7 @@
 
 struct finding {
     struct cn_valkey_store *vs;
+    bool renews; /* the first command of the trip renews the lease */
     bool late;
     int rc;
     struct cn_error *err;
@@ -47,20 +48,28 @@ on_lease(void *ctx, uint32_t i, const redisReply *reply)
         finding->rc = cn_valkey_fail_reply(vs, reply, finding->err);
 }
 
-/* Asks for the lease, or renews it, if it is time. Without it sweep.fence is 0. */
+static void
+put_lease(struct cn_valkey_store *vs)
+{
+    cn_valkey_call(vs, 0, 1, 3);
+    cn_valkey_key_word(vs, 0, CN_VALKEY_LEASE);
+    cn_valkey_word(&vs->link, CN_STR("lease"));
+    cn_valkey_number_word(vs, vs->sweep.owner);
+    cn_valkey_number_word(vs, LEASE_MS);
+}
+
+/* Asks for the lease, if it is time and this worker does not hold it. A holder renews it when it
+ * looks for entries, in the same trip, because the steps wait for each trip. */
 static int
 ask_for_lease(struct cn_valkey_store *vs, struct finding *finding)
 {
     const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link), now_ms = cn_now_ms();
     int rc;
 
-    if (now_ms < vs->sweep.ask_ms)
+    finding->renews = vs->sweep.fence && now_ms >= vs->sweep.ask_ms;
+    if (vs->sweep.fence || now_ms < vs->sweep.ask_ms)
         return 0;
-    cn_valkey_call(vs, 0, 1, 3);
-    cn_valkey_key_word(vs, 0, CN_VALKEY_LEASE);
-    cn_valkey_word(&vs->link, CN_STR("lease"));
-    cn_valkey_number_word(vs, vs->sweep.owner);
-    cn_valkey_number_word(vs, LEASE_MS);
+    put_lease(vs);
     rc = cn_valkey_trip(vs, false, on_lease, finding, deadline_us, finding->err);
     vs->sweep.ask_ms = now_ms + (vs->sweep.fence ? RENEW_MS : ASK_MS);
     return rc ? rc : finding->rc;
@@ -72,7 +81,10 @@ on_due(void *ctx, uint32_t i, const redisReply *reply)
     struct finding *finding = ctx;
     struct cn_valkey_store *vs = finding->vs;
 
-    (void)i;
+    if (finding->renews && i == 0) {
+        on_lease(ctx, i, reply);
+        return;
+    }
     if (reply->type == REDIS_REPLY_NIL)
         finding->late = true;
     else if (reply->type != REDIS_REPLY_ARRAY)
@@ -116,7 +128,7 @@ cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out,
               uint32_t *n, struct cn_error *err)
 {
     struct cn_valkey_store *vs = cn_valkey_of(store);
-    const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link);
+    const uint64_t deadline_us = cn_valkey_deadline_us(&vs->link), begun_ms = cn_now_ms();
     struct cn_error own;
     struct finding finding = {.vs = vs, .err = err ? err : &own};
     int rc;
@@ -126,9 +138,13 @@ cn_valkey_due(struct cn_store *store, uint64_t now_ms, struct cn_store_due *out,
     if ((rc = ask_for_lease(vs, &finding)) == 0 && vs->sweep.fence) {
         vs->listed = cn_arena_alloc(&vs->arena, PAGE * sizeof(*vs->listed));
         vs->n_listed = vs->next_listed = 0;
+        if (finding.renews)
+            put_lease(vs);
         for (unsigned bucket = 0; bucket < CN_VALKEY_BUCKETS; bucket++)
             put_due(vs, bucket, now_ms);
         rc = cn_valkey_trip(vs, false, on_due, &finding, deadline_us, finding.err);
+        if (finding.renews)
+            vs->sweep.ask_ms = begun_ms + (vs->sweep.fence ? RENEW_MS : ASK_MS);
         vs->sweep.n_later = 0; /* if the trip has failed, they come again */
         /* A server of a cluster that is away keeps its own entries only. */
         rc = rc && vs->n_listed ? 0 : rc ? rc : finding.rc;

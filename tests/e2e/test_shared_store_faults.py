@@ -85,7 +85,7 @@ def test_a_store_with_a_latency_of_a_second_is_slow_and_right(server, store, rel
 
 
 def test_a_slow_store_is_mostly_asked_for_steps(server, store, relay):
-    """The look for expired sequences takes two round trips, for which steps wait, too. So it then comes once in ten
+    """The look for expired sequences takes a round trip, for which steps wait, too. So it then comes once in ten
     seconds, and not after each step."""
     s = node(server, through(relay), storeTimeoutMSec=30000)
     client = s.client()

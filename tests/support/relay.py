@@ -20,6 +20,8 @@ class Relay:
         self._cut = threading.Event()
         self._mute = threading.Event()
         self._mute_after = None
+        self._word, self._unanswered = None, set()
+        self.most_unanswered = 0
         self._ended = 0  # connections that were made while this had another value are over
         self._stopped = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -35,6 +37,11 @@ class Relay:
 
     def mute(self, after=b""):
         self._mute_after = after
+
+    def count_unanswered(self, word):
+        """From now on, most_unanswered is the largest number of connections at one time whose client has sent these
+        bytes, and has got nothing since."""
+        self._word = word
 
     def end_connections(self):
         """Ends all connections, and is no longer mute."""
@@ -58,6 +65,9 @@ class Relay:
             while not self._stopped.is_set() and self._ended == ended:
                 for source in select.select(reading, [], [], 0.005)[0]:
                     data = source.recv(65536)
+                    if source is client and self._word and self._word in data:
+                        self._unanswered.add(client)
+                        self.most_unanswered = max(self.most_unanswered, len(self._unanswered))
                     if source is client and self._mute_after is not None and self._mute_after in data:
                         self._mute.set()
                     if source is server and data and self._mute.is_set():
@@ -67,6 +77,8 @@ class Relay:
                     waiting.append((time.monotonic() + self.delay_s, server if source is client else client, data))
                 while waiting and not self._cut.is_set() and time.monotonic() >= waiting[0][0]:
                     _, target, data = waiting.popleft()
+                    if target is client:
+                        self._unanswered.discard(client)
                     if not data:
                         return
                     target.sendall(data)

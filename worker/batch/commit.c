@@ -213,9 +213,10 @@ slot_unchanged(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn
            !!(record.flags & CN_RECORD_TOMBSTONE) == entry->had_tombstone;
 }
 
-/* Tells a shared store what this row met. */
-static void
-expect_seen(struct cn_worker *worker, struct cn_batch_entry *entry)
+/* Gives the row's record to a shared store, with what the row met there. */
+static int
+put_shared(struct cn_worker *worker, struct cn_store *store, struct cn_batch_entry *entry,
+           struct cn_error *err)
 {
     const bool found = entry->had_record || entry->had_leftover || entry->had_claim;
     const struct cn_store_seen seen = {
@@ -229,7 +230,8 @@ expect_seen(struct cn_worker *worker, struct cn_batch_entry *entry)
     };
 
     entry->outcome = CN_STORE_FAILED; /* until the commit */
-    cn_store_expect(worker->states.store, &seen, &entry->outcome);
+    cn_store_expect(store, &seen, &entry->outcome);
+    return cn_store_put(store, entry->row->sequence_id, cn_commit_record_bytes(worker, entry), err);
 }
 
 static int
@@ -289,11 +291,8 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
     char shown[128];
     int rc;
 
-    if (cn_store_is_shared(worker->states.store)) {
-        expect_seen(worker, entry);
-        return cn_store_put(worker->states.store, entry->row->sequence_id,
-                            cn_commit_record_bytes(worker, entry), err);
-    }
+    if (cn_store_is_shared(worker->states.store))
+        return put_shared(worker, worker->states.store, entry, err);
     if ((rc = slot_unchanged(worker, entry, err)) < 0)
         return rc;
     if (rc == 0) {
@@ -448,15 +447,12 @@ slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
     slot_drop(worker, entry);
 }
 
-/* Writes the records to a shared store, which decides about each row alone. */
+/* Lets memory follow what a shared store has decided about each row. */
 static void
-commit_shared(struct cn_worker *worker)
+take_outcomes(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
 
-    for (uint32_t i = 0; i < batch->n; i++)
-        batch->entries[i].outcome = CN_STORE_FAILED;
-    write_all(worker, &batch->err);
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_batch_entry *entry = &batch->entries[i];
 
@@ -469,6 +465,18 @@ commit_shared(struct cn_worker *worker)
         else
             slot_not_saved(worker, entry, &batch->err);
     }
+}
+
+/* Writes the records to a shared store, which decides about each row alone. */
+static void
+commit_shared(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        batch->entries[i].outcome = CN_STORE_FAILED;
+    write_all(worker, &batch->err);
+    take_outcomes(worker);
 }
 
 /* Writes the prepared records, and lets memory follow the store. */
@@ -496,11 +504,11 @@ commit_prepared(struct cn_worker *worker)
 }
 
 uint32_t
-cn_batch_commit(struct cn_worker *worker)
+cn_batch_commit_prepare(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
     uint64_t now = worker->stateful ? cn_wall_ms() : 0;
-    uint32_t writes = 0, lost = 0;
+    uint32_t writes = 0;
 
     cn_buf_reset(&batch->records);
     for (uint32_t i = 0; i < batch->n; i++) {
@@ -509,10 +517,15 @@ cn_batch_commit(struct cn_worker *worker)
         slot_prepare(worker, &batch->entries[i], now);
         writes += batch->entries[i].write != CN_WRITE_NOTHING;
     }
-    if (writes && cn_store_is_shared(worker->states.store))
-        commit_shared(worker);
-    else if (writes)
-        commit_prepared(worker);
+    return writes;
+}
+
+/* The commit is over, except for rows that are lost. Returns how many these are. */
+static uint32_t
+pass(struct cn_batch *batch)
+{
+    uint32_t lost = 0;
+
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_batch_entry *entry = &batch->entries[i];
 
@@ -523,4 +536,49 @@ cn_batch_commit(struct cn_worker *worker)
             cn_row_enter(entry->pending, CN_ROW_IS_SETTLED);
     }
     return lost;
+}
+
+uint32_t
+cn_batch_commit_write(struct cn_worker *worker, uint32_t writes)
+{
+    if (writes && cn_store_is_shared(worker->states.store))
+        commit_shared(worker);
+    else if (writes)
+        commit_prepared(worker);
+    return pass(&worker->batch);
+}
+
+uint32_t
+cn_batch_commit(struct cn_worker *worker)
+{
+    return cn_batch_commit_write(worker, cn_batch_commit_prepare(worker));
+}
+
+int
+cn_batch_commit_send(struct cn_worker *worker, struct cn_store *store, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    int rc;
+
+    if ((rc = cn_store_begin(store, CN_STORE_WRITE, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < batch->n; i++)
+        if (batch->entries[i].write != CN_WRITE_NOTHING)
+            rc = put_shared(worker, store, &batch->entries[i], err);
+    if (rc != 0) {
+        cn_store_abort(store);
+        return rc;
+    }
+    cn_kill_pass(CN_KILL_BEFORE_COMMIT);
+    cn_store_send(store);
+    return 0;
+}
+
+uint32_t
+cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store)
+{
+    if (cn_store_commit(store, &worker->batch.err) == 0)
+        cn_kill_pass(CN_KILL_AFTER_COMMIT);
+    take_outcomes(worker);
+    return pass(&worker->batch);
 }

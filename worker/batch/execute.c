@@ -8,6 +8,8 @@
  *             (resolve.c); rows that are not to be run have an answer or an error after it
  *   run       the handler gets all rows that are to be run, in one call
  *   commit    the records of the steps that succeeded are written in one transaction (commit.c)
+ *             With a shared store that is far away, the batch is put aside when its commit was
+ *             sent, and others run until the store has decided (commits_away.c)
  *   answer    only now do the answers leave
  *   close     on_close is called for sequences that have ended
  *
@@ -90,22 +92,40 @@ cn_id_hash(struct cn_str id)
     return hash;
 }
 
-/* Is a row of this sequence in the batch already? If not, notes that the next entry will be. */
+/* Finds the place of this sequence in the table of those in the batch. Returns true if it is there;
+ * else the place is free. */
 static bool
-seen_before(struct cn_batch *batch, const struct cn_pending *pending)
+seen_at(const struct cn_batch *batch, const struct cn_pending *pending, uint32_t *at)
 {
     uint32_t i = pending->id_hash & batch->seen_mask;
 
-    for (;; i = (i + 1) & batch->seen_mask) {
-        const struct cn_batch_entry *entry;
+    for (; batch->seen[i].stamp == batch->stamp; i = (i + 1) & batch->seen_mask) {
+        const struct cn_batch_entry *entry = &batch->entries[batch->seen[i].entry];
 
-        if (batch->seen[i].stamp != batch->stamp)
-            break;
-        entry = &batch->entries[batch->seen[i].entry];
         if (batch->seen[i].hash == pending->id_hash &&
             cn_str_eq(entry->row->sequence_id, pending->row->sequence_id))
             return true;
     }
+    *at = i;
+    return false;
+}
+
+bool
+cn_batch_has(const struct cn_batch *batch, const struct cn_pending *pending)
+{
+    uint32_t at;
+
+    return seen_at(batch, pending, &at);
+}
+
+/* Is a row of this sequence in the batch already? If not, notes that the next entry will be. */
+static bool
+seen_before(struct cn_batch *batch, const struct cn_pending *pending)
+{
+    uint32_t i;
+
+    if (seen_at(batch, pending, &i))
+        return true;
     batch->seen[i].stamp = batch->stamp;
     batch->seen[i].hash = pending->id_hash;
     batch->seen[i].entry = batch->n;
@@ -209,7 +229,8 @@ choose(struct cn_worker *worker)
             continue;
         }
         if ((pending->row->flags & CN_ROW_STATEFUL) && !pending->stream &&
-            seen_before(batch, pending))
+            ((worker->commits_away.n && cn_commits_away_have(worker, pending)) ||
+             seen_before(batch, pending)))
             continue;
         slot_fill(worker, pending);
         if (in_formed && !joined)
@@ -559,15 +580,49 @@ count_requests(const struct cn_worker *worker, uint32_t n)
 }
 
 int
+cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_report *report,
+                    uint64_t done_us, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    int rc;
+
+    if (lost > 0)
+        run_again_lost(worker);
+    cn_batch_drop_failed(worker);
+    stop_streams(worker);
+    if (report->rows) {
+        report->after_us = cn_now_us() - done_us;
+        put_report(worker, report);
+    }
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (!cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_ANSWERED))
+            cn_batch_entry_answer(worker, &batch->entries[i]);
+    worker->channel.out_answers = true;
+    rc = cn_channel_flush(&worker->channel, err);
+    if (rc == 0)
+        cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);
+    tell_closed(worker);
+    worker->batches++;
+    worker->stats_due = true;
+    clean_up(worker);
+    if (rc == 0 && worker->rt->worn_out)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                       "the handler does not free its memory (handler.limits.memoryBytes: %" PRIu64
+                       "), so another worker takes its place",
+                       worker->load.memory_max_bytes);
+    return rc;
+}
+
+int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
     uint64_t begun_us = cn_now_us(), run_us, done_us = 0;
     struct cn_report report = {0};
-    uint32_t n;
-    int rc;
+    uint32_t n, writes;
 
     choose(worker);
+    worker->commits_away.blocked = batch->n == 0 && !batch->incomplete;
     if (batch->n == 0)
         return cn_channel_flush(&worker->channel, err);
     cn_kill_pass(CN_KILL_BATCH_READ);
@@ -589,29 +644,10 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
-    if (cn_batch_commit(worker) > 0)
-        run_again_lost(worker);
-    cn_batch_drop_failed(worker);
-    stop_streams(worker);
-    if (n) {
-        report.after_us = cn_now_us() - done_us;
-        put_report(worker, &report);
-    }
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (!cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_ANSWERED))
-            cn_batch_entry_answer(worker, &batch->entries[i]);
-    worker->channel.out_answers = true;
-    rc = cn_channel_flush(&worker->channel, err);
-    if (rc == 0)
-        cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);
-    tell_closed(worker);
-    worker->batches++;
-    worker->stats_due = true;
-    clean_up(worker);
-    if (rc == 0 && worker->rt->worn_out)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY,
-                       "the handler does not free its memory (handler.limits.memoryBytes: %" PRIu64
-                       "), so another worker takes its place",
-                       worker->load.memory_max_bytes);
-    return rc;
+    writes = cn_batch_commit_prepare(worker);
+    if (writes && cn_store_is_shared(worker->states.store) &&
+        cn_commits_away_send(worker, &report, done_us))
+        return 0;
+    return cn_worker_end_batch(worker, cn_batch_commit_write(worker, writes), &report, done_us,
+                               err);
 }
