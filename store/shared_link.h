@@ -32,7 +32,10 @@ struct cn_shared_facts {
     char version[32];               /* of the server's program */
     uint64_t used_bytes, max_bytes; /* max_bytes: 0: there is no limit */
     uint64_t commands_per_s;
-    bool has_aof;        /* it keeps an append-only file */
+    bool has_aof; /* it keeps an append-only file */
+    /* appendfsync; of a cluster's servers "everysec" if one of them says so. "": the user of the
+     * URL may not ask. */
+    char fsync[16];
     uint32_t n_replicas; /* those below, at most CN_SHARED_REPLICAS_MAX */
     struct {
         char address[280];

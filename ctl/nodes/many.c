@@ -63,6 +63,7 @@ take_store(struct cn_arena *arena, const json_t *from, struct cn_ctl_store_facts
     store->max_bytes = number(from, "maxBytes");
     store->commands_per_s = number(from, "commandsPerSecond");
     store->append_only = json_is_true(json_object_get(from, "appendOnly"));
+    store->append_fsync = text_of(arena, from, "appendFsync", "");
     json_array_foreach(replicas, i, replica)
     {
         if (store->n_replicas == CN_CTL_REPLICAS_MAX)

@@ -32,6 +32,7 @@ struct cn_ctl_store_facts {
     const char *url, *version; /* NULL: nothing is known of the store */
     uint64_t used_bytes, max_bytes, commands_per_s;
     bool append_only;
+    const char *append_fsync; /* "": not known */
     unsigned n_replicas;
     struct {
         const char *address;

@@ -197,6 +197,13 @@ store(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_store_facts *facts
         finding = find(diagnosis, true, "the store keeps no append-only file");
         finding->why = "if it is killed, it comes back without the last steps, or with none";
         finding->advice = "set appendonly yes on the store";
+    } else if (strcmp(facts->append_fsync, "everysec") == 0) {
+        finding = find(diagnosis, true, "the store syncs its file once a second");
+        finding->why = "on a busy disk it answers up to two seconds before it writes, so if it is "
+                       "killed and comes back as the primary, it lacks these steps; with "
+                       "durability power, a step waits up to a second";
+        finding->advice = "set appendfsync on the store: to always for models with durability "
+                          "power, else to always or no (docs/shared-store.md)";
     }
     for (unsigned i = 0; i < facts->n_replicas; i++) {
         if (facts->replicas[i].online && facts->replicas[i].lag_bytes <= LAG_BYTES_MAX &&

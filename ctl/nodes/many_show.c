@@ -242,6 +242,7 @@ store_json(const struct cn_ctl_store_facts *store)
     put(out, "maxBytes", store->max_bytes ? number(store->max_bytes) : NULL);
     put(out, "commandsPerSecond", number(store->commands_per_s));
     put(out, "appendOnly", json_boolean(store->append_only));
+    put(out, "appendFsync", store->append_fsync[0] ? json_string(store->append_fsync) : NULL);
     for (unsigned i = 0; i < store->n_replicas; i++) {
         json_t *replica = json_object();
 

@@ -358,6 +358,7 @@ store_json(const struct cn_nodes *nodes)
         facts->max_bytes ? json_integer((json_int_t)facts->max_bytes) : json_null());
     put(out, "commandsPerSecond", json_integer((json_int_t)facts->commands_per_s));
     put(out, "appendOnly", json_boolean(facts->has_aof));
+    put(out, "appendFsync", facts->fsync[0] ? json_string(facts->fsync) : json_null());
     for (uint32_t i = 0; i < facts->n_replicas; i++) {
         replica = json_object();
         put(replica, "address", json_string(facts->replicas[i].address));

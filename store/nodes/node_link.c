@@ -163,13 +163,30 @@ struct asked {
     char refused[300];
 };
 
+/* The answer to CONFIG GET appendfsync. */
+static void
+take_fsync(struct cn_shared_facts *out, const redisReply *reply)
+{
+    struct cn_str text;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
+        return;
+    text = cn_valkey_text(reply->element[1]);
+    if (text.len < sizeof(out->fsync) && strcmp(out->fsync, "everysec") != 0)
+        snprintf(out->fsync, sizeof(out->fsync), "%.*s", (int)text.len, text.ptr);
+}
+
+/* Each server is asked for INFO and then for a setting. */
 static void
 take_info(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct asked *asked = ctx;
     const struct cn_str text = cn_valkey_text(reply);
 
-    (void)i;
+    if (i % 2 == 1) {
+        take_fsync(asked->out, reply);
+        return;
+    }
     if (reply->type == REDIS_REPLY_ERROR)
         snprintf(asked->refused, sizeof(asked->refused), "%.*s",
                  text.len < 299 ? (int)text.len : 299, text.ptr);
@@ -191,6 +208,10 @@ cn_shared_link_facts(struct cn_shared_link *shared, struct cn_shared_facts *out,
     for (uint32_t i = 0; i < shared->link.n_servers; i++) {
         cn_valkey_command_to(&shared->link, i, 1);
         cn_valkey_word(&shared->link, CN_STR("INFO"));
+        cn_valkey_command_to(&shared->link, i, 3);
+        cn_valkey_word(&shared->link, CN_STR("CONFIG"));
+        cn_valkey_word(&shared->link, CN_STR("GET"));
+        cn_valkey_word(&shared->link, CN_STR("appendfsync"));
     }
     if ((rc = cn_valkey_talk(&shared->link, false, take_info, &asked, deadline_us, err)) != 0)
         return rc;

@@ -56,6 +56,7 @@ def test_status_shows_every_node_and_a_dead_one_is_no_error(server, store, ctl):
     assert "replicas 0" in done.stdout and "hunter" not in done.stdout
     said = facts(ctl("--server", c.management, "--all", "--json", "status"))
     assert said["healthy"] and said["nodes"][0]["steps"] == 3 and said["store"]["appendOnly"]
+    assert said["store"]["appendFsync"] == "no"
     c.kill()
     done = ctl("--server", a.management, "--all", "status")
     assert done.returncode == 1 and "no answer" in done.stdout and f"no answer from {c.management}" in done.stdout, done
@@ -99,6 +100,9 @@ def test_the_doctor_finds_replicas_that_lag_and_a_store_without_a_file(server, s
     expect(all_ready(ctl, a, "a"), "the node to be ready")
     done = ctl("--server", a.management, "--all", "doctor")
     assert done.returncode == 0 and "nothing wrong" in done.stdout, done
+    store.say("CONFIG", "SET", "appendfsync", "everysec")
+    expect(lambda: "syncs its file once a second" in ctl("--server", a.management, "--all", "doctor").stdout,
+           "the store's setting to be noticed")
     store.say("CONFIG", "SET", "appendonly", "no")
     expect(lambda: "keeps no append-only file" in ctl("--server", a.management, "--all", "doctor").stdout,
            "the store's setting to be noticed")
