@@ -7,6 +7,7 @@
  *       models: [counter, "asr-*"]        # absent: every model
  *       expires: 2027-01-31T12:00:00Z     # absent: never
  *       revoked: true                     # absent: no
+ *       rate: 50                          # this and the other limits: access/key_limits.h
  *
  * JSON is YAML, so one parser reads both. An unknown member is an error: a misspelt `revoked` must
  * not leave a key valid. */
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "access/key_limits.h"
 #include "config/yaml/yaml.h"
 #include "config/yaml/yaml_write.h"
 #include "core/containers/table.h"
@@ -228,13 +230,24 @@ read_revoked(const struct reader *reader, const struct cn_yaml *node, struct cn_
     return 0;
 }
 
+static int
+read_limit(const struct reader *reader, const struct cn_yaml *node, struct cn_key_entry *entry,
+           struct cn_error *err)
+{
+    return cn_key_limit_take(reader->file, node, &entry->limits, err);
+}
+
 static const struct {
     const char *name;
     int (*read)(const struct reader *reader, const struct cn_yaml *node, struct cn_key_entry *entry,
                 struct cn_error *err);
 } members[] = {
-    {"name", read_name},     {"hash", read_hash},       {"scopes", read_scopes},
-    {"models", read_models}, {"expires", read_expires}, {"revoked", read_revoked},
+    {"name", read_name},         {"hash", read_hash},
+    {"scopes", read_scopes},     {"models", read_models},
+    {"expires", read_expires},   {"revoked", read_revoked},
+    {"rate", read_limit},        {"burst", read_limit},
+    {"concurrency", read_limit}, {"maxNumSequence", read_limit},
+    {"storedBytes", read_limit},
 };
 #define N_MEMBERS (sizeof members / sizeof members[0])
 #define N_REQUIRED 3 /* the first three */
@@ -250,7 +263,8 @@ refuse_member(const char *file, const struct cn_yaml *node, struct cn_error *err
     near = cn_suggest(node->key, names, N_MEMBERS);
     return cn_fail(err, CN_E_CONFIG,
                    "%s:%u:%u: a key has no member \"%s\"%s%s%s; its members are name, hash, "
-                   "scopes, models, expires and revoked",
+                   "scopes, models, expires, revoked, rate, burst, concurrency, maxNumSequence "
+                   "and storedBytes",
                    file, node->key_line, node->key_column, cn_yaml_shown(node->key, shown),
                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
@@ -259,6 +273,7 @@ static int
 read_entry(const struct reader *reader, const struct cn_yaml *node, struct cn_key_entry *entry,
            struct cn_error *err)
 {
+    char where[512];
     size_t k;
     int rc = 0;
 
@@ -277,7 +292,8 @@ read_entry(const struct reader *reader, const struct cn_yaml *node, struct cn_ke
         if (!cn_yaml_get(node, members[k].name))
             rc = cn_fail(err, CN_E_CONFIG, "%s:%u:%u: the key has no %s", reader->file, node->line,
                          node->column, members[k].name);
-    return rc;
+    snprintf(where, sizeof where, "%.400s:%u:%u: the key", reader->file, node->line, node->column);
+    return rc ? rc : cn_key_limits_check(where, &entry->limits, err);
 }
 
 /* --- the whole file */
@@ -437,7 +453,9 @@ write_entry(const struct cn_key_entry *entry, struct cn_buf *out)
         cn_wall_format(entry->expires_wall_ms, time);
         cn_buf_printf(out, ", \"expires\": \"%s\"", time);
     }
-    cn_buf_printf(out, "%s}", entry->revoked ? ", \"revoked\": true" : "");
+    cn_buf_puts(out, entry->revoked ? ", \"revoked\": true" : "");
+    cn_key_limits_write_json(&entry->limits, out);
+    cn_buf_puts(out, "}");
 }
 
 void

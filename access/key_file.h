@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "access/account.h"
 #include "core/errors/error.h"
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
@@ -35,6 +36,7 @@ struct cn_key_entry {
     uint32_t n_models;        /* 0: the key may use every model */
     uint64_t expires_wall_ms; /* CN_NEVER: it does not expire */
     bool revoked;
+    struct cn_key_limits limits;
 };
 
 struct cn_key_file {

@@ -55,6 +55,13 @@ a_key_has_its_members(void **state)
     assert_true(file.entries[1].revoked);
     assert_true(file.entries[1].expires_wall_ms == 1801396801000u);
     cn_key_file_fini(&file);
+    assert_int_equal(parse("keys:\n- " KEY_A "  rate: 50\n  burst: 100\n  concurrency: 8\n"
+                           "  maxNumSequence: 1000\n  storedBytes: 67108864\n"),
+                     0);
+    assert_memory_equal(&file.entries[0].limits,
+                        (&(struct cn_key_limits){50, 100, 8, 1000, 67108864}),
+                        sizeof(struct cn_key_limits));
+    cn_key_file_fini(&file);
     assert_int_equal(parse("{\"keys\": []}"), 0);
     assert_int_equal(file.n, 0);
     cn_key_file_fini(&file);
@@ -84,6 +91,16 @@ a_wrong_file_is_refused_with_its_place(void **state)
     refused("keys:\n- name: a\n  expires: 2027-02-30\n", "expires: expected");
     refused("keys:\n- name: a\n  expires: tomorrow\n", "expires: expected");
     refused("keys:\n- name: a\n  revoked: maybe\n", "revoked: expected true or false");
+    refused("keys:\n- name: a\n  rate: 0\n", "keys.yaml:3:9: rate: expected a number of requests");
+    refused("keys:\n- name: a\n  rate: -5\n", "keys.yaml:3:9: rate: expected");
+    refused("keys:\n- name: a\n  rate: 1000001\n", "from 1 to 1000000");
+    refused("keys:\n- name: a\n  burst: 1.5\n", "burst: expected");
+    refused("keys:\n- name: a\n  concurrency: many\n", "concurrency: expected");
+    refused("keys:\n- name: a\n  maxNumSequence: '5'\n", "maxNumSequence: expected");
+    refused("keys:\n- name: a\n  storedBytes: 64MiB\n", "storedBytes: expected a number of bytes");
+    refused("keys:\n- name: a\n  storedBytes: 99999999999999999999\n", "storedBytes: expected");
+    refused("keys:\n- name: a\n  storedBytes: [5]\n", "storedBytes: expected");
+    refused("keys:\n- " KEY_A "  burst: 5\n", "keys.yaml:2:3: the key has a burst without a rate");
     refused("keys:\n- " KEY_A "- " KEY_A, "keys.yaml:5:3: the key a has the name or the hash");
     refused("keys:\n- " KEY_A "- name: b\n  hash: " HASH("0a1b") "\n  scopes: [infer]\n",
             "the key b has the name or the hash");

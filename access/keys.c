@@ -26,6 +26,7 @@
 #define ID_MAX (CN_KEY_HASH_BYTES + CN_KEY_NAME_MAX + 1)
 
 struct cn_key {
+    struct cn_account *account;
     const struct cn_key_entry *now; /* NULL: the file lacks it; changed under the lock */
     size_t id_len;
     char id[ID_MAX];
@@ -33,6 +34,8 @@ struct cn_key {
 
 struct cn_keys {
     char *path;
+    bool owners; /* sequences belong to keys */
+    struct cn_accounts *accounts;
     pthread_rwlock_t lock; /* for `file`, `by_hash` and each key's `now` */
     struct cn_key_file file;
     struct cn_table *by_hash; /* the keys of the file */
@@ -43,6 +46,18 @@ const char *
 cn_key_name(const struct cn_key *key)
 {
     return key->id + CN_KEY_HASH_BYTES;
+}
+
+struct cn_account *
+cn_key_account(const struct cn_key *key)
+{
+    return key ? key->account : NULL;
+}
+
+struct cn_accounts *
+cn_keys_accounts(struct cn_keys *keys)
+{
+    return keys->accounts;
 }
 
 /* Four bytes of the hash, from which nobody can compute the key. */
@@ -82,11 +97,43 @@ know(struct cn_keys *keys, const struct cn_key_entry *entry)
     memcpy(key->id + CN_KEY_HASH_BYTES, entry->name.ptr, entry->name.len);
     key->id_len = CN_KEY_HASH_BYTES + entry->name.len;
     found = cn_table_find(keys->known, id_of(key));
-    if (found)
+    if (found) {
         cn_free(key);
-    else
-        cn_table_insert(keys->known, key);
-    return found ? found : key;
+        return found;
+    }
+    key->account = cn_accounts_open(keys->accounts, entry->name);
+    cn_table_insert(keys->known, key);
+    return key;
+}
+
+/* Limits of sequences need owners. */
+static int
+check_limits(const struct cn_keys *keys, const struct cn_key_file *file, struct cn_error *err)
+{
+    for (uint32_t i = 0; !keys->owners && i < file->n; i++) {
+        const struct cn_key_entry *entry = &file->entries[i];
+
+        if (entry->limits.sequences || entry->limits.stored_bytes)
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: the key %.*s has %s, but with sequence-ownership=false no sequence "
+                           "belongs to a key; remove the limit, or the option",
+                           keys->path, CN_STR_ARG(entry->name),
+                           entry->limits.sequences ? "maxNumSequence" : "storedBytes");
+    }
+    return 0;
+}
+
+static int
+read_file(const struct cn_keys *keys, struct cn_key_file *file, struct cn_error *err)
+{
+    int rc = cn_key_file_read(keys->path, file, err);
+
+    if (rc)
+        return rc;
+    rc = check_limits(keys, file, err);
+    if (rc)
+        cn_key_file_fini(file);
+    return rc;
 }
 
 /* Puts a new file in the place of the old one, which becomes `*file`. */
@@ -100,6 +147,7 @@ exchange(struct cn_keys *keys, struct cn_key_file *file)
 
     for (uint32_t i = 0; i < file->n; i++) {
         now[i] = know(keys, &file->entries[i]);
+        cn_account_set_limits(now[i]->account, &file->entries[i].limits);
         cn_table_insert(by_hash, now[i]);
     }
     pthread_rwlock_wrlock(&keys->lock);
@@ -118,18 +166,23 @@ exchange(struct cn_keys *keys, struct cn_key_file *file)
 }
 
 int
-cn_keys_open(const char *path, struct cn_keys **out, struct cn_error *err)
+cn_keys_open(const char *path, bool owners, struct cn_keys **out, struct cn_error *err)
 {
-    struct cn_keys *keys;
+    struct cn_keys *keys = cn_alloc(sizeof *keys);
     struct cn_key_file file;
     pthread_rwlockattr_t attr;
-    int rc = cn_key_file_read(path, &file, err);
+    int rc;
 
-    if (rc)
-        return rc;
-    keys = cn_alloc(sizeof *keys);
     memset(keys, 0, sizeof *keys);
     keys->path = cn_strdup(path);
+    keys->owners = owners;
+    rc = read_file(keys, &file, err);
+    if (rc) {
+        cn_free(keys->path);
+        cn_free(keys);
+        return rc;
+    }
+    keys->accounts = cn_accounts_create();
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&keys->lock, &attr);
@@ -154,6 +207,7 @@ cn_keys_destroy(struct cn_keys *keys)
     while ((key = cn_table_next(keys->known, &cursor)))
         cn_free(key);
     cn_table_destroy(keys->known);
+    cn_accounts_destroy(keys->accounts);
     cn_key_file_fini(&keys->file);
     pthread_rwlock_destroy(&keys->lock);
     cn_free(keys->path);
@@ -164,7 +218,7 @@ int
 cn_keys_reload(struct cn_keys *keys, struct cn_error *err)
 {
     struct cn_key_file file;
-    int rc = cn_key_file_read(keys->path, &file, err);
+    int rc = read_file(keys, &file, err);
 
     if (rc)
         return rc;

@@ -18,8 +18,9 @@
 struct cn_keys;
 struct cn_key;
 
-/* Reads the file. CN_E_CONFIG with name, line and column. Main thread, at start. */
-int cn_keys_open(const char *path, struct cn_keys **out, struct cn_error *err);
+/* Reads the file. `owners`: sequences belong to keys; without that a key cannot be limited in its
+ * sequences. CN_E_CONFIG with name, line and column. Main thread, at start. */
+int cn_keys_open(const char *path, bool owners, struct cn_keys **out, struct cn_error *err);
 /* NULL is allowed. */
 void cn_keys_destroy(struct cn_keys *keys);
 /* Loop 0: reads the file again. On failure the keys stay as they are. */
@@ -42,6 +43,10 @@ int cn_keys_check_model(struct cn_keys *keys, const struct cn_key *key, struct c
                         struct cn_error *err);
 /* The key's name, with a NUL. */
 const char *cn_key_name(const struct cn_key *key);
+/* The account of the key's name; NULL for a key of NULL. */
+struct cn_account *cn_key_account(const struct cn_key *key);
+/* The accounts of all keys. */
+struct cn_accounts *cn_keys_accounts(struct cn_keys *keys);
 /* A number that differs for nearly any two keys, never 0; it tells nothing about the key. */
 uint32_t cn_key_number(const struct cn_key *key);
 

@@ -70,7 +70,7 @@ set_up(void **state)
     cn_key_text_make(shop);
     cn_key_text_make(admin);
     write_keys(false, "shop");
-    assert_int_equal(cn_keys_open(path, &keys, &err), 0);
+    assert_int_equal(cn_keys_open(path, true, &keys, &err), 0);
     return 0;
 }
 

@@ -164,7 +164,7 @@ create_keys(struct cn_management *management, struct cn_error *err)
                        "disable_token_authorization is true)",
                        config->keys);
     if (config->keys)
-        return cn_keys_open(config->keys, &management->keys, err);
+        return cn_keys_open(config->keys, config->sequence_ownership, &management->keys, err);
     return config->token_auth ? cn_tokens_create(config->token_file, config->token_lifetime_ms,
                                                  &management->tokens, err)
                               : 0;
@@ -402,6 +402,18 @@ struct cn_str
 cn_management_owner(const struct cn_management *management, const struct cn_key *key)
 {
     return cn_str_from(key && management->config->sequence_ownership ? cn_key_name(key) : "");
+}
+
+struct cn_accounts *
+cn_management_accounts(const struct cn_management *management)
+{
+    return management->keys ? cn_keys_accounts(management->keys) : NULL;
+}
+
+struct cn_accounts *
+cn_management_owners(const struct cn_management *management)
+{
+    return management->config->sequence_ownership ? cn_management_accounts(management) : NULL;
 }
 
 uint32_t

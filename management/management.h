@@ -97,6 +97,10 @@ int cn_management_check_model(struct cn_management *management, const struct cn_
 /* Any thread: the owner of the sequences that this key opens; empty: they have none. The text stays
  * until the end of the server. */
 struct cn_str cn_management_owner(const struct cn_management *management, const struct cn_key *key);
+/* Any thread: the accounts of the named keys (access/account.h), and those of the owners of
+ * sequences; NULL: there are none. */
+struct cn_accounts *cn_management_accounts(const struct cn_management *management);
+struct cn_accounts *cn_management_owners(const struct cn_management *management);
 /* Any thread: a client's number for the fairness of queues (struct cn_job): that of its key, or
  * else that of its address. */
 uint32_t cn_management_client(const struct cn_key *key, uint32_t address);

@@ -14,7 +14,7 @@
 #define SAMPLE_BYTES_MIN 17 /* type, two lengths, value, count of dimensions */
 
 /* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 step,
- * u64 opened (wall ms), str16 content type, headers, str32 body. */
+ * u64 opened (wall ms), u64 bytes of state, str16 content type, headers, str32 body. */
 void
 cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
                      const struct cn_answer *answer)
@@ -29,6 +29,7 @@ cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
     cn_write_u64(buf, answer->generation);
     cn_write_u64(buf, answer->step);
     cn_write_u64(buf, answer->opened_wall_ms);
+    cn_write_u64(buf, answer->state_bytes);
     cn_write_str16(buf, answer->content_type);
     cn_frame_write_headers(buf, answer->headers, answer->n_headers);
     cn_frame_write_or_lend(buf, borrowed, NULL, answer->body);
@@ -56,6 +57,7 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
     out->generation = cn_read_u64(&reader);
     out->step = cn_read_u64(&reader);
     out->opened_wall_ms = cn_read_u64(&reader);
+    out->state_bytes = cn_read_u64(&reader);
     out->content_type = cn_read_str16(&reader);
     rc = cn_frame_read_headers(&reader, arena, &out->headers, &out->n_headers, err);
     if (rc)

@@ -162,6 +162,8 @@ enum cn_answer_flags {
                                    * reason CLOSED_BEFORE is set instead */
 };
 
+#define CN_STATE_BYTES_UNKNOWN UINT64_MAX
+
 struct cn_answer {
     uint64_t job_id;
     uint32_t flags;      /* CN_ANSWER_... */
@@ -172,6 +174,8 @@ struct cn_answer {
                     * stream has the number that its step will have; an error, the right one */
     uint64_t opened_wall_ms;    /* when this generation was opened. The server needs it for the
                                  * lifetime limit after a restart */
+    uint64_t state_bytes;       /* what the step has stored as the state of its sequence;
+                           * CN_STATE_BYTES_UNKNOWN: it has stored nothing */
     struct cn_str content_type; /* may be empty */
     struct cn_str body;
     uint32_t n_headers;

@@ -428,6 +428,7 @@ client_prepare(struct client *client, struct cn_loop *origin, const char *id, co
     client->job.left = NULL;
     client->job.client = 0;
     client->job.owner = (struct cn_str){NULL, 0};
+    client->job.account = NULL;
     client->job.timeout_us = client->job.priority = 0;
     client->job.row = (struct cn_row){.flags = flags,
                                       .sequence_id = cn_str_from(client->id),

@@ -1,9 +1,10 @@
-/* ctl/verbs/key_commands.c - makes, lists and revokes the named keys of a server's file (--keys).
+/* ctl/verbs/key_commands.c - makes, lists and revokes the named keys of a server's file (--keys),
+ * and shows what they use.
  *
- * These commands work on the file alone: they need no server, and no server may have to be reached
- * when a key has leaked. The server reads the file again on SIGHUP. The folder of the file is
- * locked while a command changes it, so that of two commands at once neither loses the other's
- * change. */
+ * Except for the last, these commands work on the file alone: they need no server, and no server
+ * may have to be reached when a key has leaked. The server reads the file again on SIGHUP. The
+ * folder of the file is locked while a command changes it, so that of two commands at once neither
+ * loses the other's change. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -12,11 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/key_limits.h"
 #include "access/key_text.h"
 #include "core/memory/mem.h"
 #include "core/system/write_file.h"
 #include "core/time/clock.h"
 #include "ctl/columns.h"
+#include "ctl/json_out.h"
 #include "ctl/verbs/verbs.h"
 
 #define ADVICE                                                                                     \
@@ -105,6 +108,25 @@ read_scopes(const char *list, unsigned *out, struct cn_error *err)
                           "--scopes is empty; it must be a list of infer, manage and observe");
 }
 
+static int
+read_limits(const struct cn_ctl_verb_options *verb, struct cn_key_limits *limits,
+            struct cn_error *err)
+{
+    const struct {
+        const char *flag, *text;
+    } given[CN_N_KEY_LIMITS] = {{"--rate", verb->rate},
+                                {"--burst", verb->burst},
+                                {"--concurrency", verb->concurrency},
+                                {"--max-num-sequence", verb->max_num_sequence},
+                                {"--stored-bytes", verb->stored_bytes}};
+    int rc = 0;
+
+    for (unsigned i = 0; !rc && i < CN_N_KEY_LIMITS; i++)
+        if (given[i].text)
+            rc = cn_key_limit_read(i, given[i].flag, given[i].text, limits, err);
+    return rc ? rc : cn_key_limits_check("the key", limits, err);
+}
+
 /* Reads the flags of add into an entry; its texts are borrowed, and `models` is the caller's. */
 static int
 read_entry(const struct cn_ctl_options *options, struct cn_str *models, uint32_t n_max,
@@ -133,6 +155,8 @@ read_entry(const struct cn_ctl_options *options, struct cn_str *models, uint32_t
                            n_max, CN_KEY_PATTERN_MAX);
         models[entry->n_models++] = pattern;
     }
+    if (read_limits(verb, &entry->limits, err))
+        return err->code;
     return read_scopes(verb->scopes ? verb->scopes : "infer", &entry->scopes, err);
 }
 
@@ -222,17 +246,20 @@ put_row(const struct cn_key_entry *entry, struct cn_ctl_table *table)
     if (!entry->n_models)
         cn_buf_puts(&words, "every model");
     cn_ctl_table_add(table, "%.*s", CN_STR_ARG(cn_buf_str(&words)));
-    cn_buf_fini(&words);
     if (entry->expires_wall_ms != CN_NEVER)
         cn_wall_format(entry->expires_wall_ms, time);
     cn_ctl_table_add(table, "%s", time);
+    cn_buf_reset(&words);
+    cn_key_limits_show(&entry->limits, &words);
+    cn_ctl_table_add(table, "%.*s", CN_STR_ARG(cn_buf_str(&words)));
+    cn_buf_fini(&words);
 }
 
 static int
 list_keys(const struct cn_ctl_options *options, const char *path, struct cn_buf *out,
           struct cn_error *err)
 {
-    static const char *const heads[] = {"NAME", "STATE", "SCOPES", "MODELS", "EXPIRES"};
+    static const char *const heads[] = {"NAME", "STATE", "SCOPES", "MODELS", "EXPIRES", "LIMITS"};
     struct cn_ctl_table table;
     struct cn_key_file file;
     int rc = cn_key_file_read(path, &file, err);
@@ -242,7 +269,7 @@ list_keys(const struct cn_ctl_options *options, const char *path, struct cn_buf 
     if (options->json) {
         cn_key_file_write(&file, out);
     } else {
-        cn_ctl_table_init(&table, "lllll");
+        cn_ctl_table_init(&table, "llllll");
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
             cn_ctl_table_add(&table, "%s", heads[i]);
         for (uint32_t i = 0; i < file.n; i++)
@@ -254,13 +281,83 @@ list_keys(const struct cn_ctl_options *options, const char *path, struct cn_buf 
     return 0;
 }
 
+/* --- use */
+
+/* Shows a number, and the limit that it has in `limits` under `limit`. */
+static void
+put_number(struct cn_ctl_table *table, const json_t *key, const char *member, const char *limit)
+{
+    const json_t *most = json_object_get(json_object_get(key, "limits"), limit);
+    const long long now = (long long)json_integer_value(json_object_get(key, member));
+
+    if (most)
+        cn_ctl_table_add(table, "%lld/%lld", now, (long long)json_integer_value(most));
+    else
+        cn_ctl_table_add(table, "%lld", now);
+}
+
+static void
+put_use(const json_t *key, struct cn_ctl_table *table)
+{
+    const json_t *refused = json_object_get(key, "refused"), *count;
+    const json_int_t rate =
+        json_integer_value(json_object_get(json_object_get(key, "limits"), "rate"));
+    long long sum = 0;
+    const char *word;
+
+    json_object_foreach((json_t *)refused, word, count) sum += json_integer_value(count);
+    cn_ctl_table_add(table, "%s", json_string_value(json_object_get(key, "name")));
+    put_number(table, key, "requests", "");
+    if (rate)
+        cn_ctl_table_add(table, "%lld/s", (long long)rate);
+    else
+        cn_ctl_table_add(table, "-");
+    put_number(table, key, "inFlight", "concurrency");
+    put_number(table, key, "sequences", "maxNumSequence");
+    put_number(table, key, "storedBytes", "storedBytes");
+    cn_ctl_table_add(table, "%lld", sum);
+}
+
+static int
+show_use(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+         struct cn_buf *hint, struct cn_error *err)
+{
+    static const char *const heads[] = {"NAME",      "REQUESTS",     "RATE",   "IN FLIGHT",
+                                        "SEQUENCES", "STORED BYTES", "REFUSED"};
+    struct cn_ctl_table table;
+    json_t *value;
+    const json_t *keys, *key;
+    size_t i;
+    int rc = cn_ctl_verb_call(http, options, "GET", "/keys", false, &value, err);
+
+    if (rc)
+        return rc;
+    keys = json_object_get(value, "keys");
+    if (options->json) {
+        cn_ctl_json_print(value, false, out);
+        return 0;
+    }
+    cn_ctl_table_init(&table, "lrrrrrr");
+    for (i = 0; i < sizeof heads / sizeof *heads; i++)
+        cn_ctl_table_add(&table, "%s", heads[i]);
+    json_array_foreach(keys, i, key) put_use(key, &table);
+    if (json_array_size(keys))
+        cn_ctl_table_print(&table, out);
+    else
+        cn_buf_puts(hint, "The server has no named keys (--keys).\n");
+    cn_ctl_table_fini(&table);
+    json_decref(value);
+    return 0;
+}
+
 int
 cn_ctl_keys(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
             struct cn_buf *hint, struct cn_error *err)
 {
     const char *path = options->verb.keys;
 
-    (void)http; /* the file is changed, and not a server */
+    if (strcmp(options->words[0], "use") == 0)
+        return show_use(http, options, out, hint, err);
     if (strcmp(options->words[0], "add") == 0)
         return add_key(options, path, out, hint, err);
     if (strcmp(options->words[0], "revoke") == 0)

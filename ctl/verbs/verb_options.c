@@ -44,7 +44,7 @@ static const struct {
     {CN_CTL_SLOWLOG, "slowlog", "[clear]", 0, 1, cn_ctl_slowlog},
     {CN_CTL_BACKUP, "backup", "FILE|-", 1, 1, cn_ctl_backup},
     {CN_CTL_RESTORE, "restore", "FILE|-", 1, 1, cn_ctl_restore},
-    {CN_CTL_KEYS, "keys", "ls|add|revoke [NAME]", 1, 2, cn_ctl_keys},
+    {CN_CTL_KEYS, "keys", "ls|add|revoke|use [NAME]", 1, 2, cn_ctl_keys},
     {CN_CTL_EXPLAIN, "explain", "[WORD]", 0, 1, cn_ctl_explain},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
@@ -235,20 +235,23 @@ check_values(const struct cn_ctl_options *options, struct cn_error *err)
 static int
 check_keys_words(const struct cn_ctl_options *options, struct cn_error *err)
 {
-    const bool lists = strcmp(options->words[0], "ls") == 0;
+    const struct cn_ctl_verb_options *verb = &options->verb;
+    const bool uses = strcmp(options->words[0], "use") == 0;
+    const bool lists = uses || strcmp(options->words[0], "ls") == 0;
 
-    if (check_word("the word behind keys", options->words[0], "ls add revoke", err))
+    if (check_word("the word behind keys", options->words[0], "ls add revoke use", err))
         return err->code;
-    if (!options->verb.keys || !*options->verb.keys)
+    if (!uses && (!verb->keys || !*verb->keys))
         return cn_fail(err, CN_E_CONFIG,
                        "name the file of the keys: --keys FILE, or the variable CONTINUO_KEYS");
     if (lists != (options->n_words == 1))
         return cn_fail(err, CN_E_CONFIG, "keys %s takes %s", options->words[0],
                        lists ? "no further word" : "the name of one key");
-    if ((options->verb.scopes || options->verb.models || options->verb.expires) &&
+    if ((verb->scopes || verb->models || verb->expires || verb->rate || verb->burst ||
+         verb->concurrency || verb->max_num_sequence || verb->stored_bytes) &&
         strcmp(options->words[0], "add") != 0)
         return cn_fail(err, CN_E_CONFIG,
-                       "--scopes, --models and --expires work only with keys add");
+                       "--scopes, --models, --expires and the limits work only with keys add");
     return 0;
 }
 

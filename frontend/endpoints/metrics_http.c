@@ -18,6 +18,7 @@
 #include "metrics/counters/metrics.h"
 #include "metrics/page/handler_families.h"
 #include "metrics/page/infer_metrics.h"
+#include "metrics/page/key_metrics.h"
 #include "metrics/page/openmetrics.h"
 #include "metrics/page/recent_counters.h"
 #include "metrics/page/torchserve_page.h"
@@ -114,6 +115,7 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     cn_ts_print(sets, shared->n_loops, models, n, shared->cpu_times, &call->filter, &text);
     cn_handler_metrics_print(models, n, &call->filter, &text);
     cn_infer_metrics_print(shared->management, &call->filter, &text);
+    cn_key_metrics_print(cn_management_accounts(shared->management), &call->filter, &text);
     answer(request, &text, models, n);
     cn_buf_fini(&text);
     cn_http_request_release(request);

@@ -11,6 +11,7 @@
  */
 #include "frontend/endpoints/predictions.h"
 
+#include "access/keys.h"
 #include "config/model/model_io.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/row_input.h"
@@ -183,6 +184,7 @@ fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
         .client = cn_management_client(request->key, cn_client_address_number(request->conn->from)),
         .begun_us = request->begun_us,
         .owner = cn_management_owner(request->listener->shared->management, request->key),
+        .account = cn_key_account(request->key),
         .arena = &call->request->arena,
     };
 

@@ -236,6 +236,8 @@ const struct cn_route cn_management_routes[] = {
      "lists the packages that were installed for Python models, with the progress of each", NULL},
     {GET, "/nodes", API, SLOW, GET, "listNodes",
      "lists the nodes that share this server's store, and describes the store", NULL},
+    {GET, "/keys", API, 0, GET, "listKeyUse",
+     "lists what the named keys (--keys) use at the moment, and their limits", NULL},
     {GET, "/slowlog", API, 0, GET, "listSlowSteps",
      "lists the last steps that took longer than --slowlog-threshold, the slowest first", NULL},
     {DELETE, "/slowlog", API, 0, DELETE, "clearSlowSteps", "empties the list of slow steps", NULL},

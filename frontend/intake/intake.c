@@ -81,6 +81,7 @@ cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_err
     job->connection = intake->connection;
     job->left = intake->left;
     job->client = intake->client;
+    job->account = intake->account;
     job->begun_us = intake->begun_us;
     if (config->sequence_batching)
         rc = set_owner(job, intake, err);

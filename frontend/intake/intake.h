@@ -35,6 +35,7 @@ struct cn_intake {
     uint32_t client;             /* as in struct cn_job */
     uint64_t begun_us;           /* as in struct cn_job */
     struct cn_str owner;         /* name of the owner of sequences; empty: they have none */
+    struct cn_account *account;  /* of the request's named key; NULL: there is none */
     struct cn_arena *arena;      /* of the request: has the whole id where there are owners */
 };
 

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "access/key_file.h"
+#include "access/keys.h"
 #include "config/model/model_io.h"
 #include "core/errors/panic.h"
 #include "core/text/number.h"
@@ -207,6 +208,7 @@ fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool
         .left = &stream->left,
         .client = cn_management_client(stream->access, 0),
         .owner = cn_management_owner(stream->site->listener->shared->management, stream->access),
+        .account = cn_key_account(stream->access),
         .arena = &step->arena,
     };
     int rc;

@@ -19,6 +19,7 @@
 
 #include <stddef.h>
 
+#include "access/keys.h"
 #include "config/server/server_config.h"
 #include "frontend/intake/headers.h"
 #include "grpc/error_status.h"
@@ -156,6 +157,7 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
         .left = cn_grpc_call_left(infer->call),
         .client = cn_management_client(cn_grpc_call_key(infer->call), 0),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(infer->call)),
+        .account = cn_key_account(cn_grpc_call_key(infer->call)),
         .arena = &infer->arena,
     };
     if (!rc && cn_shm_is_used(&infer->v2.request)) /* only keys for all models may use regions */

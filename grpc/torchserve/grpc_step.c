@@ -16,6 +16,7 @@
  */
 #include "grpc/torchserve/grpc_step.h"
 
+#include "access/keys.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/text/number.h"
@@ -349,6 +350,7 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
         .left = cn_grpc_call_left(step->call),
         .client = cn_management_client(cn_grpc_call_key(step->call), 0),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(step->call)),
+        .account = cn_key_account(cn_grpc_call_key(step->call)),
         .arena = &step->arena,
     };
     return cn_intake_fill(&step->job, &intake, err);

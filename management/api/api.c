@@ -18,6 +18,7 @@
  *    GET    /cluster                      the models of all nodes, with --cluster-models
  *    GET    /environments                 packages that were installed for Python models
  *    GET    /slowlog                      steps that took long; DELETE forgets them
+ *    GET    /keys                         what the named keys use, and their limits
  *    GET    /nodes                        nodes that share this server's store
  *    GET    /shared-states/{m}/{v}        how much the shared store has of a model version
  *    DELETE /shared-states/{m}/{v}        remove a part of it
@@ -40,6 +41,7 @@
 #include "management/api/describe.h"
 #include "management/api/json/environment_json.h"
 #include "management/api/json/json_text.h"
+#include "management/api/json/key_use_json.h"
 #include "management/api/json/slow_steps_json.h"
 #include "management/api/kill_worker.h"
 #include "management/api/sequence_requests.h"
@@ -306,6 +308,17 @@ route_nodes(struct cn_api_call *call)
 }
 
 static void
+route_keys(struct cn_api_call *call)
+{
+    if (call->n_parts > 1)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (!cn_str_eq(call->request->method, CN_STR("GET")))
+        cn_api_not_allowed(call);
+    else
+        cn_api_answer(call, 200, cn_key_use_json(cn_management_accounts(call->management)));
+}
+
+static void
 on_cluster(void *ctx, json_t *value)
 {
     cn_api_answer(ctx, 200, value);
@@ -406,6 +419,8 @@ route(struct cn_api_call *call)
         route_shared_states(call);
     else if (strcmp(call->parts[0], "environments") == 0)
         route_environments(call);
+    else if (strcmp(call->parts[0], "keys") == 0)
+        route_keys(call);
     else if (strcmp(call->parts[0], "nodes") == 0)
         route_nodes(call);
     else if (strcmp(call->parts[0], "slowlog") == 0)
@@ -464,7 +479,8 @@ is_known(const char *first)
            strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
            strcmp(first, "stores") == 0 || strcmp(first, "environments") == 0 ||
            strcmp(first, "nodes") == 0 || strcmp(first, "slowlog") == 0 ||
-           strcmp(first, "cluster") == 0 || strcmp(first, "shared-states") == 0;
+           strcmp(first, "keys") == 0 || strcmp(first, "cluster") == 0 ||
+           strcmp(first, "shared-states") == 0;
 }
 
 /* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */

@@ -322,6 +322,7 @@ make_pool(struct registration *reg)
         .next_worker_id = &management->next_worker_id,
         .health = &version->health,
         .family = {cn_management_version_at, management},
+        .accounts = cn_management_owners(management),
         .scales = management->config->scale_workers,
     });
     reg->start.on_done = on_pool_started;

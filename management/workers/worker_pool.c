@@ -346,6 +346,7 @@ do_start(void *ctx)
     pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
                                         pool->spec.about->version, &pool->spec.about->config);
     cn_model_queue_set_family(pool->queue, pool->spec.family);
+    cn_model_queue_set_accounts(pool->queue, pool->spec.accounts);
     pool->workers_spec = (struct cn_worker_spec){
         .loop = pool->spec.loop,
         .queue = pool->queue,

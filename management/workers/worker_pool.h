@@ -46,7 +46,8 @@ struct cn_worker_pool_spec {
     _Atomic uint32_t *next_worker_id; /* of the server */
     struct cn_worker_pool_health *health;
     struct cn_family family;
-    bool scales; /* workers follow the load */
+    struct cn_accounts *accounts; /* of the owners of sequences; NULL: there are no owners */
+    bool scales;                  /* workers follow the load */
 };
 
 /* --- Orders: from loop 0, answered on it. Each order is embedded in what waits for it. */

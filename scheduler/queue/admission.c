@@ -4,11 +4,11 @@
  * cn_queue_admit() sees each job once. It gives the job its id and its time, checks it, and either
  * refuses it or puts it into a group, where it waits. Nothing is kept of a refused job. The order
  * of the checks matters to clients: what is wrong with the request itself (id, step number) comes
- * before what is wrong with the server at the moment (closed, no worker, full), because only the
- * latter is worth trying again.
- */
+ * before the limits of its key, and these before what is wrong with the server at the moment
+ * (closed, no worker, full), because only the latter is worth trying again. */
 #include <string.h>
 
+#include "access/account.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/model_queue_priv.h"
 #include "scheduler/sequence/generated_id.h"
@@ -17,11 +17,28 @@
 #define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */
 
 static void
-refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *message)
+refuse(struct cn_model_queue *queue, struct cn_job *job, const struct cn_error *err,
+       uint32_t retry_after_s)
 {
     cn_metrics_add(&queue->metrics, CN_M_JOBS_REFUSED, 1);
     cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS_REFUSED, 1);
-    cn_queue_fail(queue, job, code, "%s", message);
+    if (err->code == CN_E_KEY_LIMIT)
+        cn_queue_fail_key(queue, job, err->message, retry_after_s);
+    else
+        cn_queue_fail(queue, job, err->code, "%s", err->message);
+}
+
+/* Takes a place among the requests of the job's key. */
+static int
+check_key(struct cn_job *job, uint32_t *retry_after_s, struct cn_error *err)
+{
+    int rc = 0;
+
+    if (!job->account)
+        return 0;
+    rc = cn_account_begin(job->account, job->arrived_us, retry_after_s, err);
+    job->on_account = rc == 0;
+    return rc;
 }
 
 static bool
@@ -179,6 +196,7 @@ static int
 join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
 {
     struct cn_sequence *sequence = cn_table_find(queue->sequences, job->row.sequence_id);
+    bool reserved;
     int rc;
 
     if ((!sequence || !sequence->counted) && !cn_swap_is_forwarded(job) &&
@@ -189,8 +207,14 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     }
     if (sequence && sequence->close_after == CN_CLOSE_IDLE && !(job->row.flags & CN_ROW_START))
         return cn_sequence_say_idle(sequence, err);
+    rc = cn_owned_admit(sequence, job, &reserved, err);
+    if (rc < 0)
+        return rc;
     if (!sequence)
-        sequence = cn_sequence_open(queue, job->row.sequence_id);
+        sequence =
+            cn_sequence_open(queue, job->row.sequence_id, job->owner.len ? job->account : NULL);
+    if (reserved)
+        cn_owned_set_reserved(sequence);
     cn_sequence_take_place(sequence);
     if (!has_share(queue, sequence))
         return cn_fail(err, CN_E_QUEUE_FULL,
@@ -239,6 +263,7 @@ void
 cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
 {
     bool stateful = queue->stateful && !(job->row.flags & CN_ROW_DESCRIBE);
+    uint32_t retry_after_s = CN_ACCOUNT_RETRY_S; /* if a key has used up a limit */
     struct cn_error err;
 
     queue->stats.jobs++;
@@ -258,7 +283,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     err.code = 0;
     if (stateful &&
         (check_sequence_id(queue, job, &err) < 0 || check_number(&job->row, &err) < 0)) {
-        refuse(queue, job, err.code, err.message);
+        refuse(queue, job, &err, retry_after_s);
         return;
     }
     if (!stateful)
@@ -266,13 +291,13 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
                                       CN_ROW_NUMBERED | CN_ROW_KEEPS);
     if (cn_swap_is_forwarded(job) && cn_swap_send_back(queue, job))
         return;
-    if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||
-        (stateful && join_sequence(queue, job, &err) < 0)) {
-        refuse(queue, job, err.code, err.message);
+    if (check_key(job, &retry_after_s, &err) < 0 || check_queue(queue, job, &err) < 0 ||
+        check_row(&job->row, &err) < 0 || (stateful && join_sequence(queue, job, &err) < 0)) {
+        refuse(queue, job, &err, retry_after_s);
         return;
     }
     if (!stateful && check_level(queue, job, &err) < 0) {
-        refuse(queue, job, err.code, err.message);
+        refuse(queue, job, &err, retry_after_s);
         return;
     }
     if (!stateful)

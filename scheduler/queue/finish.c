@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "access/account.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/model_queue_priv.h"
 #include "tracing/slow_steps.h"
@@ -107,9 +108,26 @@ note_times(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
     });
 }
 
+/* The step could only have continued a sequence, because its key may open no more of them. Its
+ * client cannot know that, and so it learns why nothing was opened. */
+static struct cn_answer_box *
+say_limit(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_error err;
+
+    if (!job->at_limit || box->answer.error_code != CN_E_SEQUENCE_UNKNOWN)
+        return box;
+    cn_answer_box_free(box);
+    cn_account_refuse_sequence(job->account, cn_loop_now_us(job->queue_loop), &err);
+    return cn_answer_box_error(job, err.code, err.message, CN_ACCOUNT_RETRY_S);
+}
+
 void
 cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
 {
+    box = say_limit(job, box);
+    if (job->on_account)
+        cn_account_end(job->account);
     cn_timer_cancel(&job->timer);
     forget_cancel(queue, job);
     cn_infer_job_done(queue, job, &box->answer);
@@ -137,4 +155,11 @@ cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const 
     if (status == 429 || status == 503)
         retry_after_s = cn_queue_retry_after(queue, queue->stats.waiting_jobs + 1);
     cn_queue_finish(queue, job, cn_answer_box_error(job, code, message, retry_after_s));
+}
+
+void
+cn_queue_fail_key(struct cn_model_queue *queue, struct cn_job *job, const char *message,
+                  uint32_t retry_after_s)
+{
+    cn_queue_finish(queue, job, cn_answer_box_error(job, CN_E_KEY_LIMIT, message, retry_after_s));
 }

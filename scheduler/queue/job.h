@@ -22,6 +22,7 @@
 #define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
 #define CN_OWNER_MAX 65          /* bytes of an owner: the name of a key, and "/" */
 
+struct cn_account;
 struct cn_forward;
 struct cn_job;
 struct cn_model_queue;
@@ -89,6 +90,7 @@ struct cn_job {
     /* "NAME/", at most CN_OWNER_MAX bytes: the owner of its sequence, with which row.sequence_id
      * begins (intake.h); empty: sequences have no owners */
     struct cn_str owner;
+    struct cn_account *account; /* of the key that it came with; NULL: none (access/account.h) */
     uint64_t begun_us; /* when its request came, in cn_now_us() time; 0: when it was submitted */
 
     /* The members from here on are the scheduler's, and submit sets them all. What both loops need
@@ -136,6 +138,8 @@ struct cn_job {
     /* The flags below are facts that hold beside the phase. A client may leave, and a stream may be
      * ended, in every phase in which the job is in flight, and both in either order. Pieces are
      * passed on, or lost, in every phase in which a worker or another version answers. */
+    bool on_account; /* it has a place among the requests of its account */
+    bool at_limit;   /* its key may open no more sequences, so it may only continue one */
     bool cancelled;  /* the worker was told, while the job was in flight, that its client is gone */
     bool stopped;    /* the worker was asked to end the stream of this job */
     bool passed_on;  /* at least one piece was passed on */

@@ -100,6 +100,7 @@ free_queue(struct cn_model_queue *queue)
 {
     if (queue->stateful)
         free_sequences(queue);
+    cn_owned_close(queue);
     cn_list_remove(&queue->turn_end.link);
     cn_ready_fini(queue);
     cn_handler_metrics_fini(&queue->handler_metrics);
@@ -123,6 +124,13 @@ cn_model_queue_destroy(struct cn_model_queue *queue)
         queue->destroyed = true;
     else
         free_queue(queue);
+}
+
+void
+cn_model_queue_set_accounts(struct cn_model_queue *queue, struct cn_accounts *accounts)
+{
+    if (accounts && queue->stateful)
+        cn_owned_open(queue, accounts);
 }
 
 struct cn_loop *

@@ -29,6 +29,7 @@
 #include "core/loop/loop.h"
 #include "proto/query.h"
 
+struct cn_accounts;
 struct cn_metrics;
 struct cn_model_queue;
 
@@ -131,6 +132,9 @@ struct cn_family {
 };
 /* Sets the callbacks above. Call it before the first job. */
 void cn_model_queue_set_family(struct cn_model_queue *queue, struct cn_family family);
+/* Sets where the sequences of named keys are counted; NULL: sequences have no owners. Call it
+ * before the first job. */
+void cn_model_queue_set_accounts(struct cn_model_queue *queue, struct cn_accounts *accounts);
 /* Sets the swap policy, in place of sequence.swapPolicy of the config. */
 void cn_model_queue_set_swap_policy(struct cn_model_queue *queue, enum cn_swap_policy policy);
 /* Marks a version whose swap deadline has passed. It does no more steps, but its sequences can

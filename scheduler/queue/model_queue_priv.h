@@ -18,6 +18,7 @@
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/queue/overload.h"
 #include "scheduler/sequence/missing_ids.h"
+#include "scheduler/sequence/owned.h"
 #include "scheduler/sequence/sequence.h"
 #include "scheduler/swap/forwarded_step.h"
 #include "scheduler/swap/peers.h"
@@ -61,6 +62,7 @@ struct cn_model_queue {
     struct cn_list queries;     /* struct cn_sequence_query: writes that wait for a job in flight */
     struct cn_list held;        /* groups of sequences whose record is being written */
     uint32_t n_queries;         /* waiting and sent */
+    struct cn_owned_queue owned;
     uint64_t last_query_id;
     struct cn_aggregator aggregator;
     uint64_t next_job_id;
@@ -154,6 +156,9 @@ cn_queue_stop_stream(struct cn_job *job)
 void cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
 void cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Does the same for a job whose key has used up a limit. */
+void cn_queue_fail_key(struct cn_model_queue *queue, struct cn_job *job, const char *message,
+                       uint32_t retry_after_s);
 /* How many answers per second the workers have given lately; 0: not known. */
 double cn_queue_rate(const struct cn_model_queue *queue);
 /* In how many seconds the queue can probably answer `jobs` jobs; at least 1. */

@@ -77,6 +77,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     memset(&job->times, 0, sizeof(job->times));
     job->forward = NULL;
     job->cancelled = job->stopped = job->passed_on = job->piece_lost = job->delayed = false;
+    job->on_account = job->at_limit = false;
     job->rows = 1;
     job->level = 0;
     job->cancel_msg.next = NULL;

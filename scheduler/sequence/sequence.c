@@ -23,6 +23,7 @@
 
 #include <string.h>
 
+#include "access/account.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
@@ -36,11 +37,17 @@
 static void clock_ended(struct cn_timer *timer);
 
 struct cn_sequence *
-cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
+cn_sequence_open(struct cn_model_queue *queue, struct cn_str id, struct cn_account *account)
 {
     size_t bytes = offsetof(struct cn_sequence, id) + id.len;
     struct cn_sequence *sequence;
 
+    if (!queue->owned.accounts)
+        account = NULL;
+    else if (!account)
+        account = cn_accounts_of_sequence(queue->owned.accounts, cn_sequence_id_shown(id));
+    if (account)
+        bytes = cn_owned_room(bytes);
     if (bytes < sizeof(*sequence)) /* the compiler may read all of it */
         bytes = sizeof(*sequence);
     sequence = cn_alloc(bytes);
@@ -52,6 +59,8 @@ cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
     sequence->reload = true;
     sequence->id_len = (uint16_t)id.len;
     memcpy(sequence->id, id.ptr, id.len);
+    if (account)
+        cn_owned_begin(sequence, account);
     cn_table_insert(queue->sequences, sequence);
     cn_sequence_take_place(sequence);
     return sequence;
@@ -68,6 +77,7 @@ cn_sequence_forget(struct cn_sequence *sequence)
     cn_ready_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
     cn_sequence_give_place(sequence);
+    cn_owned_forget(sequence);
     cn_table_remove(sequence->queue->sequences, cn_sequence_id(sequence));
     cn_free(sequence);
 }
@@ -195,8 +205,10 @@ generation_over(struct cn_sequence *sequence)
 void
 cn_sequence_left(struct cn_sequence *sequence)
 {
-    if (sequence->known)
-        generation_over(sequence);
+    if (!sequence->known)
+        return;
+    cn_owned_gone(sequence);
+    generation_over(sequence);
 }
 
 /* Does the answer say that the sequence does not live any more? */
@@ -209,14 +221,19 @@ says_gone(const struct cn_answer *answer, bool asked_end)
            answer->error_code == CN_E_SEQUENCE_ENDED || (asked_end && answer->error_code == 0);
 }
 
+/* Has the step ended it? */
+static bool
+has_ended(const struct cn_answer *answer, bool asked_end)
+{
+    return (answer->flags & CN_ANSWER_ENDED) || (asked_end && answer->error_code == 0);
+}
+
 /* Counts each end once. The repeated answer to an END, for a client that asks again, is not
  * counted. */
 static void
 count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end)
 {
-    bool ended = (answer->flags & CN_ANSWER_ENDED) || (asked_end && answer->error_code == 0);
-
-    if (ended && (sequence->known || (answer->flags & CN_ANSWER_OPENED)) &&
+    if (has_ended(answer, asked_end) && (sequence->known || (answer->flags & CN_ANSWER_OPENED)) &&
         !(answer->flags & (CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE)))
         cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_ENDED);
     if (answer->flags & CN_ANSWER_WORKER_LOST)
@@ -263,6 +280,7 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
 {
     struct cn_model_queue *queue = sequence->queue;
 
+    cn_owned_learn(sequence, answer, says_gone(answer, asked_end), has_ended(answer, asked_end));
     /* A client that sends its first step again, with its key, opens nothing. */
     if ((answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0 &&
         answer->generation != sequence->generation)

@@ -18,6 +18,7 @@
 #include "proto/frame.h"
 #include "scheduler/queue/job_group.h"
 
+struct cn_account;
 struct cn_error;
 struct cn_model_queue;
 struct cn_worker_link;
@@ -41,12 +42,15 @@ struct cn_sequence {
     bool counted : 1;     /* it has one of the maxNumSequence places */
     bool held : 1;        /* a worker writes its record: no job is sent until that is done */
     bool wants_write : 1; /* an order waits for the job in flight, see stored_sequences.c */
-    bool away : 1; /* lives in another version, as last heard (scheduler/swap/version_swap.h) */
+    bool away : 1;  /* lives in another version, as last heard (scheduler/swap/version_swap.h) */
+    bool owned : 1; /* a struct cn_owned lies behind the id */
     char id[];
 };
 
-/* Makes a sequence, puts it into the queue's table and counts it. The queue owns it. */
-struct cn_sequence *cn_sequence_open(struct cn_model_queue *queue, struct cn_str id);
+/* Makes a sequence, puts it into the queue's table and counts it. The queue owns it. `account`: its
+ * owner's; NULL: the queue finds it by the id. */
+struct cn_sequence *cn_sequence_open(struct cn_model_queue *queue, struct cn_str id,
+                                     struct cn_account *account);
 /* Takes an idle sequence out of the table and frees it. The store is not told. */
 void cn_sequence_forget(struct cn_sequence *sequence);
 struct cn_str cn_sequence_id(const struct cn_sequence *sequence);

@@ -60,6 +60,8 @@ closed(struct cn_sequence *sequence, int code, const char *why)
     struct cn_job_group *group = &sequence->group;
 
     cn_queue_tell_deleted(sequence, code, why);
+    if (code == 0)
+        cn_owned_gone(sequence);
     cn_list_remove(&group->ready);
     group->place = CN_PLACE_NONE;
     sequence->closing = 0;
@@ -342,7 +344,7 @@ cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_
     }
     sequence = cn_table_find(queue->sequences, order->sequence_id);
     if (!sequence) /* It is opened only to be closed, and gives its place back at once. */
-        sequence = cn_sequence_open(queue, order->sequence_id);
+        sequence = cn_sequence_open(queue, order->sequence_id, NULL);
     order->was_live = sequence->known && !sequence->closing;
     cn_list_push_back(&queue->deletes, &order->link);
     if (!sequence->closing)

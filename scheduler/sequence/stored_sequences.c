@@ -127,6 +127,7 @@ learn_written(struct cn_sequence *sequence, struct cn_worker_link *link,
         return;
     cn_sequence_begin_generation(sequence, result->sequences[0].generation,
                                  result->sequences[0].opened_wall_ms);
+    cn_owned_written(sequence, result->sequences[0].state_bytes);
     if (link->home_serial)
         cn_sequence_set_home(sequence, link);
     else
@@ -145,7 +146,7 @@ begin_write(struct cn_model_queue *queue, struct cn_sequence_query *order)
             return rc;
     }
     if (!sequence)
-        sequence = cn_sequence_open(queue, order->query.sequence_id);
+        sequence = cn_sequence_open(queue, order->query.sequence_id, NULL);
     cn_sequence_take_place(sequence);
     sequence->wants_write = true;
     cn_list_push_back(&queue->queries, &order->link);

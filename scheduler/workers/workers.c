@@ -77,6 +77,7 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
                                         .response_timeout_ms =
                                             queue->config.response_timeout_s * UINT64_C(1000)});
     cn_list_push_back(&queue->links, &link->attached);
+    cn_owned_worker_came(queue);
     take_home(queue, link);
     if (queue->policy.fixed_rows)
         link->slots = cn_alloc(queue->policy.slots * sizeof(struct cn_sequence *));
@@ -202,6 +203,7 @@ cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link,
     rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no message");
     cn_queue_reroute_closes(queue, link);
     cn_queue_fail_queries(queue, link);
+    cn_owned_recount(queue); /* what it has committed last was perhaps not heard */
     cn_worker_link_credit_to(link, CN_CREDIT_DETACHED);
     link->queue = NULL;
     link->on_retired = NULL;

@@ -69,7 +69,7 @@ REFERENCE = {
 }
 
 # Routes and parameters that TorchServe does not have: other pages describe them.
-OUR_ROUTES = re.compile(r"^/docs$|^/v2(/|$)|/sequences|^/environments|^/stores|^/shared-states|^/nodes|^/cluster|^/slowlog|^/v1/streams|^/page|^/try|^/events|/workers/")
+OUR_ROUTES = re.compile(r"^/docs$|^/v2(/|$)|/sequences|^/environments|^/stores|^/shared-states|^/nodes|^/keys|^/cluster|^/slowlog|^/v1/streams|^/page|^/try|^/events|/workers/")
 OUR_PARAMS = {"Idempotency-Key", "ts-request-sequence-step", "count", "prefix", "state", "min_idle_ms", "export", "replace", "any_model", "fork_to",
               "swap_policy", "swap_deadline", "model", "sort", "show_state"}
 

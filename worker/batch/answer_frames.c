@@ -126,6 +126,14 @@ step_of(const struct cn_batch_entry *entry)
     return entry->stream && entry->seq ? entry->seq->step + 1 : 0;
 }
 
+/* How many bytes of state the entry's step has stored. */
+static uint64_t
+stored_by(const struct cn_batch_entry *entry)
+{
+    return entry->write == CN_WRITE_STEP || entry->committed ? entry->state_bytes_len
+                                                             : CN_STATE_BYTES_UNKNOWN;
+}
+
 static struct cn_answer
 answer_of(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
@@ -138,6 +146,7 @@ answer_of(struct cn_worker *worker, struct cn_batch_entry *entry)
         .generation = entry->generation,
         .step = step_of(entry),
         .opened_wall_ms = entry->opened_wall_ms,
+        .state_bytes = stored_by(entry),
         .content_type = cn_buf_str(&reply->content_type),
     };
 
@@ -192,6 +201,7 @@ cn_batch_entry_tell_last(struct cn_worker *worker, struct cn_batch_entry *entry,
         .generation = entry->generation,
         .step = step,
         .opened_wall_ms = entry->opened_wall_ms,
+        .state_bytes = CN_STATE_BYTES_UNKNOWN,
     };
 
     put(worker, &answer);
@@ -220,6 +230,7 @@ cn_batch_entry_replay(struct cn_worker *worker, struct cn_batch_entry *entry,
         .generation = record->generation,
         .step = record->step,
         .opened_wall_ms = record->opened_wall_ms,
+        .state_bytes = CN_STATE_BYTES_UNKNOWN,
     };
 
     /* The client may repeat the step long after the sequence was closed. */

@@ -328,6 +328,12 @@ class KeyForbiddenError(ContinuoError):
     word, status, type = "key_forbidden", 403, "ForbiddenException"
 
 
+class KeyLimitError(ContinuoError):
+    """The error `key_limit` of the server."""
+
+    word, status, type = "key_limit", 429, "ServiceUnavailableException"
+
+
 class TlsRequiredError(ContinuoError):
     """The error `tls_required` of the server."""
 
@@ -432,6 +438,7 @@ HELP: Dict[str, str] = {
     "version_not_found": "Check the version; GET /models/MODEL/all shows the model's versions.",
     "token_refused": "Give the client the inference key: Client(url, token=KEY).",
     "key_required": "Give the client a valid key: Client(url, token=KEY).",
+    "key_limit": "Send more slowly, or end sequences; the message names the limit of the key.",
     "key_forbidden": "Use a key with the scope or the model that the message names.",
     "too_large": "Send a smaller body, or start the server with a larger --max-request-size.",
     "timeout": "Add workers, or raise the model's clientTimeoutInMills.",

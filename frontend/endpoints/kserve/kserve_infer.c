@@ -13,6 +13,7 @@
  * The call lies in the request's arena and holds the request. It ends with the job's final answer,
  * even if the client has left.
  */
+#include "access/keys.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve/kserve_http.h"
@@ -107,6 +108,7 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
         .client = cn_management_client(request->key, cn_client_address_number(request->conn->from)),
         .begun_us = request->begun_us,
         .owner = cn_management_owner(request->listener->shared->management, request->key),
+        .account = cn_key_account(request->key),
         .arena = &request->arena,
     };
     struct cn_error err;
