@@ -31,6 +31,8 @@
 #define CN_FRAME_VERSION 1
 #define CN_FRAME_HEADER_BYTES 12
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
+/* Exit status of a worker whose handler has exceeded its time limit and cannot be interrupted. */
+#define CN_WORKER_OVERDUE 75
 /* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store, beside 0 and 1.
  */
 #define CN_CHECK_NO_ROOM 3 /* the disk is too full to check the store */

@@ -12,6 +12,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <time.h>
 
 #include "core/memory/buf.h"
 #include "core/memory/slab.h"
@@ -29,6 +30,15 @@ enum lua_mode { LUA_MODE_STEP, LUA_MODE_BATCH, LUA_MODE_HANDLE };
 struct lua_entry {
     struct cn_item *item;
     bool answered;
+};
+
+/* lua_watch.c: what ends a call that no hook can stop. A signal's function reads and writes it. */
+struct lua_watch {
+    bool works;                /* the timers exist */
+    timer_t alarm, grace;      /* by the clock, and by the processor's time that this thread uses */
+    volatile uint64_t ends_ms; /* the model's limit for the present call; CN_NEVER: none */
+    volatile uint64_t alarm_at_ms;        /* when the alarm goes off; CN_NEVER: it is not set */
+    volatile uint64_t call, overdue_call; /* the present call, and the one whose time was over */
 };
 
 struct lua_rt {
@@ -52,6 +62,8 @@ struct lua_rt {
     struct cn_slab blocks;          /* all that the VM has allocated */
     uint64_t step_time_ms, deadline_ms, started_ms;
     bool expired;
+    lua_State *volatile running; /* the step's coroutine while it runs; NULL: none does */
+    struct lua_watch watch;
 
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
@@ -134,6 +146,13 @@ void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
 void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
 /* Ends the time limit: calls may take any time until one begins again. */
 void cn_lua_disarm(struct lua_rt *rt);
+/* Lets the hook fire at the next instruction. For a signal's function. */
+void cn_lua_hook_next(struct lua_rt *rt);
+/* lua_watch.c: begins to watch the calls of this process's runtime. 0 or CN_E_LOAD_FAILED. */
+int cn_lua_watch_open(struct lua_rt *rt, struct cn_error *err);
+void cn_lua_watch_close(struct lua_rt *rt);
+/* A call begins, and must be over at `ends_ms`; CN_NEVER: none runs that has a limit. */
+void cn_lua_watch_call(struct lua_rt *rt, uint64_t ends_ms);
 /* Puts a new coroutine (NULL: nothing) under the time limit of its creator L. Lua copies the hook
  * to it, but not the fact that the time may be up. */
 void cn_lua_hook_coroutine(lua_State *L, lua_State *coroutine);

@@ -4,7 +4,8 @@
  * There is one VM in each worker process, and one thread runs it. Whatever a handler does wrong
  * ends in an error reply for the item (or the batch) that it did it in, and the VM goes on. Three
  * limits hold for it: memory by the VM's allocator (limited_alloc), time by a hook (lua_protect.c),
- * and what it can reach by the sandbox (lua_sandbox.c).
+ * and what it can reach by the sandbox (lua_sandbox.c). A call that no hook can stop ends the
+ * process (lua_watch.c).
  *
  * Live states are tables in rt->states, a table in the registry, and the worker holds them by
  * reference. A state is encoded by the state codec in its own protected call: an error there, such
@@ -107,6 +108,7 @@ runtime_close(struct cn_runtime *base)
     if (!base)
         return;
     rt = lua_rt(base);
+    cn_lua_watch_close(rt);
     cn_lua_drop_timers(rt);
     if (rt->L)
         lua_close(rt->L);
@@ -173,6 +175,13 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     }
     *out = &rt->base;
     return 0;
+}
+
+static int
+runtime_serve(struct cn_runtime *rt, const struct cn_load *load, struct cn_error *err)
+{
+    (void)load;
+    return cn_lua_watch_open(lua_rt(rt), err);
 }
 
 static const char *
@@ -387,6 +396,7 @@ const struct cn_runtime_ops cn_lua_runtime_ops = {
     .name = "lua",
     .open = runtime_open,
     .close = runtime_close,
+    .serve = runtime_serve,
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,

@@ -283,7 +283,9 @@ call(struct lua_rt *rt, struct cn_item *item, lua_State *co, int ref, int n_args
     struct outcome outcome = {.co = co, .item = item};
     bool goes_on;
 
+    rt->running = co;
     outcome.rc = lua_resume(co, rt->L, n_args, &outcome.n_values);
+    rt->running = NULL;
     goes_on = settle(rt, &outcome);
     item->reply.more = goes_on;
     if (goes_on && !step) {

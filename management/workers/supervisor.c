@@ -176,6 +176,8 @@ finish_process(struct cn_deferred *deferred)
     cn_worker_note_end(worker);
     if (worker->state != CN_WORKER_STOPPING)
         cn_worker_count(worker, CN_M_WORKER_DEATHS, 1);
+    if (!worker->exit.by_signal && worker->exit.number == CN_WORKER_OVERDUE)
+        worker->overdue = true;
     if (worker->attached) {
         cn_worker_count(worker, CN_M_WORKERS_READY, -1);
         worker->attached = false;

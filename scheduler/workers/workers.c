@@ -97,7 +97,7 @@ put_back(struct cn_model_queue *queue, struct cn_job *job)
 }
 
 static void
-fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool was_overdue,
+fail_dead(struct cn_model_queue *queue, struct cn_job *job, bool was_overdue,
           const char *last_words)
 {
     struct cn_sequence *sequence = job->sequence;
@@ -106,10 +106,8 @@ fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool
     if (job->cancelled)
         cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
     else if (was_overdue)
-        cn_queue_fail(
-            queue, job, CN_E_HANDLER_DEADLINE,
-            "the handler took longer than %u s (responseTimeout), so worker %u was killed",
-            queue->config.response_timeout_s, index);
+        cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE, "the handler took too long: %s",
+                      last_words);
     else
         cn_queue_fail(queue, job, CN_E_WORKER_DIED,
                       "%u workers died on this request alone, so it is not sent again: %s",
@@ -184,7 +182,7 @@ rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_
         job->deaths++;
         job->alone_deaths += alone;
         if (job->cancelled || (alone && was_overdue) || job->alone_deaths >= CN_MAX_ALONE_DEATHS)
-            fail_dead(queue, job, link->index, was_overdue, last_words);
+            fail_dead(queue, job, was_overdue, last_words);
         else
             put_back(queue, job);
     }

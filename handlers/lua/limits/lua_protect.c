@@ -1,5 +1,5 @@
-/* handlers/lua/lua_protect.c - calls into the handler: their errors and their time limit. Worker's
- * thread.
+/* handlers/lua/limits/lua_protect.c - calls into the handler: their errors and their time
+ * limit. Worker's thread.
  *
  * Every call into the VM goes through cn_lua_protect, or through lua_resume in lua_step.c, so that
  * an error that the handler raises ends its call and nothing else. The first function that learns
@@ -12,6 +12,8 @@
  * fires at each instruction: the next one outside of the pcall raises again, until the handler is
  * left. The caller looks at rt->expired as well as at the result, because a handler that catches
  * the error in its last instruction returns as if nothing had happened.
+ *
+ * What the hook cannot stop, lua_watch.c does.
  *
  * A hook belongs to one coroutine, so each new coroutine gets its own (cn_lua_hook_coroutine). One
  * that outlives a call whose time was up keeps the hook that fires at each instruction until it
@@ -135,22 +137,24 @@ time_hook(lua_State *L, lua_Debug *ar)
     luaL_error(L, "time limit of %d ms reached", (int)(rt->deadline_ms - rt->started_ms));
 }
 
+/* `limit_ms` is the end of the model's own limit, which the client's deadline may precede. */
 static void
-arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
+arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms, uint64_t limit_ms)
 {
     if (rt->expired || !lua_gethook(rt->L))
         lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
     rt->expired = false;
     rt->started_ms = now_ms;
     rt->deadline_ms = deadline_ms;
+    cn_lua_watch_call(rt, limit_ms);
 }
 
 void
 cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
 {
-    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
-        deadline_ms = now_ms + rt->step_time_ms;
-    arm(rt, now_ms, deadline_ms);
+    const uint64_t limit_ms = rt->step_time_ms ? now_ms + rt->step_time_ms : CN_NEVER;
+
+    arm(rt, now_ms, limit_ms < deadline_ms ? limit_ms : deadline_ms, limit_ms);
 }
 
 void
@@ -158,13 +162,21 @@ cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
 {
     uint64_t now_ms = cn_now_ms();
 
-    arm(rt, now_ms, now_ms + limit_ms);
+    arm(rt, now_ms, now_ms + limit_ms, now_ms + limit_ms);
 }
 
 void
 cn_lua_disarm(struct lua_rt *rt)
 {
-    arm(rt, 0, CN_NEVER);
+    arm(rt, 0, CN_NEVER, CN_NEVER);
+}
+
+void
+cn_lua_hook_next(struct lua_rt *rt)
+{
+    lua_State *running = rt->running;
+
+    lua_sethook(running ? running : rt->L, time_hook, LUA_MASKCOUNT, 1);
 }
 
 void
