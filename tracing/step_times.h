@@ -6,15 +6,17 @@
 #include <stdint.h>
 
 struct cn_step_times {
-    uint64_t arrived_us; /* it came to its model's queue */
-    uint64_t sent_us;    /* it was sent to a worker, the last time if it was sent again */
-    uint64_t handler_us; /* the handler's first call for it began */
-    uint64_t handled_us; /* the last call for it returned */
-    uint64_t called_us;  /* the worker had finished that call: what it changed is committed */
-    uint64_t done_us;    /* the queue gave its final answer away */
-    uint64_t inside_us;  /* sum of the times inside the handler; a stream has several calls */
-    uint32_t n_calls;    /* calls of the handler */
-    uint32_t n_sent;     /* how often it was sent; more than 1: workers died with it */
+    uint64_t submitted_us; /* the turn of its connection's loop in which it was read whole */
+    uint64_t taken_us;     /* its queue took it, after it was parsed and checked; 0: not measured */
+    uint64_t arrived_us;   /* it came to its model's queue */
+    uint64_t sent_us;      /* it was sent to a worker, the last time if it was sent again */
+    uint64_t handler_us;   /* the handler's first call for it began */
+    uint64_t handled_us;   /* the last call for it returned */
+    uint64_t called_us;    /* the worker had finished that call: what it changed is committed */
+    uint64_t done_us;      /* the queue gave its final answer away */
+    uint64_t inside_us;    /* sum of the times inside the handler; a stream has several calls */
+    uint32_t n_calls;      /* calls of the handler */
+    uint32_t n_sent;       /* how often it was sent; more than 1: workers died with it */
 };
 
 /* What one REPORT of a worker says, for the steps of that call. `now_us` is when it came. */

@@ -18,6 +18,15 @@ static const uint64_t cn_duration_ends_us[CN_DURATION_BUCKETS] = {
     100,    250,    500,    1000,    2500,    5000,    10000,    25000,   50000,
     100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, 30000000};
 
+/* The stages of a step are shorter, so their histograms have CN_STAGE_FINER more buckets before
+ * those of durations. */
+#define CN_STAGE_FINER 3
+#define CN_STAGE_BUCKETS (CN_STAGE_FINER + CN_DURATION_BUCKETS)
+#define CN_STAGE_VALUES (CN_STAGE_BUCKETS + 2)
+static const uint64_t cn_stage_ends_us[CN_STAGE_BUCKETS] = {
+    10,    25,    50,     100,    250,    500,     1000,    2500,    5000,     10000,
+    25000, 50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, 30000000};
+
 /* Buckets are few, so they are searched one by one from the smallest, where most values are. */
 static inline void
 cn_duration_observe(uint64_t values[CN_DURATION_VALUES], uint64_t us)

@@ -65,6 +65,7 @@ struct cn_loop {
     size_t n_places;
     uint32_t last_generation;
     struct cn_metrics metrics;
+    uint64_t n_answered; /* steps whose final answers came in this turn */
     struct cn_busy_wait busy_wait;
     struct epoll_event events[EVENTS_MAX];
 };
@@ -156,6 +157,12 @@ uint64_t
 cn_loop_now_ms(const struct cn_loop *loop)
 {
     return loop->now_ms;
+}
+
+void
+cn_loop_answered(struct cn_loop *loop)
+{
+    loop->n_answered++;
 }
 
 uint64_t
@@ -504,6 +511,9 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     busy_us = cn_now_us() - begin_us;
     cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
     cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY, busy_us);
+    if (loop->n_answered > 0)
+        cn_metrics_observe_many(&loop->metrics, CN_M_REPLY_TIME, busy_us, loop->n_answered);
+    loop->n_answered = 0;
     if (busy_us > SLOW_TURN_US)
         cn_metrics_add(&loop->metrics, CN_M_LOOP_SLOW_TURNS, 1);
 }

@@ -99,6 +99,9 @@ struct cn_timer_wheel *cn_loop_wheel(struct cn_loop *loop);
 /* The counters and gauges of this loop, its busy time among them. */
 struct cn_metrics *cn_loop_metrics(struct cn_loop *loop);
 
+/* Counts the final answer of a step in continuo_reply_duration_seconds, at the end of this turn. */
+void cn_loop_answered(struct cn_loop *loop);
+
 /* Watches a descriptor for `events`: EPOLLIN, EPOLLOUT, EPOLLRDHUP, ...; level-triggered unless
  * EPOLLET is among them. rewatch changes the events. CN_E_IO: the kernel refuses the descriptor. */
 int cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t events,

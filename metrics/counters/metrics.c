@@ -21,6 +21,7 @@ enum shape {
     HIDDEN,
     NAMED,
     DURATION,
+    STAGES,
     ROWS
 };
 
@@ -38,11 +39,16 @@ static const struct info {
 #undef CN_METRIC
 };
 
-/* cn_duration_ends_us as Prometheus shows them. */
-static const char *const duration_ends[CN_DURATION_BUCKETS] = {
-    "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05",
-    "0.1",    "0.25",    "0.5",    "1",     "2.5",    "5",     "10",   "30",
+/* cn_stage_ends_us as Prometheus shows them. */
+static const char *const stage_ends[CN_STAGE_BUCKETS] = {
+    "0.00001", "0.000025", "0.00005", "0.0001", "0.00025", "0.0005", "0.001",
+    "0.0025",  "0.005",    "0.01",    "0.025",  "0.05",    "0.1",    "0.25",
+    "0.5",     "1",        "2.5",     "5",      "10",      "30",
 };
+
+/* The words of enum cn_stage. */
+static const char *const stages[CN_N_STAGES] = {"read",       "parse",   "queue",
+                                                "batch_wait", "handler", "commit"};
 
 /* The words of enum cn_close_reason. */
 static const char *const reasons[CN_VALUES_REASONS] = {
@@ -118,7 +124,9 @@ cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsig
 static uint64_t
 upper_end(enum shape shape, unsigned i)
 {
-    return shape == DURATION ? cn_duration_ends_us[i] : UINT64_C(1) << i;
+    if (shape == ROWS)
+        return UINT64_C(1) << i;
+    return shape == DURATION ? cn_duration_ends_us[i] : cn_stage_ends_us[i];
 }
 
 void
@@ -137,15 +145,43 @@ cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bo
 
 /* Buckets are few, so they are searched one by one from the smallest, where most values are. */
 void
-cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value)
+cn_metrics_observe_many(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value,
+                        uint64_t n)
 {
     const struct info *info = &infos[metric];
-    unsigned n = info->n - 2, i = 0;
+    const unsigned n_ends = info->n - 2;
+    unsigned i = 0;
 
-    while (i < n && value > upper_end(info->shape, i))
+    while (i < n_ends && value > upper_end(info->shape, i))
         i++;
-    add(metrics, info->at + i, 1);
-    add(metrics, info->at + n + 1, value);
+    add(metrics, info->at + i, n);
+    add(metrics, info->at + n_ends + 1, value * n);
+}
+
+void
+cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value)
+{
+    cn_metrics_observe_many(metrics, metric, value, 1);
+}
+
+void
+cn_metrics_observe_stages(struct cn_metrics *metrics, enum cn_metric metric,
+                          const uint64_t us[CN_N_STAGES])
+{
+    unsigned at = infos[metric].at;
+
+    cn_assert(infos[metric].shape == STAGES);
+    for (unsigned stage = 0; stage < CN_N_STAGES; stage++, at += CN_STAGE_VALUES) {
+        unsigned i = 0;
+
+        if (us[stage] == CN_STAGE_NONE)
+            continue;
+        while (i < CN_STAGE_BUCKETS && us[stage] > cn_stage_ends_us[i])
+            i++;
+        add(metrics, at + i, 1);
+        if (us[stage] > 0)
+            add(metrics, at + CN_STAGE_BUCKETS + 1, us[stage]);
+    }
 }
 
 void
@@ -171,6 +207,7 @@ cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric)
     uint64_t sum = 0;
     unsigned i;
 
+    cn_assert(infos[metric].shape != STAGES);
     for (i = 0; i < n_counts(&infos[metric]); i++)
         sum += get(metrics, infos[metric].at + i);
     return sum;
@@ -260,17 +297,17 @@ put_seconds(struct cn_buf *out, uint64_t us)
 /* In the text format the buckets are cumulative: each counts all values up to its end, and the last
  * one, +Inf, all. */
 static void
-print_histogram(const struct info *info, const uint64_t *values, const char *labels,
+print_histogram(const struct info *info, unsigned n, const uint64_t *values, const char *labels,
                 struct cn_buf *out)
 {
-    unsigned n = info->n - 2, i;
+    const char *const *ends = info->shape == STAGES ? stage_ends : &stage_ends[CN_STAGE_FINER];
     uint64_t below = 0;
     char end[24];
 
-    for (i = 0; i <= n; i++) {
+    for (unsigned i = 0; i <= n; i++) {
         below += values[i];
-        if (i < n && info->shape == DURATION)
-            snprintf(end, sizeof(end), "%s", duration_ends[i]);
+        if (i < n && info->shape != ROWS)
+            snprintf(end, sizeof(end), "%s", ends[i]);
         else if (i < n)
             snprintf(end, sizeof(end), "%" PRIu64, upper_end(info->shape, i));
         else
@@ -279,12 +316,39 @@ print_histogram(const struct info *info, const uint64_t *values, const char *lab
         cn_buf_printf(out, " %" PRIu64 "\n", below);
     }
     put_name(out, info->name, "_sum", labels, NULL, NULL);
-    if (info->shape == DURATION)
+    if (info->shape != ROWS)
         put_seconds(out, values[n + 1]);
     else
         cn_buf_printf(out, " %" PRIu64 "\n", values[n + 1]);
     put_name(out, info->name, "_count", labels, NULL, NULL);
     cn_buf_printf(out, " %" PRIu64 "\n", below);
+}
+
+/* Prints the stages that steps have reached. The others are left out, since a server may have
+ * thousands of models that nobody uses. */
+static void
+print_stages(const struct info *info, const uint64_t *values, const char *labels,
+             struct cn_buf *out)
+{
+    struct cn_buf with_stage;
+
+    cn_buf_init(&with_stage, 0);
+    for (unsigned stage = 0; stage < CN_N_STAGES; stage++, values += CN_STAGE_VALUES) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i <= CN_STAGE_BUCKETS; i++)
+            n += values[i];
+        if (n == 0)
+            continue;
+        cn_buf_reset(&with_stage);
+        cn_buf_printf(&with_stage, "%s%sstage=\"%s\"", labels, labels[0] ? "," : "", stages[stage]);
+        cn_buf_append(&with_stage, "", 1);
+        if (with_stage.failed)
+            out->failed = true;
+        else
+            print_histogram(info, CN_STAGE_BUCKETS, values, with_stage.data, out);
+    }
+    cn_buf_fini(&with_stage);
 }
 
 /* Appends the samples of a metric. Errors that never happened are left out, since there are many.
@@ -337,7 +401,10 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
         return;
     case DURATION:
     case ROWS:
-        print_histogram(info, values, labels, out);
+        print_histogram(info, info->n - 2, values, labels, out);
+        return;
+    case STAGES:
+        print_stages(info, values, labels, out);
         return;
     }
     cn_unreachable();
@@ -349,7 +416,9 @@ type_of(enum shape shape)
 {
     if (shape == GAUGE || shape == UNREADY)
         return "gauge";
-    return shape == DURATION || shape == ROWS ? "histogram" : "counter";
+    if (shape == DURATION || shape == STAGES || shape == ROWS)
+        return "histogram";
+    return "counter";
 }
 
 /* Adds up the values of `n` sets. A gauge may be raised on one loop and lowered on another; then

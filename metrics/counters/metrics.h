@@ -15,6 +15,18 @@
 #include "core/memory/buf.h"
 #include "metrics/counters/unready.h"
 
+/* The stages of a step that metrics of shape STAGES count; docs/metrics.md says from when to when
+ * each is. */
+enum cn_stage {
+    CN_STAGE_READ,
+    CN_STAGE_PARSE,
+    CN_STAGE_QUEUE,
+    CN_STAGE_BATCH_WAIT,
+    CN_STAGE_HANDLER,
+    CN_STAGE_COMMIT,
+    CN_N_STAGES
+};
+
 /* How many values each shape has. REASONS has one for each enum cn_close_reason of proto/frame.h.
  */
 enum {
@@ -28,6 +40,7 @@ enum {
     CN_VALUES_HIDDEN = 1,
     CN_VALUES_NAMED = 2,
     CN_VALUES_DURATION = CN_DURATION_VALUES,
+    CN_VALUES_STAGES = CN_N_STAGES * CN_STAGE_VALUES,
     CN_VALUES_ROWS = CN_ROWS_VALUES,
 };
 
@@ -71,12 +84,20 @@ void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, boo
                           uint64_t n);
 /* Adds a value to a histogram: microseconds for DURATION, a count for ROWS. */
 void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
+/* Adds the same value n times. */
+void cn_metrics_observe_many(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value,
+                             uint64_t n);
+/* Adds microseconds to the histograms of a metric of shape STAGES. CN_STAGE_NONE: nothing is added
+ * for that stage. */
+#define CN_STAGE_NONE UINT64_MAX
+void cn_metrics_observe_stages(struct cn_metrics *metrics, enum cn_metric metric,
+                               const uint64_t us[CN_N_STAGES]);
 /* Adds to a histogram what was counted elsewhere (core/containers/buckets.h): as many values as its
  * shape has. */
 void cn_metrics_merge(struct cn_metrics *metrics, enum cn_metric metric, const uint64_t *values);
 
 /* The value of a metric. If it has several, their sum; of a histogram, how many values were added.
- * Any thread. */
+ * Not for the shape STAGES. Any thread. */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
 /* The sum of all values that were added to a histogram. Any thread. */
 uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);

@@ -114,6 +114,32 @@ a_histogram_is_cumulative_and_ends_with_all(void **state)
     expect("\ncontinuo_batch_rows_sum{model=\"m\",version=\"1.0\"} 16\n");
 }
 
+/* A step need not reach all stages, and a stage that no step reached is not shown. */
+static void
+each_stage_has_a_histogram_of_its_own(void **state)
+{
+    (void)state;
+    cn_metrics_observe_stages(
+        &b, CN_M_STAGE_TIMES,
+        (const uint64_t[CN_N_STAGES]){CN_STAGE_NONE, 0, 10, 11, 99000000, CN_STAGE_NONE});
+    cn_metrics_observe_many(&b, CN_M_REPLY_TIME, 70, 3);
+    print(NULL, 0);
+#define STAGE(sample, stage)                                                                       \
+    "\ncontinuo_stage_duration_seconds_" sample "{model=\"m\",version=\"1.0\",stage=\"" stage "\""
+    expect(STAGE("bucket", "parse") ",le=\"0.00001\"} 1\n");
+    expect(STAGE("bucket", "queue") ",le=\"0.00001\"} 1\n");
+    expect(STAGE("bucket", "batch_wait") ",le=\"0.00001\"} 0\n");
+    expect(STAGE("bucket", "batch_wait") ",le=\"0.000025\"} 1\n");
+    expect(STAGE("bucket", "handler") ",le=\"30\"} 0\n");
+    expect(STAGE("bucket", "handler") ",le=\"+Inf\"} 1\n");
+    expect(STAGE("sum", "handler") "} 99.000000\n");
+    expect(STAGE("count", "parse") "} 1\n");
+    assert_null(strstr(out.data, "stage=\"read\""));
+    assert_null(strstr(out.data, "stage=\"commit\""));
+    expect("\ncontinuo_reply_duration_seconds_bucket{le=\"0.0001\"} 3\n");
+    expect("\ncontinuo_reply_duration_seconds_sum 0.000210\n");
+}
+
 /* A worker's error code is a number from outside. */
 static void
 errors_are_counted_by_word_and_unknown_ones_as_internal(void **state)
@@ -168,6 +194,7 @@ main(void)
         CASE(a_sum_is_right_though_its_parts_wrap),
         CASE(each_family_has_one_help_and_one_type),
         CASE(a_histogram_is_cumulative_and_ends_with_all),
+        CASE(each_stage_has_a_histogram_of_its_own),
         CASE(errors_are_counted_by_word_and_unknown_ones_as_internal),
         CASE(a_filter_leaves_only_what_it_names),
         CASE(label_values_are_escaped),

@@ -275,6 +275,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
     job->arrived_us = cn_loop_now_us(queue->loop);
+    job->times.taken_us = queue->taken_us;
     if (queue->config.client_timeout_ms &&
         job->arrived_ms + queue->config.client_timeout_ms < job->deadline_ms)
         job->deadline_ms = job->arrived_ms + queue->config.client_timeout_ms;

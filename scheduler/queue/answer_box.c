@@ -14,6 +14,7 @@
 #include "core/errors/panic.h"
 #include "core/loop/loop.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/job_phases.h"
 #include "tracing/trace.h"
@@ -203,6 +204,9 @@ give(struct cn_job *job, struct cn_answer_box *box)
         cn_trace_answered(trace, &job->row, &box->answer,
                           box->sequence_id.len ? job->row.sequence_id : box->sequence_id,
                           cn_loop_now_us(job->origin));
+    if ((box->answer.flags & CN_ANSWER_FINAL) && !cn_job_stands_in(job) &&
+        cn_tuned(CN_TUNING_STAGE_TIMES))
+        cn_loop_answered(job->origin);
     job->ops->on_answer(job, box);
     if (trace)
         cn_trace_send(trace, loop);

@@ -61,6 +61,7 @@ count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
         return;
     cn_metrics_observe(&queue->metrics, CN_M_STEP_TIME,
                        cn_loop_now_us(queue->loop) - job->arrived_us);
+    cn_stages_count(queue, job);
     cn_ts_job_done(queue, job);
 }
 

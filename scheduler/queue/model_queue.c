@@ -198,6 +198,7 @@ admit_incoming(struct cn_model_queue *queue)
     /* A callback may submit more jobs; they wait for the next turn. */
     cn_list_init(&now);
     cn_list_splice_back(&now, &queue->incoming);
+    cn_stages_take(queue, &now);
     cn_queue_refuse_departed(queue, &now);
     prefetch_sequences(queue, &now);
     while ((node = cn_list_pop_front(&now)))

@@ -55,6 +55,7 @@ struct cn_model_queue {
     bool destroyed; /* destroyed by a callback of turn_end(), which frees it at its end */
 
     struct cn_list incoming; /* jobs that came in this turn */
+    uint64_t taken_us; /* when the queue last took jobs out of it (stages.c); 0: not measured */
     /* cancels of this turn from this loop, linked by the jobs' cancel_msg */
     struct cn_msg *cancels;
     struct cn_table *sequences; /* struct cn_sequence by id, open and closing ones */
@@ -211,6 +212,10 @@ extern const struct cn_worker_frame_ops cn_queue_frame_ops;
 /* admission.c */
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
 /* departed.c: answers those of the jobs to be admitted whose clients have left. */
+/* stages.c. Notes when the queue takes these jobs, which came in this turn. */
+void cn_stages_take(struct cn_model_queue *queue, const struct cn_list *jobs);
+/* Counts how long a job that a worker answered was in each stage. */
+void cn_stages_count(struct cn_model_queue *queue, const struct cn_job *job);
 void cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming);
 /* sequence_close.c */
 /* A worker says that it has closed sequences. */

@@ -75,6 +75,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->queued_us = job->last_call = job->n_responses = 0;
     memset(job->phase_us, 0, sizeof(job->phase_us));
     memset(&job->times, 0, sizeof(job->times));
+    job->times.submitted_us = cn_loop_now_us(job->origin);
     job->forward = NULL;
     job->cancelled = job->stopped = job->passed_on = job->piece_lost = job->delayed = false;
     job->on_account = job->at_limit = false;

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import time
 from threading import Thread
 
 import pytest
@@ -79,6 +80,61 @@ def test_steps_batches_and_times_are_counted_once_each(server):
     assert sample(s, "continuo_handler_duration_seconds_count", model="counter") == 1
     assert sample(s, "continuo_jobs_total", model="counter") == 4
     assert sample(s, "continuo_jobs_waiting", model="counter") == 0
+
+
+def stages(s, what, model="counter"):
+    """Returns {stage: count or sum}."""
+    return {one.labels["stage"]: one.value for one in families(page(s))["continuo_stage_duration_seconds"].samples
+            if one.name.endswith("_" + what) and one.labels["model"] == model}
+
+
+def test_the_stages_of_a_step_are_counted_and_add_up(server):
+    """Each step counts once in each stage that it reached, and the stages are not longer than the steps."""
+    s = server(counter())
+    client = s.client()
+    assert "continuo_stage_duration_seconds_bucket" not in page(s)
+    began = time.monotonic()
+    for _ in range(5):
+        assert client.step("counter", "a", 1).status == 200
+    took = time.monotonic() - began
+    assert stages(s, "count") == dict.fromkeys(("read", "parse", "queue", "batch_wait", "handler", "commit"), 5)
+    assert sample(s, "continuo_reply_duration_seconds_count") == 5
+    assert 0 < sum(stages(s, "sum").values()) + sample(s, "continuo_reply_duration_seconds_sum") < took
+    assert client.step("counter", "b", 1, headers={"Idempotency-Key": "k"}).text == "1"
+    assert client.step("counter", "b", 1, headers={"Idempotency-Key": "k"}).headers["Continuo-Replayed"] == "true"
+    assert stages(s, "count") == {"read": 7, "parse": 7, "queue": 7, "batch_wait": 6, "handler": 6, "commit": 6}
+    assert sample(s, "continuo_reply_duration_seconds_count") == 7
+
+
+def test_a_step_that_waits_counts_as_waiting(server):
+    """Time is counted where a step spent it: until its body was there, in the queue, or at a worker that was busy."""
+    s = server(counter(), clock=True)
+    slow = s.raw("slow")
+    slow.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\nContent-Length: 2\r\n\r\n1")
+    expect(lambda: sample(s, "continuo_http_connections") == 1, "the connection is there")
+    assert s.client().step("counter", "b", 1).status == 200  # by now the loop has read the head, too
+    s.clock.advance(2000)
+    next_step = s.raw("next")
+    with s.hold():
+        slow.send("2")
+        s.expect_outstanding("counter", 1)
+        next_step.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\nContent-Length: 1\r\n\r\n3")
+        s.expect_outstanding("counter", 2)
+        s.clock.advance(1000)
+    assert slow.answer().text == "12" and next_step.answer().text == "15"
+    times = stages(s, "sum")
+    assert times["read"] >= 2  # the body of the first one
+    assert times["batch_wait"] >= 1  # the first one, whose worker was held
+    assert times["queue"] >= 1  # the other one, which waited for the first one
+    assert stages(s, "count")["read"] == stages(s, "count")["queue"] == 3
+
+
+def test_stages_can_be_switched_off(server):
+    s = server(counter(), flags=["--tuning", "all,-stage-times"])
+    assert s.client().step("counter", "a", 1).status == 200
+    assert "continuo_stage_duration_seconds_bucket" not in page(s)
+    assert sample(s, "continuo_reply_duration_seconds_count") == 0
+    assert sample(s, "continuo_step_duration_seconds_count", model="counter") == 1
 
 
 def test_refusals_are_counted_by_error(server):

@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "packaging" / "grafana"
 TABLE = (ROOT / "metrics" / "counters" / "metrics.def").read_text(encoding="utf-8")
 ROWS = re.findall(r'^CN_METRIC\(\w+, (\w+), (\w+), "(continuo_\w+)"', TABLE, re.M)
-HISTOGRAMS = ("DURATION", "ROWS")
+HISTOGRAMS = ("DURATION", "STAGES", "ROWS")
 LABELS = {"ERRORS": {"error"}, "REASONS": {"reason"}, "UNREADY": {"reason"}, "LOGS": {"log"},
-          "DURATION": {"le"}, "ROWS": {"le"}}
+          "DURATION": {"le"}, "STAGES": {"le", "stage"}, "ROWS": {"le"}}
 ALWAYS = {"job", "instance"}
 COLUMNS = 24
 BUILT_IN = {"__rate_interval", "__interval", "__range", "__all"}
