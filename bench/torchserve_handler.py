@@ -10,6 +10,8 @@ time that all processes of a server took for a step.
     bench/torchserve_handler.py --peer FOLDER    with torchserve and python in it; default:
                                                  where tests/differential/run.sh installed them
     bench/torchserve_handler.py --tune           first: which settings suit TorchServe best
+    bench/torchserve_handler.py --tune ours      the same for Continuo, in alternated rounds
+    bench/torchserve_handler.py --ours 2 64 0    compares with Continuo at other settings than OUR_BEST
 """
 
 import argparse
@@ -40,10 +42,13 @@ maxSequenceJobQueueSize: 10
 """
 MODES = {"sequence batching": "", "sequence-continuous batching": "continuousBatching: true\n"}
 #: Workers, batch size and maxBatchDelay (ms) with which each server is fastest. TorchServe's were found
-#: with --tune. Ours takes what has arrived and waits for nothing.
+#: with --tune, ours with --tune ours. Ours takes what has arrived and waits for nothing.
 THEIR_BEST = (2, 16, 1)
 OUR_BEST = (1, 32, 0)
-TRIED = list(itertools.product((1, 2), (1, 4, 16, 64), (0, 1)))
+TRIED = {"theirs": list(itertools.product((1, 2), (1, 4, 16, 64), (0, 1))),
+         "ours": list(itertools.product((1, 2), (16, 32, 64, 128), (0,)))}
+#: Our sequences stay for ten minutes.
+OUR_IDLE_MS = 600000
 
 
 def tree(pid):
@@ -118,11 +123,34 @@ def load_theirs(server, connections, seconds):
     return found
 
 
-def tune(args, mode):
+def ours(peer, mode, *settings):
+    return Served({"sum": (EXAMPLE, config_of(mode, OUR_IDLE_MS, *settings))}, ["--python", peer / "python"])
+
+
+def tune_ours(args, mode):
+    """Tries each setting in each round, and prints the medians. Every second round has the opposite order."""
+    print(f"\n{mode}, Continuo; steps/s (CPU us a step)\n\n| workers | batch size | " +
+          " | ".join(f"at {n}" for n in args.connections) + " |\n" + "|---" * (2 + len(args.connections)) + "|")
+    found = {}
+    for i in range(args.rounds):
+        for settings in TRIED["ours"][::-1 if i % 2 else 1]:
+            with ours(args.peer, mode, *settings) as server:
+                for connections in args.connections:
+                    found.setdefault((settings, connections), []).append(load(server, connections, args.seconds))
+    for settings in TRIED["ours"]:
+        row = []
+        for connections in args.connections:
+            steps, _, cpu_us, errors = zip(*found[settings, connections])
+            row.append(f"{statistics.median(steps):,.0f} ({statistics.median(cpu_us):.1f})" +
+                       (f" {sum(errors)} errors" if any(errors) else ""))
+        print(f"| {settings[0]} | {settings[1]} | " + " | ".join(row) + " |", flush=True)
+
+
+def tune_theirs(args, mode):
     """Tries each setting once; the best of all rounds counts."""
     print(f"\n{mode}\n\n| workers | batch size | maxBatchDelay | " + " | ".join(f"steps/s at {n}" for n in args.connections) +
           " |\n" + "|---" * (3 + len(args.connections)) + "|")
-    for settings in TRIED:
+    for settings in TRIED["theirs"]:
         with theirs(args.peer, mode, *settings) as server:
             load_theirs(server, 16, 2)  # Java compiles what it runs
             row = []
@@ -136,24 +164,23 @@ def compare(args, mode):
     print(f"\n{mode}\n\n| connections | ours, steps/s | TorchServe, steps/s | ours / TorchServe | p99 ours / "
           "TorchServe, ms | ratio of p99 | CPU ours / TorchServe, us a step | ratio of the CPU |\n" +
           "|---" * 8 + "|")
-    config = config_of(mode, 600000, *OUR_BEST)
     for connections in args.connections:
         rounds = []
-        with (Served({"sum": (EXAMPLE, config)}, ["--python", args.peer / "python"]) as our_server,
+        with (ours(args.peer, mode, *args.ours) as our_server,
               theirs(args.peer, mode, *THEIR_BEST) as their_server):
             load_theirs(their_server, connections, 3)  # Java compiles what it runs
             for _ in range(args.rounds):
                 with stopped(their_server):
-                    ours = load(our_server, connections, args.seconds)
+                    here = load(our_server, connections, args.seconds)
                 with stopped(our_server):
-                    rounds.append((ours, load_theirs(their_server, connections, args.seconds)))
-        ours, there = ([statistics.median(column) for column in zip(*side)] for side in zip(*rounds))
-        faster = statistics.median(ours[0] / there[0] for ours, there in rounds)
-        later = statistics.median(ours[1] / there[1] for ours, there in rounds)
-        cheaper = statistics.median(there[2] / ours[2] for ours, there in rounds)
+                    rounds.append((here, load_theirs(their_server, connections, args.seconds)))
+        here, there = ([statistics.median(column) for column in zip(*side)] for side in zip(*rounds))
+        faster = statistics.median(a[0] / b[0] for a, b in rounds)
+        later = statistics.median(a[1] / b[1] for a, b in rounds)
+        cheaper = statistics.median(b[2] / a[2] for a, b in rounds)
         errors = [sum(each[side][3] for each in rounds) for side in (0, 1)]
-        print(f"| {connections} | {ours[0]:,.0f} | {there[0]:,.0f} | {faster:.1f} | {ours[1]:.2f} / {there[1]:.2f} | "
-              f"{later:.2f} | {ours[2]:.0f} / {there[2]:.0f} | {cheaper:.1f} |" +
+        print(f"| {connections} | {here[0]:,.0f} | {there[0]:,.0f} | {faster:.1f} | {here[1]:.2f} / {there[1]:.2f} | "
+              f"{later:.2f} | {here[2]:.0f} / {there[2]:.0f} | {cheaper:.1f} |" +
               (f" errors: {errors[0]} / {errors[1]}" if any(errors) else ""), flush=True)
 
 
@@ -169,13 +196,14 @@ def main():
     parser.add_argument("--connections", type=int, nargs="*", default=[1, 16, 64, 256])
     parser.add_argument("--mode", choices=list(MODES), action="append")
     parser.add_argument("--peer", type=pathlib.Path, default=installed_peer())
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tune", nargs="?", choices=("theirs", "ours"), const="theirs")
+    parser.add_argument("--ours", type=int, nargs=3, metavar=("WORKERS", "BATCH", "DELAY"), default=OUR_BEST)
     args = parser.parse_args()
     if not args.peer:
         raise SystemExit("TorchServe is not installed: run tests/differential/run.sh, or name its folder with --peer")
     print(machine())
     for mode in args.mode or MODES:
-        (tune if args.tune else compare)(args, mode)
+        {"theirs": tune_theirs, "ours": tune_ours, None: compare}[args.tune](args, mode)
     print(machine())
 
 

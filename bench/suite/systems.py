@@ -223,7 +223,8 @@ LUA, PYTHON = ROOT / "examples/counter/handler.lua", ROOT / "examples/python/cou
 
 
 def same_handler():
-    config = torchserve_handler.config_of("sequence batching", 600000, *torchserve_handler.OUR_BEST)
+    config = torchserve_handler.config_of("sequence batching", torchserve_handler.OUR_IDLE_MS,
+                                          *torchserve_handler.OUR_BEST)
     return Ours({"sum": (torchserve_handler.EXAMPLE, config)}, ["--python", torchserve_bin() / "python"])
 
 
