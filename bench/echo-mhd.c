@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define POOL_BYTES 8192
-#define BODY_MAX_BYTES 4194304
+#define BODY_MAX_BYTES 16777216
 
 struct upload {
     size_t len, room; /* the size of `more` is `room` */

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -80,16 +81,24 @@ def start_all(group, missing):
     return running
 
 
+def lacking(row):
+    """Why the row cannot be measured here, or None."""
+    return None if not row.needs or shutil.which(row.needs) else f"not measured: {row.needs} is not installed"
+
+
 def measure_group(group, options, missing):
     say(f"\n{group.title}")
     running = start_all(group, missing)
     try:
-        cells = measure.compare([row for row in group.rows if row.system in running], running, options, say)
+        there = [row for row in group.rows if row.system in running and not lacking(row)]
+        cells = measure.compare(there, running, group.connections or options.connections, options, say)
     finally:
         for system in running.values():
             system.close()
-    return {"name": group.name, "title": group.title, "about": group.about, "base": group.base, "rows": [
-        {"name": row.name, "title": row.title, "base": row.base or group.base, "cells": cells.get(row.name, {}), "missing": missing.get(row.system)}
+    return {"name": group.name, "title": group.title, "about": group.about, "base": group.base,
+            "connections": group.connections or options.connections, "rows": [
+        {"name": row.name, "title": row.title, "base": row.base or group.base, "cells": cells.get(row.name, {}),
+         "missing": lacking(row) or missing.get(row.system)}
         for row in group.rows]}
 
 

@@ -1,18 +1,21 @@
 """What bench/suite.sh measures of a running system: loads, memory, start-up, and what a kill costs."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 import systems
 from systems import BIN, Steps, tree
 
-SUITE = pathlib.Path(__file__).resolve().parent.parent.parent / "build/suite"
+HERE = pathlib.Path(__file__).resolve().parent
+SUITE = HERE.parent.parent / "build/suite"
 VALUES = "0.5,1.5,-2.25,3.0,0.125,5.5,6.5,-7.75,8.5,9.25,10.5,11.0,-12.5,13.5,14.75,15.5]}]}"
 #: Figures of a run of which the median of all rounds is kept.
 FIGURES = ("steps_per_s", "p50_ms", "p99_ms", "p999_ms", "cpu_us", "client_busiest_share", "client_waited_s")
@@ -22,14 +25,20 @@ ANSWER_TIMEOUT_S = 60
 WARM_MAX_S = 60
 
 
+def binary_body(size):
+    """A v2 request with a tensor of this many bytes. Returns (body, end of the answer, header)."""
+    head = (f'{{"inputs":[{{"name":"FP32","datatype":"FP32","shape":[{size // 4}],"parameters":{{"binary_data_size":'
+            f'{size}}}}}],"outputs":[{{"name":"FP32","parameters":{{"binary_data":true}}}}]}}').encode()
+    return head + b"?" * size, b"?" * size, f"Inference-Header-Content-Length: {len(head)}"
+
+
+@functools.lru_cache
 def v2_bodies():
-    """Writes the bodies of v2 requests: JSON, and 64 bytes as a binary tensor. Returns {name: (body, end, header)}."""
+    """Writes the bodies of v2 requests: JSON, and binary tensors of three sizes. Returns {name: (body, end, header)}."""
     SUITE.mkdir(parents=True, exist_ok=True)
-    head = (b'{"inputs":[{"name":"FP32","datatype":"FP32","shape":[16],"parameters":{"binary_data_size":64}}],'
-            b'"outputs":[{"name":"FP32","parameters":{"binary_data":true}}]}')
     start = '{"inputs":[{"name":"FP32","datatype":"FP32","shape":[16],"data":['
-    texts = {"json": ((start + VALUES).encode(), VALUES.encode(), None),
-             "binary": (head + b"?" * 64, b"?" * 64, f"Inference-Header-Content-Length: {len(head)}")}
+    texts = {"json": ((start + VALUES).encode(), VALUES.encode(), None), "binary": binary_body(64),
+             "1mb": binary_body(1000000), "10mb": binary_body(10000000)}
     found = {}
     for name, (body, end, header) in texts.items():
         (SUITE / f"{name}.body").write_bytes(body)
@@ -54,6 +63,14 @@ def post_bench(kind):
         return [BIN / "post-bench", system.http, "/v2/models/identity/infer", body, "--end", end, "--connections",
                 connections, "--seconds", seconds, "--warmup", 0, "--processes", processes,
                 *(["--header", header] if header else [])]
+    return command
+
+
+def wrk(*flags):
+    """wrk takes whole seconds only, and at least one (wrk.py)."""
+    def command(system, connections, seconds, processes):
+        return [sys.executable, HERE / "wrk.py", system.http, "--connections", connections, "--seconds", seconds,
+                "--threads", processes, *flags]
     return command
 
 
@@ -113,14 +130,15 @@ def warm(row, system, pids, options):
         time.sleep(row.pause_s)
 
 
-def compare(rows, running, options, say):
-    """Runs the rows of a group in alternated rounds. Returns {row: {connections: cell}}."""
+def compare(rows, running, counts, options, say):
+    """Runs the rows of a group in alternated rounds, with each of these counts of connections. Returns {row:
+    {connections: cell}}."""
     cells = {row.name: {} for row in rows}
     pids = {name: tree(system.pid) for name, system in running.items()}  # they have all their workers
     for row in rows:
         with only(pids, row.system):
             warm(row, running[row.system], pids[row.system], options)
-    for connections in options.connections:
+    for connections in counts:
         runs = {row.name: [] for row in rows}
         for number in range(-1, options.rounds):  # round -1 warms up
             for row in rows if number % 2 else rows[::-1]:
@@ -139,7 +157,8 @@ def compare(rows, running, options, say):
 def summary(runs):
     """The medians of the rounds, and the rounds themselves. A run in which the load tool refused is None there."""
     good = [each for each in runs if "refused" not in each and each["steps"] > 0]
-    cell = {name: statistics.median(each[name] for each in good) for name in FIGURES if good}
+    known = [name for name in FIGURES if good and all(name in each for each in good)]  # not every tool has them all
+    cell = {name: statistics.median(each[name] for each in good) for name in known}
     cell["rounds"] = {name: [round(each[name], 3) if each in good else None for each in runs] for name in PAIRED}
     return cell | {"refused": sum("refused" in each for each in runs), "errors": sum(each["errors"] for each in runs)}
 

@@ -16,7 +16,7 @@ This page and its plots are written by one command, `bench/suite.sh`. It builds 
 ## How it is measured
 
 - The rows of a table run in alternated rounds: each round has one run of each row, and every second round has the opposite order. One system is measured at a time, and all processes of the others are stopped meanwhile. There were {rounds} rounds; a run took {seconds:g} s. Each figure is the median of the rounds, and each ratio is the median of the ratios of the rounds.
-- The load comes from the [load tools](performance.md#the-load-tools): a closed loop, {processes} processes, every answer checked. A run in which a process of the load tool ran for more than 90 % of the time is refused and does not count.
+- The load comes from the [load tools](performance.md#the-load-tools): a closed loop, {processes} processes, every answer checked; one table has figures of wrk beside them. A run in which a process of the load tool ran for more than 90 % of the time is refused and does not count.
 - *CPU a step* is the CPU time of all processes of the server, divided by the steps that it answered. It depends less on other load than steps per second do.
 - Server and load tool share the same cores.
 """
@@ -80,7 +80,7 @@ def group_text(group, connections):
     text = [f"## {group['title']}\n", group["about"] + f" Ratios are those to {words}.\n",
             "| connections | system | steps/s | ratio | p50 / p99 / p99.9, ms | CPU a step, us | ratio of the CPU (in the rounds) | "
             "load tool's share of a core | ratio of steps/s in the rounds |", "|---" * 9 + "|"]
-    for count in connections:
+    for count in group.get("connections", connections):
         text += [row_line(row, str(count), rows[row["base"]]) for row in group["rows"]]
     return "\n".join(text) + "\n"
 

@@ -42,6 +42,8 @@ def cells_at(group, connections):
 def bars(results, figure_name, label, name, folder, at):
     """A panel for each group, with a bar for each row."""
     groups = [group for group in results["groups"] if cells_at(group, at)]
+    if not groups:
+        return
     heights = [len(cells_at(group, at)) + 1 for group in groups]
     figure, panels = plt.subplots(len(groups), 1, figsize=(8, 0.3 * sum(heights) + 0.6), squeeze=False,
                                   gridspec_kw={"height_ratios": heights})
@@ -60,6 +62,8 @@ def bars(results, figure_name, label, name, folder, at):
 def lines(results, figure_name, label, name, folder):
     """The figure over the number of connections, for the first group and the peers."""
     groups = [group for group in results["groups"] if group["name"] in ("http", "torchserve", "triton")]
+    if not groups:
+        return
     figure, panels = plt.subplots(1, len(groups), figsize=(4 * len(groups), 3.6), squeeze=False)
     for panel, group in zip(panels[0], groups):
         for number, row in enumerate(group["rows"]):

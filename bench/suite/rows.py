@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from measure import continuo_bench, grpc_bench, post_bench
+from measure import continuo_bench, grpc_bench, post_bench, wrk
 
 #: TorchServe keeps the place of a silent sequence for half a second (torchserve_handler.THEIR_IDLE_MS).
 TORCHSERVE_PAUSE_S = 1.0
@@ -22,6 +22,7 @@ class Row:
     base: str = ""  # the row to which this one is compared; by default the group's
     pause_s: float = 0
     warm_steps: int = 0  # how many steps come before the first round
+    needs: str = ""  # a program without which the row is left out
     # for the table of facts
     kind: str = "text"
     model: str = "counter"
@@ -35,6 +36,7 @@ class Group:
     about: str
     base: str  # the row to which the others are compared
     rows: list
+    connections: tuple = ()  # by default those of --connections
 
 
 SUM_TEXT, SUM_V2 = continuo_bench("--model", "sum"), continuo_bench("--model", "sum", "--v2")
@@ -68,6 +70,28 @@ GROUPS = [
                   "v2-core-grpc"),
               Row("v2-grpc", "Continuo, gRPC `ModelInfer`", "identity", grpc_bench("infer", "identity", 64),
                   "v2-core-grpc")]),
+    Group("large", "Bodies of 1 MB and 10 MB", "A model in C gives a tensor back that is 1 MB or 10 MB large, with 4 "
+          "requests in flight. The echoes get the same requests. In each direction all bytes pass the kernel, and for "
+          "Continuo also the socket between server and worker.", "mb-mhd", [
+              Row("mb-mhd", "ceiling: libmicrohttpd, 1 MB", "mhd", post_bench("1mb")),
+              Row("mb-binary", "Continuo, binary tensors, 1 MB", "identity", post_bench("1mb")),
+              Row("mb-core", "ceiling: gRPC C core, 1 MB", "grpc-core", grpc_bench("infer", "identity", 1000000), "mb-core"),
+              Row("mb-grpc", "Continuo, gRPC `ModelInfer`, 1 MB", "identity", grpc_bench("infer", "identity", 1000000),
+                  "mb-core"),
+              Row("10mb-mhd", "ceiling: libmicrohttpd, 10 MB", "mhd", post_bench("10mb"), "10mb-mhd"),
+              Row("10mb-binary", "Continuo, binary tensors, 10 MB", "identity", post_bench("10mb"), "10mb-mhd"),
+              Row("10mb-core", "ceiling: gRPC C core, 10 MB", "grpc-core", grpc_bench("infer", "identity", 10000000),
+                  "10mb-core"),
+              Row("10mb-grpc", "Continuo, gRPC `ModelInfer`, 10 MB", "identity", grpc_bench("infer", "identity", 10000000),
+                  "10mb-core")], (4,)),
+    Group("wrk", "The counter over HTTP, by another load tool", "The same by [wrk](https://github.com/wg/wrk), a load tool "
+          "that is not ours. It has threads instead of processes, and a run takes at least a second. It looks at the "
+          "status of each answer and not at its body, so afterwards each sequence is asked for its sum, and the sums must "
+          "add up to the answers that wrk has counted. The share is the mean of wrk's threads.", "wrk-mhd", [
+              Row("wrk-mhd", "ceiling: libmicrohttpd alone", "mhd", wrk("--echo"), needs="wrk"),
+              Row("wrk-lua", "Continuo, Lua", "lua", wrk("--model", "counter"), needs="wrk"),
+              Row("wrk-lua-asleep", "Continuo, Lua, `--busy-wait 0`", "lua-asleep", wrk("--model", "counter"),
+                  needs="wrk")]),
     Group("torchserve", "Beside TorchServe", "Both run the same file, examples/torchserve-stateful/running_sum.py, with "
           "the same Python. TorchServe 0.12 has the settings that bench/torchserve_handler.py --tune found best (2 "
           "workers, batches of 16), and keeps the sums in memory. Continuo commits each step.", "ts-theirs", [

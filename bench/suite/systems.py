@@ -32,6 +32,7 @@ Unavailable = common.Unavailable
 COUNTER = (ROOT / "examples/counter/model-config.yaml").read_text()
 IDENTITY = (ROOT / "examples/v2/identity/model-config.yaml").read_text()
 ASLEEP = ["--busy-wait", "0"]
+LARGE = ["--max-request-size", "20000000"]
 #: Sequences stay for ten minutes. A run of the load tool opens new ones, so there must be places for all runs.
 SUM_CONFIG = """max_batch_size: 64
 sequence_batching {{
@@ -237,7 +238,7 @@ SYSTEMS = {
     "lua-asleep": lambda: Ours({"counter": (LUA, COUNTER)}, ASLEEP, grpc=True),
     "c": lambda: Ours({"counter": (counter_in_c(), COUNTER)}),
     "python": lambda: Ours({"counter": (PYTHON, COUNTER)}, ["--python", sys.executable]),
-    "identity": lambda: Ours({"identity": (BIN.parent / "examples/identity.so", IDENTITY)}, grpc=True),
+    "identity": lambda: Ours({"identity": (BIN.parent / "examples/identity.so", IDENTITY)}, LARGE, grpc=True),
     "same-handler": same_handler,
     "torchserve": lambda: TorchServe(torchserve_bin()),
     "sum-lua": lambda: Repository(triton_peer.start_ours, "lua"),

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,7 +108,9 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
     results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "load": ["1", "9", True], "rounds": 3,
                "versions": {"Python": "3"}, "seconds": 1, "processes": 2, "connections": [1],
                "facts": [{"title": "Peer", "missing": "not measured: there is no Java"}],
-               "groups": [{"name": "torchserve", "title": "T", "about": "A.", "base": "ts-theirs", "rows": rows}]}
+               "groups": [{"name": "torchserve", "title": "T", "about": "A.", "base": "ts-theirs", "rows": rows},
+                          {"name": "large", "title": "L", "about": "B.", "base": "big", "connections": [4], "rows": [
+                              {"name": "big", "title": "Big", "base": "big", "cells": {"4": cell(1, 1, 1)}}]}]}
     assert goals.of_rounds(ours["1"], theirs["1"], "steps_per_s") == [4, 2]
     results["ratios"], results["goals"] = goals.ratios(results), goals.goals(results)
     assert (results["ratios"][0]["steps"], results["goals"][0]["reached"]) == (3, False)
@@ -116,3 +119,35 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
     assert text.count("not measured: there is no Java") == 2
     assert "| Slow | refused 3 times: the load tool was slower than the server" in text
     assert "Other programs wanted these cores" in text
+    assert "| 4 | Big | 10 | 1.00 |" in text and "| 1 | Big |" not in text
+
+
+WRK = [sys.executable, ROOT / "bench/suite/wrk.py"]
+
+
+def wrk(s, *args, path=None):
+    """Runs bench/suite/wrk.py. Returns its exit status and its figures."""
+    done = subprocess.run([str(word) for word in [*WRK, s.inference.removeprefix("http://"), *args]], capture_output=True, text=True,
+                          timeout=limit(120), env=os.environ | ({"PATH": path} if path else {}))
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not shutil.which("wrk"), reason="wrk is not installed")
+@pytest.mark.load
+def test_the_steps_that_wrk_counts_are_in_the_sums(server):
+    """wrk does not look at the answers. Each of them is found again in the sum of its sequence."""
+    code, found = wrk(server(counter(maxNumSequence=100)), "--connections", 4, "--threads", 2)
+    assert (code, found["errors"]) in ((0, 0), (3, 0)), found
+    assert found["steps"] > 8, found
+
+
+def test_steps_that_wrk_only_claims_are_found_out(server, tmp_path):
+    """If the sums do not have the steps that wrk has counted, the run is wrong."""
+    fake = tmp_path / "wrk"
+    fake.write_text("""#!/bin/sh
+echo '{"steps": 5, "seconds": 1, "status_errors": 0, "socket_errors": 0, "p50_ms": 1, "p99_ms": 1, "p999_ms": 1}'
+""")
+    fake.chmod(0o755)
+    code, found = wrk(server(counter()), "--connections", 2, path=f"{tmp_path}:{os.environ['PATH']}")
+    assert (code, found["errors"], found["mismatches"]) == (1, 1, 1), found
