@@ -136,12 +136,50 @@ def test_what_cannot_be_a_handler_is_told_under_its_own_name(folder, transcript,
     assert done.returncode == 1 and f"--handler: {folder}/{told}" in done.stderr, done
 
 
-def test_a_torchscript_file_gets_no_suggestion_but_a_way_on(folder, transcript):
-    """ONNX files name their tensors, so a user expects the same for a .pt file."""
+def torchscript(folder, signature, returned="(y, h0)"):
+    """A file as torch.jit.save writes it, as far as suggest reads it."""
+    code = f"class M(Module):\n  training : bool\n  def forward(self: __torch__.m.M,\n{signature}:\n    return {returned}\n"
     with zipfile.ZipFile(folder / "model.pt", "w") as file:
-        file.writestr("model/data.pkl", b"x")
-    done = archiver("suggest", folder / "model.pt", check=False, transcript=transcript)
-    assert done.returncode == 1 and "'continuo new torch NAME' makes a model whose YAML you can change" in done.stderr
+        file.writestr("model/data.pkl", b"\x80\x02c__torch__.m\nM\n)\x81.")
+        file.writestr("model/code/__torch__/m.py", code)
+    return folder / "model.pt"
+
+
+def test_a_torchscript_file_gets_a_suggestion_without_pytorch(folder):
+    """What cannot be guessed is marked, because a YAML that looks finished would be registered as it is."""
+    text = archiver("suggest", torchscript(folder, "    x: Tensor,\n    flag: bool=False,\n    words: List[str],\n"
+                                                   "    h: Tuple[Tensor, Optional[Tensor]]) -> "
+                                                   "Tuple[Tensor, Tuple[Tensor, Tensor], int]",
+                                           "(y, (h_00, h_1), 3)")).stdout
+    assert "state:\n  tensors:\n    - {name: h_0, dataType: FP32, dims: [1]} # check:" in text
+    assert "  arguments: [x, false, 0, h_0, h_1]\n  results: [output0, h_0, h_1, output3]\n" in text
+    assert "# check: argument 3 has the type List[str], which is not served\n" in text
+    assert "# check: argument 2 is a number, which is the same in each step\n" in text
+
+
+@pytest.mark.parametrize("signature, said", [
+    ("    x: Tensor", "the signature of its method forward cannot be read"),
+    ("    x) -> Tensor", "the signature of its method forward cannot be read"),
+    (", ".join(f"a{i}: Tensor" for i in range(257)) + ") -> Tensor", "more than 256 arguments")])
+def test_a_torchscript_file_with_a_strange_signature_is_refused(folder, signature, said):
+    done = archiver("suggest", torchscript(folder, signature), check=False)
+    assert done.returncode == 1 and said in done.stderr, done
+
+
+@pytest.mark.parametrize("content, said", [
+    ({"model/data.pkl": b"\x80\x02}q\x00."}, "it is not TorchScript: save it with torch.jit.script(model).save()"),
+    ({"model/words.txt": b"x"}, "neither TorchScript (.pt) nor a package of AOTInductor (.pt2)"),
+    ({"model/data.pkl": b"\x80\x02c__torch__.m\nM\n."}, "its code has no class of the name that data.pkl says"),
+    ({"model/models/model.json": b'{"graph_module": 3}'}, "the JSON of its exported program cannot be read"),
+    ({"model/data/aotinductor/model/x.wrapper.cpp": b"int x;"}, "does not say what its inputs and outputs are")])
+def test_a_zip_file_of_another_kind_is_refused(folder, content, said):
+    with zipfile.ZipFile(folder / "model.pt", "w") as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    done = archiver("suggest", folder / "model.pt", check=False)
+    assert done.returncode == 1 and said in done.stderr, done
+    (folder / "model.pt").write_bytes((folder / "model.pt").read_bytes()[:-5])
+    assert archiver("suggest", folder / "model.pt", check=False).returncode == 1
 
 
 def test_the_archiver_says_what_it_wrote_and_how_it_is_served(folder, transcript):

@@ -26,6 +26,7 @@ import tritonclient.http as triton
 from models import BIN, Model, ROOT, archiver
 from server import SLOW_BUILD
 from test_examples import Reader
+import torching
 from torching import SANITIZED, pytorch
 from waiting import expect
 
@@ -861,3 +862,57 @@ def test_the_archiver_packs_a_model_without_handler(folder, server):
     shown = archiver("inspect", archive).stdout
     assert "runtime:  torch" in shown and "model.pt" in shown
     assert "good" in archiver("verify", archive).stdout
+
+
+# --- continuo-archiver suggest ---
+
+CHECK = " # check: type and sizes without the batch dimension"
+
+
+def suggested(folder, name, data):
+    (folder / name).write_bytes(data)
+    return archiver("suggest", folder / name).stdout
+
+
+def test_the_suggested_yaml_of_torchscript_lacks_only_sizes(server, folder):
+    """TorchScript has no sizes; names, order and states come from the signature."""
+    text = suggested(folder, "lstm.pt", saved(Lstm()))
+    for line, sizes in (("- {name: x, dataType: FP32, dims: [1]}" + CHECK, "- {name: x, dataType: FP32, dims: [4]}"),
+                        ("- {name: output0, dataType: FP32, dims: [1]}" + CHECK,
+                         "- {name: output0, dataType: FP32, dims: [3]}"),
+                        *((f"- {{name: {name}, dataType: FP32, dims: [1]}}{CHECK}, batchAxis",
+                           f"- {{name: {name}, dataType: FP32, dims: [2, 16], batchAxis: 1}}") for name in "hc")):
+        assert f"{line}\n" in text, text
+        text = text.replace(f"{line}\n", f"{sizes}\n")
+    assert "sequenceBatching: true" in text and "check" not in text
+    s = server(Model("lstm", None, text, torchscript=saved(Lstm())))
+    data = inputs(3, 70)
+    got = [torching.step(s, "lstm", "a", {"x": x})["output0"] for x in data]
+    np.testing.assert_allclose(got, reference(Lstm().eval(), data), atol=1e-5)
+
+
+def test_the_suggested_yaml_of_a_package_lacks_only_the_size_of_its_output(package, server, folder):
+    """A package has sizes, but not the names that its module had."""
+    text = suggested(folder, "cell.pt2", package)
+    assert "- {name: input0, dataType: FP32, dims: [4]}\n" in text
+    assert "- {name: state1, dataType: FP32, dims: [16]} # check: is it a state?\n" in text
+    text = text.replace("name: output0, dataType: FP32, dims: [1]", "name: output0, dataType: FP32, dims: [3]")
+    s = server(Model("cell", None, text, torchscript=package, torchscript_name="model.pt2"))
+    data = inputs(3, 71)
+    got = [torching.step(s, "cell", "a", {"input0": x})["output0"] for x in data]
+    np.testing.assert_allclose(got, cell_reference(data), atol=1e-5)
+
+
+def test_an_exported_program_tells_types_sizes_and_the_axis_of_rows(folder):
+    class Counts(torch.nn.Module):
+        def forward(self, x, seen):
+            return x.to(torch.float64) + 1, seen + x.sum(1).to(torch.int64)
+
+    rows, buffer = torch.export.Dim("rows", min=1, max=64), io.BytesIO()
+    example = (torch.zeros(8, 4), torch.zeros(2, 8, dtype=torch.int64))
+    torch.export.save(torch.export.export(Counts(), example, dynamic_shapes=({0: rows}, {1: rows})), buffer)
+    text = suggested(folder, "counts.pt2", buffer.getvalue())
+    assert "inputs:\n  - {name: x, dataType: FP32, dims: [4]}\n" in text
+    assert "outputs:\n  - {name: output0, dataType: FP64, dims: [4]}\n" in text
+    assert "    - {name: seen, dataType: INT64, dims: [2], batchAxis: 1} # check: is it a state?\n" in text
+    assert "aoti_compile_and_package" in text
