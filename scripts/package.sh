@@ -3,10 +3,10 @@
 # or the wheels:             scripts/package.sh wheels [folder of a release build]
 # The default build is build/release, made first by scripts/build.sh. The package lies in build/, and beside it wheels
 # of the packages for Python handlers and for Python clients. The second form makes a wheel with the whole server and all
-# its libraries, for pip install, that for Python clients, and one with the library for TorchScript models, if the build
-# has it. Each file but the last has a list of the libraries that it links, with their versions and licences, in a file
-# with the same name and .cdx.json behind it (CycloneDX). Times in all these files are that of SOURCE_DATE_EPOCH, or of
-# the last commit; equal builds give equal wheels, byte for byte.
+# its libraries, for pip install, that for Python clients, one with the command torchserve, and one with the library for
+# TorchScript models, if the build has it. Each file but the last two has a list of the libraries that it links, with
+# their versions and licences, in a file with the same name and .cdx.json behind it (CycloneDX). Times in all these files
+# are that of SOURCE_DATE_EPOCH, or of the last commit; equal builds give equal wheels, byte for byte.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,6 +36,7 @@ if [ -n "$wheels" ]; then
   echo "package: install it with: pip install ./${made[0]}"
   wheel wheel.py --client
   python3 scripts/sbom.py "${made[@]}"
+  wheel server_wheel.py --torchserve "$build"
   # It links PyTorch, which belongs to no Debian package; its metadata name the version.
   [ ! -e "$build/bin/libcontinuo_torch.so" ] || wheel server_wheel.py --torch "$build"
   exit

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes the wheel of the server, for `pip install` on a machine that has Python and nothing else of ours:
     scripts/server_wheel.py [folder of a release build]
-and a small one, continuo-torch, with the library for TorchScript models, if the build has that library:
+and two small ones: continuo-torch, with the library for TorchScript models, if the build has that library, and
+continuo-torchserve, with the program torchserve under TorchServe's own name:
     scripts/server_wheel.py --torch [folder of a release build]
+    scripts/server_wheel.py --torchserve [folder of a release build]
 
 The first wheel has what the Debian package has, apart from the service: the programs, the worker, the gRPC module, the
 package for Python handlers, manual pages, completions, examples and documentation. It also brings every library that
@@ -15,7 +17,8 @@ Where pip puts what, below the folder of the environment:
     share/, include/       manual pages, completions, examples, documentation; the header for C handlers
     lib/pythonX.Y/site-packages/continuo/    the package for handlers once more, for their tests
 continuo-torch puts its library into libexec/continuo, too. The library finds PyTorch in the same environment, and needs
-the version against which it was built.
+the version against which it was built, or a later one that was tried. pip installs continuo-torchserve for
+`continuo[torchserve]`; it takes the place of the package torchserve, whose program has the same name.
 
 No file has an absolute path in it. Each program looks for libraries beside itself (RUNPATH with $ORIGIN), so an
 environment may be moved. What a handler or a model loads by itself does not look there.
@@ -54,6 +57,7 @@ RUNPATHS = {
 PYTHONS = range(9, 15)  # 3.9 to 3.14; PyTorch has no stable ABI, so its own wheels say for which it is
 TORCH_RUNPATH = ":".join([*(f"$ORIGIN/../../lib/python3.{minor}/site-packages/torch/lib" for minor in PYTHONS),
                           "$ORIGIN/../../torch/lib"])
+TORCH_BEFORE = (2, 15)  # tests/e2e/test_torch_portability.py passed with 2.14 and the library for 2.13
 OPENED = "libhiredis.so.0.14"  # no file names it: workers open it when states are in a shared store
 METADATA = """Metadata-Version: 2.1
 Name: continuo
@@ -61,6 +65,10 @@ Version: {version}
 Summary: Continuo, a model server for stateful inference, and its package for handlers in Python
 License: Apache-2.0
 Requires-Python: >=3.9
+Provides-Extra: torch
+Requires-Dist: continuo-torch=={version}; extra == "torch"
+Provides-Extra: torchserve
+Requires-Dist: continuo-torchserve=={version}; extra == "torchserve"
 Description-Content-Type: text/markdown
 
 Continuo serves models that remember: it keeps the state of each sequence between its steps, and commits it before an
@@ -79,7 +87,16 @@ Summary: TorchScript models for Continuo, a model server for stateful inference
 License: Apache-2.0
 Requires-Python: >=3.9
 Requires-Dist: continuo=={version}
-Requires-Dist: torch=={torch}
+Requires-Dist: torch{torch}
+"""
+
+TORCHSERVE_METADATA = """Metadata-Version: 2.1
+Name: continuo-torchserve
+Version: {version}
+Summary: The command torchserve, run by Continuo; it replaces that of the package torchserve
+License: Apache-2.0
+Requires-Python: >=3.9
+Requires-Dist: continuo=={version}
 """
 
 
@@ -224,6 +241,12 @@ def build_wheel(build, folder):
     wheel.make("continuo", version, tag, METADATA.replace("{glibc}", glibc()), files, programs)
 
 
+def torch_versions(known):
+    """Returns the versions that pip may install beside a library that was built against this one."""
+    major, minor = (int(number) for number in known.split(".")[:2])
+    return f">={major}.{minor},<{TORCH_BEFORE[0]}.{TORCH_BEFORE[1]}" if (major, minor) < TORCH_BEFORE else f"=={known}"
+
+
 def build_torch_wheel(build, folder):
     library, made = build / "bin" / "libcontinuo_torch.so", folder / "libcontinuo_torch.so"
     if not library.exists():
@@ -238,15 +261,32 @@ def build_torch_wheel(build, folder):
     inside = f"continuo_torch-{version}.data/data/libexec/continuo/{made.name}"
     licence = (f"continuo_torch-{version}.dist-info/licenses/LICENSE", (wheel.ROOT / "LICENSE").read_bytes())
     wheel.make("continuo_torch", version, f"py3-none-manylinux_{glibc().replace('.', '_')}_{platform.machine()}",
-               TORCH_METADATA.replace("{torch}", known), [(inside, made.read_bytes()), licence], [inside])
+               TORCH_METADATA.replace("{torch}", torch_versions(known)), [(inside, made.read_bytes()), licence], [inside])
+
+
+def build_torchserve_wheel(build, folder):
+    program, made = build / "bin" / "torchserve", folder / "torchserve"
+    if not program.exists():
+        raise sbom.Failure(f"no {program}: build it first (scripts/build.sh)")
+    version = wheel.version_of(build / "bin" / "python" / "continuo")
+    run("strip", "-o", made, program)
+    data, info = f"continuo_torchserve-{version}.data", f"continuo_torchserve-{version}.dist-info"
+    run("patchelf", "--set-rpath", RUNPATHS["{data}/scripts/"], made)
+    inside = f"{data}/scripts/torchserve"
+    wheel.make("continuo_torchserve", version, f"py3-none-manylinux_{glibc().replace('.', '_')}_{platform.machine()}",
+               TORCHSERVE_METADATA, [(inside, made.read_bytes()),
+                                     (f"{info}/licenses/LICENSE", (wheel.ROOT / "LICENSE").read_bytes())], [inside])
+
+
+KINDS = {"--torch": build_torch_wheel, "--torchserve": build_torchserve_wheel}
 
 
 def main():
-    words = [word for word in sys.argv[1:] if word != "--torch"]
+    words = [word for word in sys.argv[1:] if word not in KINDS]
     if len(words) > 1 or words[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0 if len(words) == 1 else 2
-    make = build_torch_wheel if "--torch" in sys.argv else build_wheel
+    make = next((KINDS[word] for word in sys.argv[1:] if word in KINDS), build_wheel)
     with tempfile.TemporaryDirectory() as folder:
         try:
             make(wheel.ROOT / (words[0] if words else "build/release"), pathlib.Path(folder))

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -13,6 +14,24 @@
 #define NAME "libcontinuo_torch.so"
 #define HOW_TO_GET                                                                                 \
     "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
+
+/* A newer libtorch has all that an older one had. With an older one, calls may go wrong: a library
+ * that was built against 2.13 crashes with 2.12. Versions that cannot be read are not compared. */
+static int
+compare_versions(const struct ctt_api *api, const char *path, struct cn_error *err)
+{
+    unsigned has[2], needs[2];
+
+    if (sscanf(api->version, "%u.%u", &has[0], &has[1]) != 2 ||
+        sscanf(api->compiled, "%u.%u", &needs[0], &needs[1]) != 2 || has[0] > needs[0] ||
+        (has[0] == needs[0] && has[1] >= needs[1]))
+        return 0;
+    return cn_fail(err, CN_E_LOAD_FAILED,
+                   "libtorch %s is older than that against which %s was built (%s): install "
+                   "PyTorch %u.%u or later, or build the library against yours "
+                   "(docs/torch.md#what-the-server-needs)",
+                   api->version, path, api->compiled, needs[0], needs[1]);
+}
 
 static int
 look_at(void *library, const char *path, const struct ctt_api **out, struct cn_error *err)
@@ -30,7 +49,7 @@ look_at(void *library, const char *path, const struct ctt_api **out, struct cn_e
             "%s belongs to another version of Continuo (this one needs ABI %d): rebuild it", path,
             CTT_ABI);
     *out = api;
-    return 0;
+    return compare_versions(api, path, err);
 }
 
 int

@@ -458,12 +458,35 @@ runs_are_told_when_asked(void **state)
     drop(rt, &batch);
 }
 
+/* A libtorch that is older than the one against which the library was built would crash the worker;
+ * a newer one has all that the older one had. */
+static void
+an_older_libtorch_is_refused_by_its_version(void **state)
+{
+    (void)state;
+    setenv("FAKE_LIBTORCH", "2.12.1", 1);
+    refused("sum", SUM_YAML, "libtorch 2.12.1 is older than that against which");
+    refused("sum", SUM_YAML, "install PyTorch 2.13 or later");
+    setenv("FAKE_LIBTORCH", "1.13.0", 1);
+    refused("sum", SUM_YAML, "libtorch 1.13.0 is older");
+    for (unsigned i = 0; i < 4; i++) {
+        static const char *const others[] = {"2.13.1", "2.14.0+cpu", "3.0.0", "unknown"};
+        struct cn_runtime *rt;
+
+        setenv("FAKE_LIBTORCH", others[i], 1);
+        rt = must_open("sum", SUM_YAML);
+        cn_torch_runtime_ops.close(rt);
+    }
+    unsetenv("FAKE_LIBTORCH");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(an_older_libtorch_is_refused_by_its_version),
         TEST(each_row_has_its_own_state),
         TEST(a_rows_fault_is_nobody_elses),
         TEST(attributes_are_set_and_read),

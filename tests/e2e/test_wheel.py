@@ -103,7 +103,7 @@ def test_torchscript_models_find_the_pytorch_of_the_environment(wheel, installed
     library, = wheel.parent.glob(wheel.name.replace("continuo-", "continuo_torch-").replace("cp39-abi3", "py3-none"))
     with zipfile.ZipFile(library) as opened:
         metadata, = [opened.read(name).decode() for name in opened.namelist() if name.endswith("/METADATA")]
-    assert re.search(r"^Requires-Dist: torch==[0-9.]+$", metadata, re.M)
+    assert re.search(r"^Requires-Dist: torch(==[0-9.]+|>=2\.\d+,<2\.\d+)$", metadata, re.M)
     run(sys.executable, "-m", "pip", "--python", installed / "bin/python", "install", "--quiet", "--no-deps",
         "--no-index", library)
     site, = installed.glob("lib/python3*/site-packages")
@@ -114,6 +114,16 @@ def test_torchscript_models_find_the_pytorch_of_the_environment(wheel, installed
                               capture_output=True, check=False, timeout=limit(120))
         assert done.returncode == 0, done
     assert "m: all answers are right" in done.stdout
+
+
+def test_the_extra_torchserve_brings_the_command_under_its_name(wheel, folder):
+    """Scripts that start TorchServe go on. Without the extra, the package torchserve may be in the same environment."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
+    run(sys.executable, "-m", "pip", "--python", folder / "venv/bin/python", "install", "--quiet", "--no-index",
+        "--find-links", wheel.parent, f"continuo[torchserve] @ {wheel.as_uri()}")
+    said = run(folder / "venv/bin/torchserve", "--version", env={})
+    assert said == run(folder / "venv/bin/continuo-torchserve", "--version", env={}) and said
+    assert loaded_from(folder / "venv/bin/torchserve") <= {os.path.realpath(folder / "venv/libexec/continuo/libraries")}
 
 
 def test_every_program_brings_its_libraries(installed):

@@ -238,15 +238,20 @@ devices(uint32_t *count, char *error, size_t n)
     return 0;
 }
 
-static const struct ctt_api api = {CTT_ABI,       sizeof(api),    "0.0 (fake)", "0.0 (fake)",
-                                   load,          unload,         schema,       set_attribute,
-                                   get_attribute, room,           run,          method,
-                                   seed,          attribute_kind, changed,      devices};
+static struct ctt_api api = {CTT_ABI, sizeof(api),    "0.0 (fake)",  "0.0 (fake)", load, unload,
+                             schema,  set_attribute,  get_attribute, room,         run,  method,
+                             seed,    attribute_kind, changed,       devices};
 
 __attribute__((visibility("default"))) const struct ctt_api *continuo_torch(uint32_t abi);
 
 const struct ctt_api *
 continuo_torch(uint32_t abi)
 {
+    const char *version = getenv("FAKE_LIBTORCH"); /* the one that is loaded */
+
+    if (version) {
+        api.version = version;
+        api.compiled = "2.13.0";
+    }
     return abi == CTT_ABI ? &api : NULL;
 }
