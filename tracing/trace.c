@@ -113,13 +113,6 @@ keep(char **at, struct cn_str text)
     return begun;
 }
 
-static bool
-is_context(struct cn_str name)
-{
-    return cn_str_eq_nocase(name, CN_STR("traceparent")) ||
-           cn_str_eq_nocase(name, CN_STR("tracestate"));
-}
-
 /* Gives the row headers that name the handler's span, so that what the handler calls becomes a part
  * of the same trace. */
 static void
@@ -131,7 +124,7 @@ dress(struct cn_trace *trace, struct cn_row *row)
     trace->n_client_headers = row->n_headers;
     trace->headers = cn_alloc(sizeof(*trace->headers) * (row->n_headers + 2));
     for (uint32_t i = 0; i < row->n_headers; i++)
-        if (!is_context(row->headers[i].name))
+        if (!cn_trace_is_context(row->headers[i].name))
             trace->headers[n++] = row->headers[i];
     trace->headers[n++] =
         (struct cn_header){CN_STR("traceparent"), {trace->for_handler, CN_TRACEPARENT_LEN}};

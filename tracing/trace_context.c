@@ -82,6 +82,13 @@ cn_traceparent_write(const uint8_t trace_id[CN_TRACE_ID_BYTES],
 }
 
 bool
+cn_trace_is_context(struct cn_str name)
+{
+    return cn_str_eq_nocase(name, CN_STR("traceparent")) ||
+           cn_str_eq_nocase(name, CN_STR("tracestate"));
+}
+
+bool
 cn_tracestate_is_valid(struct cn_str value)
 {
     if (value.len > CN_TRACESTATE_MAX)

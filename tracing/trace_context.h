@@ -27,6 +27,8 @@ bool cn_traceparent_read(struct cn_str value, struct cn_trace_context *out);
 void cn_traceparent_write(const uint8_t trace_id[CN_TRACE_ID_BYTES],
                           const uint8_t span_id[CN_SPAN_ID_BYTES], uint8_t flags,
                           char out[CN_TRACEPARENT_LEN + 1]);
+/* Is it the name of one of the two headers? */
+bool cn_trace_is_context(struct cn_str name);
 /* May the value of a tracestate be passed on? It has only printable ASCII and is not too long. Its
  * members belong to others and are not looked at. */
 bool cn_tracestate_is_valid(struct cn_str value);

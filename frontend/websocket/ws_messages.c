@@ -118,6 +118,16 @@ read_member(struct cn_str name, struct cn_str value, struct cn_arena *arena,
         out->has_step = true;
         return read_count(value, &out->step) ? 0 : bad_member("step", "a number from 1 on", err);
     }
+    if (cn_str_eq(name, CN_STR("traceparent"))) {
+        out->has_traceparent = true;
+        return read_string(value, arena, &out->traceparent)
+                   ? 0
+                   : bad_member("traceparent", "a string", err);
+    }
+    if (cn_str_eq(name, CN_STR("tracestate")))
+        return read_string(value, arena, &out->tracestate)
+                   ? 0
+                   : bad_member("tracestate", "a string", err);
     if (cn_str_eq(name, CN_STR("credit")))
         return read_count(value, &out->credit) ? 0
                                                : bad_member("credit", "a number from 1 on", err);
@@ -315,6 +325,8 @@ write_json(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error 
         cn_buf_puts(out, ",\"replayed\":true");
     if (piece->generation)
         cn_buf_printf(out, ",\"generation\":%" PRIu64, piece->generation);
+    if (piece->final && piece->traceparent.len)
+        cn_buf_printf(out, ",\"traceparent\":\"%.*s\"", CN_STR_ARG(piece->traceparent));
     if (write_body(piece, out, err))
         return err->code;
     cn_buf_puts(out, "}");
@@ -365,6 +377,8 @@ cn_ws_write_failure(const struct cn_ws_failure *failure, struct cn_buf *out)
         cn_buf_printf(out, ",\"expected_step\":%" PRIu64, failure->expected_step);
     if (failure->retry_after_s)
         cn_buf_printf(out, ",\"retry_after\":%u", failure->retry_after_s);
+    if (failure->traceparent.len)
+        cn_buf_printf(out, ",\"traceparent\":\"%.*s\"", CN_STR_ARG(failure->traceparent));
 }
 
 void

@@ -20,8 +20,10 @@ struct cn_ws_request {
     bool has_body;
     bool start, end;
     bool has_step;
-    uint64_t step;   /* the number that the client has given */
-    uint64_t credit; /* CREDIT */
+    uint64_t step;        /* the number that the client has given */
+    uint64_t credit;      /* CREDIT */
+    bool has_traceparent; /* the two below count in place of the handshake's */
+    struct cn_str traceparent, tracestate;
     bool has_tensors;
     uint32_t n_tensors;
     struct cn_tensor *tensors; /* in place of a body */
@@ -48,6 +50,7 @@ struct cn_ws_piece {
     uint64_t generation; /* to be told; 0: not */
     bool final;
     const struct cn_answer *answer; /* without error */
+    struct cn_str traceparent;      /* told with the final piece; empty: the step is not traced */
 };
 /* Writes a piece of an answer as a message. *is_text says which kind of message it is. Returns an
  * error if the answer cannot be written in this form. */
@@ -60,6 +63,7 @@ struct cn_ws_failure {
     unsigned status; /* of the handler; 0: that of the code */
     struct cn_str message;
     uint64_t expected_step;
+    struct cn_str traceparent; /* as in a piece */
     uint32_t retry_after_s;
 };
 /* Writes the members of an error, without the braces and the type. */

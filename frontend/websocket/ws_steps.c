@@ -190,7 +190,7 @@ make_request_id(struct step *step)
 }
 
 static int
-fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool end,
+fill_job(struct step *step, const struct cn_model_queue *queue, const struct cn_ws_request *request,
          struct cn_error *err)
 {
     static const struct cn_job_ops ops = {on_answer};
@@ -202,8 +202,8 @@ fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool
         .version = stream->version,
         .request_id = make_request_id(step),
         .sequence = {.id = stream->has_sequence ? stream->id : (struct cn_str){NULL, 0},
-                     .start = start,
-                     .end = end},
+                     .start = request && request->start,
+                     .end = request && request->end},
         .client_deadline_ms = CN_NEVER,
         .left = &stream->left,
         .client = cn_management_client(stream->access, 0),
@@ -213,8 +213,7 @@ fill_job(struct step *step, const struct cn_model_queue *queue, bool start, bool
     };
     int rc;
 
-    step->job.row.headers = stream->headers;
-    step->job.row.n_headers = stream->n_headers;
+    cn_ws_give_headers(stream, request, &step->arena, &step->job.row);
     rc = cn_intake_fill(&step->job, &intake, err);
     if (rc || !stream->has_sequence)
         return rc;
@@ -240,7 +239,7 @@ submit(struct step *step, const struct cn_ws_request *request)
         cn_management_check_model(management, stream->access, stream->model, &err) == 0)
         queue = cn_management_find(management, stream->model, stream->version, &err);
     if (!queue || (request && take_input(step, request, queue, &err)) ||
-        fill_job(step, queue, request && request->start, request && request->end, &err)) {
+        fill_job(step, queue, request, &err)) {
         refuse(step, &err);
         return;
     }
@@ -378,6 +377,7 @@ send_error(struct step *step, const struct cn_answer_box *box)
                                           .status = answer->status,
                                           .message = answer->body,
                                           .expected_step = answer->step,
+                                          .traceparent = box->traceparent,
                                           .retry_after_s = box->retry_after_s};
 
     if (step->kind == CN_WS_STEP_RECALLS)
@@ -428,7 +428,8 @@ send_piece(struct step *step, const struct cn_answer_box *box)
     struct cn_ws_stream *stream = step->stream;
     const struct cn_answer *answer = &box->answer;
     const bool is_final = answer->flags & CN_ANSWER_FINAL;
-    struct cn_ws_piece piece = {.step = step->number, .final = is_final, .answer = answer};
+    struct cn_ws_piece piece = {
+        .step = step->number, .final = is_final, .answer = answer, .traceparent = box->traceparent};
     struct cn_buf *message = &stream->site->message;
     struct cn_error err;
     bool is_text;

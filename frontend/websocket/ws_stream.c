@@ -26,6 +26,7 @@
 #include "frontend/websocket/ws_deflate.h"
 #include "management/management.h"
 #include "scheduler/queue/model_queue.h"
+#include "tracing/trace_context.h"
 
 /* Headers of the handshake that no handler needs: they are about the connection, or a secret. */
 static bool
@@ -53,6 +54,32 @@ copy_headers(struct cn_ws_stream *stream, const struct cn_ws_opening *opening)
         stream->headers[stream->n_headers++] = (struct cn_header){
             cn_arena_str(&stream->arena, from->name), cn_arena_str(&stream->arena, from->value)};
     }
+}
+
+/* A message that names its caller's span has headers of its own, without the context of the
+ * handshake. A handler that is not traced gets what its client sent, so a value that no HTTP header
+ * could have is left out. */
+void
+cn_ws_give_headers(const struct cn_ws_stream *stream, const struct cn_ws_request *request,
+                   struct cn_arena *arena, struct cn_row *row)
+{
+    struct cn_header *headers;
+    uint32_t n = 0;
+
+    row->headers = stream->headers;
+    row->n_headers = stream->n_headers;
+    if (!request || !request->has_traceparent)
+        return;
+    headers = cn_arena_alloc(arena, sizeof(*headers) * (stream->n_headers + 2));
+    for (uint32_t i = 0; i < stream->n_headers; i++)
+        if (!cn_trace_is_context(stream->headers[i].name))
+            headers[n++] = stream->headers[i];
+    if (cn_tracestate_is_valid(request->traceparent))
+        headers[n++] = (struct cn_header){CN_STR("traceparent"), request->traceparent};
+    if (request->tracestate.len && cn_tracestate_is_valid(request->tracestate))
+        headers[n++] = (struct cn_header){CN_STR("tracestate"), request->tracestate};
+    row->headers = headers;
+    row->n_headers = n;
 }
 
 void

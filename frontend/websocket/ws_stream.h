@@ -117,6 +117,10 @@ void cn_ws_close(struct cn_ws_stream *stream, enum cn_ws_close code, struct cn_s
 /* Sends an error that concerns the stream and closes it with the code that fits. */
 void cn_ws_fail(struct cn_ws_stream *stream, enum cn_ws_close code,
                 const struct cn_ws_failure *failure);
+/* Gives a step the headers that its handler sees. `request` is NULL for a step of the server's own.
+ */
+void cn_ws_give_headers(const struct cn_ws_stream *stream, const struct cn_ws_request *request,
+                        struct cn_arena *arena, struct cn_row *row);
 /* How many steps may be unanswered: as many as the client asks for, and the server allows. */
 void cn_ws_set_credit(struct cn_ws_stream *stream, uint64_t credit);
 /* The code of a close because of this error. */

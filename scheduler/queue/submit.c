@@ -46,7 +46,7 @@ begin_trace(struct cn_model_queue *queue, struct cn_job *job)
     if (cn_job_stands_in(job))
         return;
     job->trace = NULL;
-    if (!cn_tracing_is_on() || (job->row.flags & CN_ROW_DESCRIBE))
+    if (!cn_tracing_is_on() || (job->row.flags & (CN_ROW_DESCRIBE | CN_ROW_RECALL)))
         return;
     job->trace = cn_trace_begin(job, &job->row, queue->name, queue->version,
                                 job->begun_us ? job->begun_us : cn_loop_now_us(job->origin));

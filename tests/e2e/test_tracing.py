@@ -10,6 +10,7 @@ from models import Model, counter, stateless
 from rpc import Rpc, request
 from server import address_of
 from waiting import expect
+from websocketing import Stream, binary_step
 
 CALLER = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -116,6 +117,53 @@ def test_each_step_of_a_grpc_stream_has_five_spans(server, collector, any_loops)
     for step, spans in steps.items():
         check_step(spans, "s", step, SPAN)
         assert {span.trace for span in spans.values()} == {other if step == 3 else CALLER}
+
+
+@pytest.mark.parametrize("form", ["plain", "json", "binary"])
+def test_each_step_of_a_websocket_has_five_spans(server, collector, any_loops, form):
+    """The handshake's traceparent is the parent of all of its steps, and opening or resuming a stream has no trace."""
+    s = server(counter(), flags=traced(collector, rate=0))
+    for first in 1, 3:
+        query = {"last": first - 1} if first > 1 and form != "plain" else None
+        with Stream(s, "counter", "w", form=form, headers={"traceparent": SAMPLED}, query=query) as stream:
+            for _ in range(2):
+                stream.send({"plain": "1", "json": '{"type":"step","data":1}', "binary": binary_step(b"1")}[form])
+                stream.get()
+    expect(lambda: len(collector.spans) >= 20, "the spans of four steps")
+    steps = {}
+    for span in collector.spans:
+        steps.setdefault(span.attributes["continuo.step"], {})[span.name] = span
+    assert sorted(steps) == [1, 2, 3, 4] and len(collector.spans) == 20
+    for step, spans in steps.items():
+        check_step(spans, "w", step, SPAN)
+        assert {span.trace for span in spans.values()} == {CALLER}
+
+
+def test_a_message_of_a_websocket_may_name_its_own_trace(server, collector):
+    """Its traceparent counts in place of the handshake's, and the answer or the error names the request's span."""
+    s = server(Model("tell", TELL_LUA), counter(), flags=traced(collector, rate=0))
+    other, unsampled = "11111111111111111111111111111111", f"00-{CALLER}-{SPAN}-00"
+    headers = {"traceparent": SAMPLED, "tracestate": "rojo=1"}
+    with Stream(s, "tell", "m", headers=headers) as stream:
+        first = stream.step(0)
+        named = stream.step(0, traceparent=f"00-{other}-{SPAN}-01", tracestate="verde=2")
+        none = [stream.step(0, traceparent=text) for text in (unsampled, "garbage", "", "a\nb", "\u20ac")]
+        wrong = stream.step(0, traceparent=7)
+    assert (wrong["error"], wrong["status"]) == ("bad_request", 400) and "traceparent" in wrong["message"]
+    with Stream(s, "counter", "m", headers=headers) as stream:
+        failed = stream.step("four")
+    expect(lambda: len(collector.spans) >= 14, "the spans of three steps")
+    found = {(span.name, span.trace, span.attributes["continuo.model"]): span for span in collector.spans}
+    assert {key[1:] for key in found} == {(CALLER, "tell"), (other, "tell"), (CALLER, "counter")}
+    assert first["text"] == f"00-{CALLER}-{found['handler', CALLER, 'tell'].id}-01 rojo=1"
+    assert named["text"] == f"00-{other}-{found['handler', other, 'tell'].id}-01 verde=2"
+    assert found["request", other, "tell"].state == "verde=2"
+    assert first["traceparent"] == f"00-{CALLER}-{found['request', CALLER, 'tell'].id}-01"
+    assert named["traceparent"] == f"00-{other}-{found['request', other, 'tell'].id}-01"
+    assert failed["error"] == "handler_failed"
+    assert failed["traceparent"] == f"00-{CALLER}-{found['request', CALLER, 'counter'].id}-01"
+    assert [answer["text"] for answer in none] == [f"{unsampled} none", "garbage none", " none", "none none", "none none"]
+    assert not any("traceparent" in answer for answer in none)
 
 
 def test_a_handler_gets_the_trace_in_its_headers(server, collector):
