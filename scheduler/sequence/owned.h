@@ -47,7 +47,7 @@ void cn_owned_set_reserved(struct cn_sequence *sequence);
  * answer says that the sequence does not live any more. `ended`: its step has ended it. */
 void cn_owned_learn(struct cn_sequence *sequence, const struct cn_answer *answer, bool gone,
                     bool ended);
-/* A worker has written its record, with a state of so many bytes. */
+/* A worker has written its record, with a state of this many bytes. */
 void cn_owned_written(struct cn_sequence *sequence, uint64_t bytes);
 /* It is closed, or lives in another version now. */
 void cn_owned_gone(struct cn_sequence *sequence);
