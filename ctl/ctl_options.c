@@ -37,7 +37,7 @@ static const struct {
     {"backup", CN_CTL_BACKUP, "save all sequences in a file, while the server works"},
     {"restore", CN_CTL_RESTORE,
      "import the sequences of a backup (--replace: also those that are open)"},
-    {"keys", CN_CTL_KEYS, "list, make or revoke the named keys in a file (the server's --keys)"},
+    {"keys", CN_CTL_KEYS, "list, make or revoke the named keys in a file, or show their use"},
     {"explain", CN_CTL_EXPLAIN,
      "explain an error word, such as queue_full: what happened, why, what to do"},
     {"environments", CN_CTL_ENVIRONMENTS,
