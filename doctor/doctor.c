@@ -326,6 +326,33 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
               "ONNX models, what the warning means, and what to change in the model or in its YAML";
 }
 
+/* Reports what does not stand around the model's workers; it is the same for all of them. */
+static void
+unprotected(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    const struct cn_ctl_worker *worker = model->workers;
+    struct cn_ctl_finding *finding;
+
+    if (model->n_workers == 0)
+        return;
+    if (worker->walls_lacking) {
+        finding = find(
+            diagnosis, true,
+            SAY(diagnosis, "model %s %s: its workers lack walls", model->name, model->version));
+        finding->why = SAY(diagnosis, "%s", worker->walls_lacking);
+        finding->advice = "run the server on a newer kernel, or do not serve archives of people "
+                          "whom you do not trust (docs/walls.md)";
+    }
+    if (worker->limits_lacking) {
+        finding = find(diagnosis, false,
+                       SAY(diagnosis, "model %s %s: limits of its workers do not hold", model->name,
+                           model->version));
+        finding->why = SAY(diagnosis, "%s", worker->limits_lacking);
+        finding->advice = "run the server as a systemd service with Delegate=yes, or limit the "
+                          "whole server (docs/walls.md, \"Limits of a worker\")";
+    }
+}
+
 static void
 missing_ids(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 {
@@ -576,6 +603,7 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
                 restarts(diagnosis, model, &model->workers[i], server, wall_ms);
         }
         warned(diagnosis, model);
+        unprotected(diagnosis, model);
         bounds(diagnosis, model);
     }
     reasons(diagnosis, view);

@@ -86,6 +86,8 @@ read_worker(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_worker *
     worker->state = text_of(view, from, "state", worker->ready ? "ready" : "-");
     worker->last_exit = text_of(view, from, "lastExit", NULL);
     worker->warning = text_of(view, from, "warning", NULL);
+    worker->walls_lacking = text_of(view, from, "wallsLacking", NULL);
+    worker->limits_lacking = text_of(view, from, "limitsLacking", NULL);
     worker->started_wall_ms = started ? cn_ctl_parse_time(started) : 0;
     worker->rss_bytes = number(from, "memoryUsage");
     worker->live_sequences = number(from, "liveSequences");

@@ -15,10 +15,11 @@ struct cn_ctl_worker {
     uint32_t id, index, restarts;
     int64_t pid; /* 0: there is no process now */
     bool ready;
-    const char *state;        /* "loading", ... */
-    const char *last_exit;    /* how its last process ended; NULL: none has ended */
-    const char *warning;      /* the runtime's warning about the model, or NULL */
-    uint64_t started_wall_ms; /* 0: unknown */
+    const char *state;     /* "loading", ... */
+    const char *last_exit; /* how its last process ended; NULL: none has ended */
+    const char *warning;   /* the runtime's warning about the model, or NULL */
+    const char *walls_lacking, *limits_lacking; /* what protects others from it, or NULL */
+    uint64_t started_wall_ms;                   /* 0: unknown */
     uint64_t rss_bytes, live_sequences;
     uint64_t busy_rows;        /* the rows of its present call; 0: it has none */
     uint64_t busy_ms;          /* how long this call has taken so far */

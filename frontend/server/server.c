@@ -46,6 +46,7 @@
 #include "kserve/settings.h"
 #include "kserve/shared_memory.h"
 #include "management/management.h"
+#include "management/workers/bounds.h"
 #include "proto/frame.h"
 #include "torchserve/metrics/metric_lines.h"
 #include "tracing/export/exporter.h"
@@ -109,6 +110,7 @@ start_guard(struct cn_server *server, struct cn_error *err)
     if (server->config.worker_walls != CN_WALLS_OFF && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot make the server not dumpable");
     cn_unread_set_limit(server->config.max_unread_bytes);
+    cn_bounds_start(NULL, "/proc/self/cgroup");
     return cn_library_calls_start(err);
 }
 

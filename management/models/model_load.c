@@ -291,6 +291,15 @@ make_temp_dir(const char *place)
     return NULL;
 }
 
+/* The model's YAML may lower what the operator allows, and not raise it. */
+static struct cn_bounds
+bounds_of(const struct cn_model_config *config, const struct cn_server_config *server)
+{
+    return cn_bounds_smaller(
+        (struct cn_bounds){server->worker_memory, server->worker_cpu, server->worker_processes},
+        (struct cn_bounds){config->worker_memory, config->worker_cpu, config->worker_processes});
+}
+
 /* The --worker-files, and the folders of the certificates in the URL of --state-store, because
  * workers connect to that store themselves and read the certificates anew for each connection. A
  * URL in the model's YAML opens nothing: the wall is there against whoever packs the archive. */
@@ -367,8 +376,10 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
         rc = check_handler(&about, err);
     if (!rc)
         rc = cn_model_make_config(&about, request, server, at_startup, err);
-    if (!rc)
+    if (!rc) {
         about.worker_files = operators_files(&about.config, server);
+        about.bounds = bounds_of(&about.config, server);
+    }
     if (!rc)
         rc = take_requirements(&about, manifest.requirements_file, server, err);
     if (!rc && strcmp(about.runtime, "lua") != 0) /* its sandbox has no files */

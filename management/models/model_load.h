@@ -13,6 +13,7 @@
 #include "config/model/model_config.h"
 #include "config/server/server_config.h"
 #include "core/errors/error.h"
+#include "management/workers/bounds.h"
 #include "proto/frame.h"
 
 struct cn_unpacked;
@@ -50,6 +51,7 @@ struct cn_model_about {
     char *temp_dir;                /* of its workers, absolute, deleted with it; "": none */
     char *worker_files;            /* what the operator lets its workers read, with ':' between */
     uint32_t walls;                /* the server's --worker-walls (enum cn_walls_mode) */
+    struct cn_bounds bounds;       /* what a worker may use of the machine */
     uint32_t busy_wait_us;         /* how long its workers poll for work before they sleep */
     bool says_as_torchserve;       /* the log tells its workers' lives in TorchServe's words, too */
     struct cn_model_config config; /* its io is the one below */

@@ -16,6 +16,7 @@
  */
 #include "management/workers/supervisor.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -98,6 +99,7 @@ on_exit_event(struct cn_watch *watch, uint32_t events)
     struct cn_worker_process *worker = cn_container_of(watch, struct cn_worker_process, pid_watch);
 
     (void)events;
+    cn_spawn_kill_group(worker->pid); /* what it has started; it is dead itself, and not reaped */
     if (!cn_spawn_reap(worker->pid_fd, &worker->exit))
         return;
     cn_loop_unwatch(worker->spec->loop, watch);
@@ -124,6 +126,7 @@ release_process(struct cn_worker_process *worker)
     cn_worker_link_destroy(worker->link);
     worker->link = NULL;
     cn_stderr_tail_fini(&worker->tail);
+    cn_bounds_end(worker->id);
     worker->pid = 0;
     worker->stats = (struct cn_worker_stats){0};
     worker->progress[0] = '\0';
@@ -222,6 +225,21 @@ cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_by
         snprintf(out, out_bytes, "%s/%s#%u", about->name, about->version, worker->index);
 }
 
+/* The machine is the same for all workers, so the log says once what does not hold. */
+static void
+set_bounds(struct cn_worker_process *worker)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char quoted[CN_BOUNDS_TEXT + 64];
+
+    cn_bounds_set(&worker->spec->about->bounds, worker->id, worker->pid, worker->unbounded);
+    if (!worker->unbounded[0] || atomic_flag_test_and_set(&said))
+        return;
+    cn_log(CN_LOG_WARN, "event=limits_lacking model=%s version=%s limits=%s",
+           worker->spec->about->name, worker->spec->about->version,
+           cn_log_quote(worker->unbounded, strlen(worker->unbounded), quoted, sizeof quoted));
+}
+
 /* Gives the process to the worker. If this fails, the process is killed. */
 static int
 join_process(struct cn_worker_process *worker, const struct cn_spawned *process,
@@ -246,6 +264,7 @@ join_process(struct cn_worker_process *worker, const struct cn_spawned *process,
         release_process(worker);
         return rc;
     }
+    set_bounds(worker);
     cn_model_fill_load(spec->about, spec->store_dir, worker->index, &load);
     cn_worker_link_send_load(worker->link, &load);
     return 0;
@@ -385,6 +404,7 @@ cn_worker_destroy(struct cn_worker_process *worker)
         return;
     if (worker->pid && !worker->exited) {
         cn_spawn_kill(worker->pid_fd);
+        cn_spawn_kill_group(worker->pid);
         cn_spawn_wait(worker->pid_fd);
     }
     /* With a process there still is a link. It belongs to its queue, whose loop no longer runs. */
@@ -506,6 +526,7 @@ cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *
     if (worker->loaded) {
         snprintf(out->walls, sizeof out->walls, "%s", worker->walls);
         snprintf(out->lacking, sizeof out->lacking, "%s", worker->lacking);
+        snprintf(out->unbounded, sizeof out->unbounded, "%s", worker->unbounded);
     }
     snprintf(out->warning, sizeof out->warning, "%s", worker->warning);
     snprintf(out->progress, sizeof out->progress, "%s",

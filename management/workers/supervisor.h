@@ -21,6 +21,7 @@
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
 #include "management/models/model_load.h"
+#include "management/workers/bounds.h"
 #include "management/workers/error_lines.h"
 #include "scheduler/queue/model_queue.h"
 
@@ -107,6 +108,7 @@ struct cn_worker_facts {
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
     char walls[256];   /* what stands around the process, words; empty: nothing, or not loaded */
     char lacking[512]; /* walls that could not be built, and why; empty: none */
+    char unbounded[CN_BOUNDS_TEXT];    /* bounds that do not hold, and why; empty: none */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *out);

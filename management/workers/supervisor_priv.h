@@ -42,6 +42,7 @@ struct cn_worker_process {
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
     char walls[256];   /* what stands around the process, as reported when it was loaded */
     char lacking[512]; /* what could not be built around it, and why */
+    char unbounded[CN_BOUNDS_TEXT]; /* which of its bounds do not hold, and why */
     uint64_t started_wall_ms, started_ms, load_ms;
     struct cn_worker_stats stats; /* as last reported; zero without a process */
     struct cn_stderr_tail tail;

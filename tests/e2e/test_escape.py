@@ -3,13 +3,14 @@ has the same attempts as a table."""
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
 
 from models import ROOT, archiver, counter, python
-from test_worker_walls import as_nobody, needs_python
-from waiting import limit
+from test_worker_walls import AS_NOBODY, NOBODY, as_nobody, needs_python
+from waiting import expect, limit
 
 REFUSED = ("EPERM", "EACCES", "ENOSYS", "EROFS", "EXDEV")
 
@@ -33,10 +34,10 @@ ATTEMPTS = [
     ("list /tmp", "list /tmp", True),
     # What root owns
     ("change /etc/passwd", "write /etc/passwd", True),
-    ("add a job to cron", "create /etc/continuo-escape", True),
-    ("add a program", "create /usr/local/bin/continuo-escape", True),
-    ("leave a file in /tmp", "create /tmp/continuo-escape", True),
-    ("leave a file in shared memory", "create /dev/shm/continuo-escape", True),
+    ("add a job to cron", "create /etc/continuo-escape-{unique}", True),
+    ("add a program", "create /usr/local/bin/continuo-escape-{unique}", True),
+    ("leave a file in /tmp", "create /tmp/continuo-escape-{unique}", True),
+    ("leave a file in shared memory", "create /dev/shm/continuo-escape-{unique}", True),
     ("name a program that the kernel runs at a crash", "write /proc/sys/kernel/core_pattern", True),
     ("name a program that the kernel runs for a module", "write /proc/sys/kernel/modprobe", True),
     ("press a key of the kernel", "write /proc/sysrq-trigger", True),
@@ -59,6 +60,17 @@ ATTEMPTS = [
     ("copy out of another worker's memory", "memory {other}", False),
     ("take a descriptor of the server", "descriptor {server}", False),
     ("join the server's name space", "join {server}", False),
+    ("read where the server's stack lies", "read /proc/{server}/auxv", True),
+    ("make the server's timers late", "write /proc/{server}/timerslack_ns", True),
+    ("say what a core file of the server has", "write /proc/{server}/coredump_filter", True),
+    ("end the server by a limit of its CPU time", "limit {server}", True),
+    ("end another worker by a limit of its CPU time", "limit {other}", True),
+    ("take the server's priority", "priority {server}", True),
+    ("take the server's processors", "scheduler {server}", True),
+    ("take the server's disk", "disk_priority {server}", True),
+    ("share memory with another worker", "shared_memory", True),
+    ("share semaphores with another worker", "semaphores", True),
+    ("send messages to another worker", "messages", True),
     # Rights
     ("become another user", "user 1", False),
     ("join another group", "group 0", False),
@@ -101,14 +113,14 @@ def prison(server, folder, transcript):
         archiver("--model-name", "prisoner", "--version", "1.0", "--handler", folder / "prisoner.so",
                  "--config-file", folder / "prisoner.yaml", "--export-path", s.store, transcript=transcript)
         s.models.append("prisoner=prisoner.mar")
-        s = as_nobody(s) if as_user == "nobody" else s.start()
+        s = s.start() if as_user == "own" else as_nobody(s, NOBODY if as_user == "nobody" else as_user)
         [other] = s.expect_ready("counter", 1)
         s.client().step("counter", "a", "1")
         unpacked = {path.parent.name: path.parent for path in (s.state_dir / "unpacked").glob("*/handler.lua")}
         own = next((s.state_dir / "unpacked").glob("*/prisoner.so")).parent
         names = {"folder": s.folder, "state": s.state_dir, "store": s.state_dir / "models" / "counter" / "1%2E0",
                  "unpacked": next(iter(unpacked.values())), "archives": s.store, "own": own, "temp": f"{own}.temp",
-                 "server": s.process.pid, "other": other, "port": s.management.rpartition(":")[2]}
+                 "unique": f"{os.getpid()}-{s.process.pid}", "server": s.process.pid, "other": other, "port": s.management.rpartition(":")[2]}
         if not names["store"].exists():
             names["store"] = next((s.state_dir / "models" / "counter").iterdir())
         return s, names
@@ -172,6 +184,82 @@ def test_without_walls_the_files_are_open(prison):
             if answer != "done" and not is_of_kernel(words.partition(" ")[2]):  # a container's root may lack these
                 refused[what] = answer
     assert not refused
+
+
+IS_ROOT = """
+#include <unistd.h>
+
+int
+main(void)
+{
+    return geteuid() == 0 ? 0 : 1;
+}
+"""
+
+
+def test_a_set_user_id_program_gives_nothing(prison, folder):
+    """The same program makes root of the same user outside of the walls, or the test is skipped."""
+    programs = folder.parent / f"{folder.name}-programs"
+    programs.mkdir()
+    try:
+        (programs / "is_root.c").write_text(IS_ROOT)
+        subprocess.run(["cc", "-o", programs / "is_root", programs / "is_root.c"], check=True, timeout=limit(60))
+        (programs / "is_root").chmod(0o4755)
+        s, _ = prison("nobody", ["--worker-files", programs])
+        if subprocess.run([*AS_NOBODY, programs / "is_root"], check=False).returncode != 0:
+            pytest.skip("this file system has no set-user-ID programs (nosuid)")
+        client = s.client()
+        assert client.step("prisoner", "a", "program /usr/bin/true").text == "done"
+        assert client.step("prisoner", "a", f"program {programs}/is_root").text == "EACCES"
+    finally:
+        shutil.rmtree(programs)
+
+
+@pytest.mark.parametrize("flags, answer", [(["--worker-processes", "40"], "EAGAIN"), ([], "done")])
+def test_a_fork_bomb_meets_the_limit_of_processes(prison, flags, answer):
+    """The kernel counts the processes of a user, so this server has a user of its own; without control groups that is
+    what holds. A thousand processes are not left to chance: 300 are tried."""
+    user = 61000 + os.getpid() % 4000
+    s, _ = prison(user, flags)
+    [worker] = s.workers("prisoner")
+    if "limitsLacking" in worker:
+        pytest.skip(worker["limitsLacking"])
+    client = s.client()
+    assert client.step("prisoner", "a", "processes 300").text == answer
+    assert client.step("prisoner", "a", "processes 10").text == "done"
+    assert client.step("counter", "a", "1").text == "2"
+
+
+def test_limits_that_do_not_hold_are_told(prison):
+    """Root's processes are never counted, so without a control group the operator has to know."""
+    s, _ = prison("own", ["--worker-processes", "40"])
+    [worker] = s.workers("prisoner")
+    assert s.describe("prisoner")["limits"] == {"memoryBytes": 0, "cpuPercent": 0, "processes": 40}
+    if os.geteuid() == 0 and "limitsLacking" in worker:
+        assert worker["limitsLacking"].startswith("processes: ")
+        s.expect_log("event=limits_lacking", "processes: ")
+    else:
+        assert s.client().step("prisoner", "a", "processes 300").text == "EAGAIN"
+
+
+def lives(pid):
+    try:
+        return open(f"/proc/{pid}/stat", encoding="ascii").read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_what_a_handler_has_started_ends_with_its_worker(prison):
+    s, _ = prison("own")
+    [pid] = s.ready_pids("prisoner")
+    assert s.client().step("prisoner", "a", "leave").text == "done"
+    try:
+        [child] = open(f"/proc/{pid}/task/{pid}/children", encoding="ascii").read().split()
+    except FileNotFoundError:
+        pytest.skip("this kernel does not list the children of a process")
+    assert lives(child)
+    s.kill_worker("prisoner")
+    expect(lambda: not lives(child), "the end of the process")
 
 
 def test_the_operator_may_open_more(prison, folder):

@@ -131,22 +131,23 @@ def interpreter_of(user):
     pytest.skip("the user nobody can run no interpreter")
 
 
-def as_nobody(s):
-    """Lets the server run as the user nobody, or skips the test where root cannot do that."""
+def as_nobody(s, user=NOBODY):
+    """Lets the server run as the user nobody, or as another one; skips the test where root cannot do that."""
+    words_before = [*AS_NOBODY[:1], f"--reuid={user}", *AS_NOBODY[2:]]
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root, and setpriv")
     s.folder.parent.chmod(0o711)  # the folder of this test
     for words, reason in (([BIN / "continuo", "--version"], "run this build"),
                           (["test", "-x", s.folder], "reach the folder of the test")):
-        if subprocess.run([*AS_NOBODY, *words], capture_output=True, check=False).returncode != 0:
+        if subprocess.run([*words_before, *words], capture_output=True, check=False).returncode != 0:
             pytest.skip("the user nobody cannot " + reason)
     command = s.command
 
     def command_of_nobody():
         words = command()
         for path in (s.folder, *s.folder.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
-        return [*AS_NOBODY, *words]
+            os.chown(path, user, NOBODY)
+        return [*words_before, *words]
     s.command = command_of_nobody
     return s.start()
 

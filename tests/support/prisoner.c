@@ -13,7 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -191,7 +195,101 @@ static int
 try_priority(const char *pid, const char *more)
 {
     UNUSED(more);
-    return (int)syscall(SYS_setpriority, 0, atoi(pid), -20);
+    return setpriority(PRIO_PROCESS, (id_t)atoi(pid), getpriority(PRIO_PROCESS, (id_t)atoi(pid)));
+}
+
+/* Sets a limit to what it is already. */
+static int
+try_limit(const char *pid, const char *more)
+{
+    struct rlimit limit;
+
+    UNUSED(more);
+    return prlimit(atoi(pid), RLIMIT_CPU, NULL, &limit) != 0
+               ? -1
+               : prlimit(atoi(pid), RLIMIT_CPU, &limit, NULL);
+}
+
+static int
+try_scheduler(const char *pid, const char *more)
+{
+    const struct sched_param none = {0};
+
+    UNUSED(more);
+    return sched_setscheduler(atoi(pid), SCHED_OTHER, &none);
+}
+
+static int
+try_disk_priority(const char *pid, const char *more)
+{
+    const long now = syscall(SYS_ioprio_get, 1, atoi(pid));
+
+    UNUSED(more);
+    return now < 0 ? -1 : (int)syscall(SYS_ioprio_set, 1, atoi(pid), now);
+}
+
+/* Starts this number of processes, which wait, and ends them again. */
+static int
+try_processes(const char *count, const char *more)
+{
+    static pid_t children[1000];
+    int n = 0, wanted = atoi(count), failed;
+
+    UNUSED(more);
+    while (n < wanted && n < 1000 && (children[n] = fork()) > 0)
+        n++;
+    if (n < wanted && children[n] == 0)
+        for (;;)
+            pause();
+    failed = errno;
+    for (int i = 0; i < n; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+    errno = failed;
+    return n < wanted ? -1 : 0;
+}
+
+/* Leaves a process that waits. */
+static int
+try_leave(const char *none, const char *more)
+{
+    pid_t child = fork();
+
+    UNUSED(none), UNUSED(more);
+    if (child == 0)
+        for (;;)
+            pause();
+    return child < 0 ? -1 : 0;
+}
+
+/* --- what all processes of a user share */
+
+static int
+try_shared_memory(const char *none, const char *more)
+{
+    int id = shmget(IPC_PRIVATE, 4096, 0600);
+
+    UNUSED(none), UNUSED(more);
+    return id < 0 ? -1 : shmctl(id, IPC_RMID, NULL);
+}
+
+static int
+try_semaphores(const char *none, const char *more)
+{
+    int id = semget(IPC_PRIVATE, 1, 0600);
+
+    UNUSED(none), UNUSED(more);
+    return id < 0 ? -1 : semctl(id, 0, IPC_RMID);
+}
+
+static int
+try_messages(const char *none, const char *more)
+{
+    int id = msgget(IPC_PRIVATE, 0600);
+
+    UNUSED(none), UNUSED(more);
+    return id < 0 ? -1 : msgctl(id, IPC_RMID, NULL);
 }
 
 /* --- sockets */
@@ -312,15 +410,40 @@ static const struct {
     const char *verb;
     int (*act)(const char *first, const char *second);
 } verbs[] = {
-    {"read", try_read},           {"open", try_open},     {"write", try_write},
-    {"list", try_list},           {"create", try_create}, {"link", try_link},
-    {"inherited", try_inherited}, {"where", try_where},   {"device", try_device},
-    {"program", try_program},     {"signal", try_signal}, {"pidfd_signal", try_pidfd_signal},
-    {"attach", try_attach},       {"memory", try_memory}, {"descriptor", try_descriptor},
-    {"priority", try_priority},   {"socket", try_socket}, {"connect", try_connect},
-    {"user", try_user},           {"group", try_group},   {"capability", try_capability},
-    {"root", try_root},           {"mount", try_mount},   {"space", try_space},
-    {"join", try_join},           {"call", try_call},
+    {"read", try_read},
+    {"open", try_open},
+    {"write", try_write},
+    {"list", try_list},
+    {"create", try_create},
+    {"link", try_link},
+    {"inherited", try_inherited},
+    {"where", try_where},
+    {"device", try_device},
+    {"program", try_program},
+    {"signal", try_signal},
+    {"pidfd_signal", try_pidfd_signal},
+    {"attach", try_attach},
+    {"memory", try_memory},
+    {"descriptor", try_descriptor},
+    {"priority", try_priority},
+    {"socket", try_socket},
+    {"connect", try_connect},
+    {"user", try_user},
+    {"group", try_group},
+    {"capability", try_capability},
+    {"root", try_root},
+    {"mount", try_mount},
+    {"space", try_space},
+    {"join", try_join},
+    {"call", try_call},
+    {"limit", try_limit},
+    {"scheduler", try_scheduler},
+    {"disk_priority", try_disk_priority},
+    {"processes", try_processes},
+    {"leave", try_leave},
+    {"shared_memory", try_shared_memory},
+    {"semaphores", try_semaphores},
+    {"messages", try_messages},
 };
 
 static const char *

@@ -85,6 +85,20 @@ static const int refused[] = {
     SYS_perf_event_open,
     SYS_userfaultfd,
     SYS_syslog,
+    /* shared memory, semaphores and queues that every process of the same user can open */
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_mq_open,
+    SYS_mq_unlink,
     /* a second way to make calls, which no filter sees */
     SYS_io_uring_setup,
     SYS_io_uring_enter,
@@ -104,6 +118,16 @@ static const int refused[] = {
     SYS_ioperm,
     SYS_uselib,
 #endif
+};
+
+/* Calls that change a process of the same user. The argument that names it must be 0, which means
+ * the caller. With `users` or more in the first argument, 0 means all processes of the user. */
+static const struct {
+    int call, argument;
+    uint32_t users;
+} own_only[] = {
+    {SYS_prlimit64, 0, 0},          {SYS_setpriority, 1, 2},    {SYS_ioprio_set, 1, 3},
+    {SYS_sched_setscheduler, 0, 0}, {SYS_sched_setparam, 0, 0}, {SYS_sched_setattr, 0, 0},
 };
 
 static const int refused_alone[] = {
@@ -220,6 +244,26 @@ judge_clones(struct program *program, bool alone)
     judge(program, SYS_clone, &block);
 }
 
+/* The kernel lets each process change the limits, the priority and the policy of all processes of
+ * its user: a handler could end the server by a limit of its CPU time. */
+static void
+judge_others(struct program *program)
+{
+    for (size_t i = 0; i < sizeof(own_only) / sizeof(*own_only); i++) {
+        struct program block = {.n = 0};
+
+        if (own_only[i].users) {
+            load(&block, ARGUMENT(0));
+            skip_unless(&block, BPF_JGE, own_only[i].users, 1);
+            fail_with(&block, EPERM);
+        }
+        load(&block, ARGUMENT(own_only[i].argument));
+        allow_if(&block, BPF_JEQ, 0);
+        fail_with(&block, EPERM);
+        judge(program, (uint32_t)own_only[i].call, &block);
+    }
+}
+
 static void
 write_program(struct program *program, const struct cn_call_rules *rules)
 {
@@ -234,6 +278,7 @@ write_program(struct program *program, const struct cn_call_rules *rules)
     refuse(program, refused, sizeof(refused) / sizeof(*refused));
     if (rules->alone)
         refuse(program, refused_alone, sizeof(refused_alone) / sizeof(*refused_alone));
+    judge_others(program);
     judge_sockets(program, rules);
     judge_clones(program, rules->alone);
     answer(program, SECCOMP_RET_ALLOW);

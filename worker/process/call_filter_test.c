@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -101,6 +103,7 @@ thread_runs(void)
 static int
 check_the_list(void)
 {
+    struct rlimit limit = {0};
     int pair[2];
 
     WANT_REFUSED(syscall(SYS_process_vm_readv, getppid(), NULL, 0, NULL, 0, 0));
@@ -116,6 +119,12 @@ check_the_list(void)
     WANT_REFUSED(opens(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC));
     WANT_REFUSED(opens(AF_UNIX, SOCK_DGRAM));
     WANT_REFUSED(opens(AF_PACKET, SOCK_RAW));
+    WANT_REFUSED(prlimit(getppid(), RLIMIT_CORE, &limit, NULL));
+    WANT(prlimit(0, RLIMIT_CORE, NULL, &limit) == 0);
+    WANT_REFUSED(setpriority(PRIO_PROCESS, (id_t)getppid(), 0));
+    WANT_REFUSED(setpriority(PRIO_USER, 0, 0));
+    WANT(setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)) == 0);
+    WANT_REFUSED(shmget(IPC_PRIVATE, 4096, 0600));
     WANT(syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS);
     WANT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     WANT(thread_runs());

@@ -70,6 +70,20 @@ show_walls(json_t *out, const struct cn_worker_facts *worker)
     put(out, "walls", list);
     if (worker->lacking[0])
         put(out, "wallsLacking", cn_json_text(worker->lacking));
+    if (worker->unbounded[0])
+        put(out, "limitsLacking", cn_json_text(worker->unbounded));
+}
+
+/* What each worker may use of the machine; 0: no bound. */
+static json_t *
+show_limits(const struct cn_bounds *bounds)
+{
+    json_t *out = json_object();
+
+    put(out, "memoryBytes", number(bounds->memory_bytes));
+    put(out, "cpuPercent", number(bounds->cpu_percent));
+    put(out, "processes", number(bounds->processes));
+    return out;
 }
 
 static json_t *
@@ -230,6 +244,8 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "startupTimeout", number(config->startup_timeout_s));
     put(out, "maxRetryTimeoutInSec", json_integer(0)); /* workers are always started again */
     put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
+    if (about->bounds.memory_bytes || about->bounds.cpu_percent || about->bounds.processes)
+        put(out, "limits", show_limits(&about->bounds));
     put(out, "parallelType", json_string(cn_parallel_word(config->parallel)));
     put(out, "parallelLevel", json_integer(0));
     show_devices(out, facts);
