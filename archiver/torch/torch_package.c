@@ -1,5 +1,5 @@
-/* archiver/torch/torch_package.c - reads what an exported program or a package of AOTInductor says of
- * its tensors. Archiver only.
+/* archiver/torch/torch_package.c - reads what an exported program or a package of AOTInductor says
+ * of its tensors. Archiver only.
  *
  * An exported program is JSON: graph_module.graph has inputs and outputs by name, and tensor_values
  * has the type and the sizes of each name; graph_module.signature says which inputs the user gives.

@@ -1,5 +1,5 @@
-/* archiver/torch/torch_script.c - reads the signature of `forward` in TorchScript's code, which looks
- * like Python. Archiver only.
+/* archiver/torch/torch_script.c - reads the signature of `forward` in TorchScript's code, which
+ * looks like Python. Archiver only.
  *
  *   class Weather(Module):
  *     def forward(self: __torch__.weather.Weather,
@@ -8,8 +8,8 @@
  *       ...
  *       return (torch.select(guess, 0, 0), h0)
  *
- * A variable that the code sets anew gets a number behind its name: h0 is a later h. So the names of
- * results tell which arguments they replace. */
+ * A variable that the code sets anew gets a number behind its name: h0 is a later h. So the names
+ * of results tell which arguments they replace. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* archiver/torch/torch_suggest.c - guesses a model's YAML from the signature of its method. Archiver
- * only.
+/* archiver/torch/torch_suggest.c - guesses a model's YAML from the signature of its method.
+ * Archiver only.
  *
  * PyTorch has no word for states: forward(x, h) returns (y, h). So the guess goes by names, and
  * where results have none by their order. TorchScript also has no types and sizes. The result is a
@@ -213,7 +213,7 @@ put_states(const struct guess *g)
     }
 }
 
-/* The order of arguments and results, and what cannot be served. A number without a default is 0. */
+/* The order of arguments and results. A number without a default is 0. */
 static void
 put_order(const struct guess *g)
 {
