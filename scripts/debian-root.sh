@@ -1,4 +1,4 @@
-# Functions of scripts/fresh.sh and scripts/image.sh, which make a tree of Debian 12 with mmdebstrap. They are sourced.
+# Functions of the scripts that make a tree of Debian 12 with mmdebstrap, or run commands in one. They are sourced.
 
 # The lines of Debian 12 alone, of all that apt is configured with, for the sources.list of the tree.
 debian_sources() {
@@ -13,4 +13,10 @@ write_apt_configuration() { # file with the certificates of this machine, its pa
         grep -v ' "";$' || true
     echo 'Acquire::Retries "3";'
     [ ! -f "$1" ] || echo "Acquire::https::CAInfo \"$2\";"
+}
+
+# A new network has a loopback interface, which is off. No program that a minimal system has switches it on.
+switch_loopback_on() {
+    python3 -c 'import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14s", b"lo", 65, b""))' # SIOCSIFFLAGS: IFF_UP and IFF_RUNNING
 }

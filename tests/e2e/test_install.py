@@ -152,9 +152,23 @@ def test_the_package_tells_systemd(folder, script, arguments, said):
     systemctl.write_text(f'#!/bin/sh\necho "$@" >>{log}\n[ "$1" = daemon-reload ]\n')
     systemctl.chmod(0o755)
     text = (ROOT / "packaging" / script).read_text().replace("/run/systemd/system", str(system))
+    text = text.replace("/var/lib", str(folder / "lib"))
     env = {"PATH": f"{folder}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-c", text, script, *arguments], env=env, check=True)
     assert not log.exists()
     system.mkdir()
     subprocess.run(["sh", "-c", text, script, *arguments], env=env, check=True)
     assert (log.read_text().splitlines() if log.exists() else []) == said
+
+
+def test_only_purge_removes_models_and_sequences(folder):
+    """Somebody who installs the package again after remove goes on; after purge nothing of the package is left."""
+    text = (ROOT / "packaging/postrm").read_text().replace("/var/lib", str(folder / "lib"))
+    text = text.replace("/run/systemd/system", str(folder / "none"))
+    for each in ("private/continuo/state", "private/other"):
+        (folder / "lib" / each).mkdir(parents=True)
+    (folder / "lib/continuo").symlink_to("private/continuo")
+    subprocess.run(["sh", "-c", text, "postrm", "remove"], check=True)
+    assert (folder / "lib/continuo/state").is_dir()
+    subprocess.run(["sh", "-c", text, "postrm", "purge"], check=True)
+    assert sorted(path.name for path in (folder / "lib").rglob("*")) == ["other", "private"]
