@@ -99,9 +99,9 @@ waited_long(struct cn_model_queue *queue, struct cn_job *job)
         cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, again_ms);
 }
 
-/* The job's timer. Only if the deadline has really passed the job is refused, because the model is
- * overloaded or no worker came; otherwise an earlier timeout of the client or of the model has
- * passed. */
+/* The job's timer, which is set to the nearest of several times. If it is the deadline that has
+ * passed, the job is refused: the model is overloaded, or no worker came. Otherwise it is a timeout
+ * of the client or of the model. */
 static void
 deadline_passed(struct cn_timer *timer)
 {
@@ -111,7 +111,7 @@ deadline_passed(struct cn_timer *timer)
     unsigned long long waited = cn_loop_now_ms(queue->loop) - job->arrived_ms;
 
     if (job->phase != CN_JOB_WAITING)
-        return; /* in flight: from here on responseTimeout bounds it */
+        return; /* a job in flight is bounded by responseTimeout */
     if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
         if (queue->policy.by_level)
             timed_out(queue, job);

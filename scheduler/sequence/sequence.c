@@ -7,9 +7,9 @@
  * again.
  *
  * cn_sequence_update() is the only place that decides what happens next, and it is called after
- * every event: a job came, was answered or went. In this order: a close that waited, a delete that
- * waited, a write that waited, the next job, and, if nothing is left to do, rest(), which sets the
- * clock. Calls of it may free the sequence, so callers use it last.
+ * every event: a job came, was answered or went. It does the first of these that waits: a close by
+ * the total clock, a delete, a write, the next job, any other close. If none waits, it calls
+ * rest(), which sets the clock. It may free the sequence, so callers use it last.
  *
  * There are two clocks, idle and total, but only one timer, set to the nearer one. A job that comes
  * does not move the timer. When it ends, clock_ended() looks at what is true then and may set it
@@ -332,7 +332,7 @@ rest(struct cn_sequence *sequence)
         return;
     }
     if (sequence->streams)
-        idle = 0; /* it is not */
+        idle = 0; /* an open stream keeps its sequence from being idle */
     if (queue->policy.slots &&
         cn_timer_armed(&sequence->timer)) { /* it was set when the last step came */
         if (sequence->timer.deadline_ms > deadline)

@@ -4,10 +4,10 @@
  * to its parent. So a worker that a zygote forks must be a child of the server, as any other worker
  * is. fork() always makes a child of the caller. The system call clone can make a child of the
  * caller's parent (CLONE_PARENT), but the C library does not expect such a process. So two things
- * have to be put right here: the thread's id, which the library keeps
- * in memory and uses as the owner of a mutex, and the list of robust mutexes, which a child does
- * not inherit and which LMDB needs for its writers' mutex. A third thing is our own: the random
- * bytes that the parent has read and not used yet must not be used twice.
+ * have to be put right here. The first is the thread's id, which the library keeps in memory and
+ * uses as the owner of a mutex. The second is the list of robust mutexes, which a child does not
+ * inherit and which LMDB needs for its writers' mutex. A third thing is our own: the random bytes
+ * that the parent has read and not used yet must not be used twice.
  */
 #include "worker/process/fork.h"
 

@@ -234,7 +234,7 @@ add_file(void *files, const char *path)
     cn_buf_append(files, path, strlen(path) + 1);
 }
 
-/* Raises the walls. What the runtime reads besides the model is asked for before. */
+/* Raises the walls. Before that the runtime names the files that it reads besides the model. */
 static int
 walls_raise(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *err)
 {

@@ -17,13 +17,17 @@
 static int
 usage(FILE *out)
 {
-    fputs("usage: continuo-worker --check-store DIR   verify every record of a store\n"
-          "       continuo-worker --mend-store DIR    mend what is damaged, then verify every "
-          "record\n"
-          "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
-          "       continuo-worker --version\n"
-          "Without these options only continuo can start it, with a socket as descriptor 3.\n",
-          out);
+    fputs(
+        "usage: continuo-worker --check-store DIR   verify every record of a store\n"
+        "       continuo-worker --mend-store DIR    mend what is damaged, then verify every "
+        "record\n"
+        "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
+        "       continuo-worker --version\n\n"
+        "A worker is the process in which a model's code runs. The server starts its workers by\n"
+        "itself; the options are for looking at states. DIR is the folder that has the states of\n"
+        "one version of a model, such as continuo-state/models/counter/1.0; no server may use it\n"
+        "meanwhile.\n",
+        out);
     return out == stdout ? 0 : 2;
 }
 
