@@ -215,7 +215,10 @@ cn_ctl_change(struct cn_ctl_http *http, const struct cn_ctl_options *options, st
     rc = cn_ctl_verb_call(http, options, method, path.data, waits, &value, err);
     cn_buf_fini(&path);
     if (rc == CN_E_NOT_FOUND)
-        cn_buf_puts(hint, "continuo-ctl models lists what is registered.\n");
+        cn_buf_puts(hint, options->command == CN_CTL_REGISTER
+                              ? "A name without a folder is looked up in the folder of the "
+                                "server's --model-store.\n"
+                              : "continuo-ctl models lists what is registered.\n");
     if (rc)
         return rc;
     if (options->command == CN_CTL_SWAP && waits)

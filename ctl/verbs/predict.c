@@ -167,7 +167,6 @@ cn_ctl_predict(struct cn_ctl_http *http, const struct cn_ctl_options *options, s
     struct cn_buf path, body;
     int rc;
 
-    (void)hint;
     cn_buf_init(&path, 0);
     cn_buf_init(&body, 0);
     cn_ctl_verb_path(&path, "/predictions/", options->words[0]);
@@ -189,6 +188,9 @@ cn_ctl_predict(struct cn_ctl_http *http, const struct cn_ctl_options *options, s
     call.path = path.data;
     if (!rc)
         rc = send_step(http, options, &call, out, err);
+    if (rc == CN_E_NOT_FOUND)
+        cn_buf_puts(hint, "continuo-ctl models lists what is registered, and seq ls MODEL its "
+                          "sequences.\n");
     for (unsigned i = 0; i < call.n_headers; i++)
         cn_free(lines[i]);
     cn_buf_fini(&path);

@@ -121,6 +121,9 @@ def test_predict_sends_steps(server, ctl, folder):
     assert failed.returncode == 1 and "decimal integer" in failed.stderr
     missing = ctl(s, "predict", "nobody", "x")
     assert missing.returncode == 1 and "404" in missing.stderr
+    assert "continuo-ctl models lists what is registered" in missing.stderr, missing
+    absent = ctl(s, "register", "nobody.mar")
+    assert absent.returncode == 1 and "looked up in the folder of the server's --model-store" in absent.stderr, absent
 
 
 @pytest.mark.parametrize("words, message", [
