@@ -284,6 +284,23 @@ runs_alone(const struct cn_worker *worker)
 }
 
 static int
+run_batch(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_batch_ran ran;
+    int rc = cn_worker_begin_batch(worker, &ran, err);
+
+    if (rc != 0 || worker->batch.n == 0)
+        return rc;
+    if (ran.writes && cn_store_is_shared(worker->states.store) &&
+        cn_commits_away_send(worker, &ran))
+        return 0;
+    rc = cn_worker_end_batch(worker, cn_batch_commit_write(worker, ran.writes), &ran, err);
+    if (rc == 0 && worker->commits_away.wanted)
+        cn_commits_away_connect(worker);
+    return rc;
+}
+
+static int
 run_next(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_pending *first = cn_container_of(worker->pending.next, struct cn_pending, link);
@@ -297,7 +314,7 @@ run_next(struct cn_worker *worker, struct cn_error *err)
         first = cn_container_of(worker->pending.next, struct cn_pending, link);
     }
     if (first->row)
-        return cn_worker_run_batch(worker, err);
+        return run_batch(worker, err);
     return first->query ? run_query(worker, first, err) : run_close(worker, first, err);
 }
 

@@ -161,14 +161,21 @@ struct cn_batch {
     uint32_t seen_mask, stamp;
 };
 
+/* What a batch needs between its run and its answers. */
+struct cn_batch_ran {
+    struct cn_report report; /* report.rows is 0 if the handler got no row */
+    uint64_t done_us;        /* when the handler was done */
+    uint32_t writes;         /* how many records are to be written */
+};
+
 /* A batch whose commit is on its way to a shared store, or room for one (commits_away.c). */
 struct cn_commit_away {
     bool away;
     struct cn_store *store; /* with a connection of its own; NULL: not opened yet */
+    bool connected;         /* unless its last commit failed */
     struct cn_batch batch;
     struct cn_list rows; /* struct cn_pending of the batch */
-    struct cn_report report;
-    uint64_t done_us;  /* when the handler was done */
+    struct cn_batch_ran ran;
     uint64_t until_us; /* when the commit's time is over */
 };
 
@@ -178,6 +185,7 @@ struct cn_commits_away {
     struct cn_commit_away *list; /* CN_COMMITS_AWAY_MAX of them; NULL: there was none yet */
     uint32_t n;                  /* how many are away */
     uint64_t next_us;            /* while some are: when the next batch may run */
+    bool wanted;                 /* one more connection would have been of use */
     bool blocked;                /* all rows that wait are behind steps that are away */
     bool never;                  /* the server builds batches, which keep their places */
 };
@@ -244,16 +252,14 @@ void cn_batch_fini(struct cn_batch *batch);
  * model with large states needs them again at once. */
 void cn_batch_shed(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
-/* Builds a batch of the waiting rows (up to the first CLOSE or QUERY), runs and answers it. Returns
- * 0, or the error for which the worker must stop. */
-int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
-/* Answers the worker's present batch, after its commit of which `lost` rows are to run again. The
- * other arguments are those of cn_commits_away_send; report->rows is 0 if the handler got no row.
- * Returns like cn_worker_run_batch. */
-int cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_report *report,
-                        uint64_t done_us, struct cn_error *err);
-/* Is a row of this sequence in the batch? */
-bool cn_batch_has(const struct cn_batch *batch, const struct cn_pending *pending);
+/* Builds a batch of the waiting rows (up to the first CLOSE or QUERY), runs it, and prepares its
+ * commit. If the batch is empty, it is over. Returns 0, or the error for which the worker must
+ * stop. */
+int cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, struct cn_error *err);
+/* Answers the worker's present batch, after its commit, of which `lost` rows are to run again.
+ * Returns like cn_worker_begin_batch. */
+int cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_batch_ran *ran,
+                        struct cn_error *err);
 /* Takes the entry out of its list and gives it back, with its reference to the block. A row must
  * be ANSWERED or DROPPED. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
@@ -337,18 +343,18 @@ uint32_t cn_batch_commit_write(struct cn_worker *worker, uint32_t writes);
 /* In place of the second: gives all of them to a store and sends them. Returns 0, or an error; then
  * nothing has left, and they can be written. */
 int cn_batch_commit_send(struct cn_worker *worker, struct cn_store *store, struct cn_error *err);
-/* Waits for what that store has not decided yet. Returns what cn_batch_commit returns. */
-uint32_t cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store);
+/* Waits for what that store has not decided yet. Returns what cn_batch_commit returns, and sets
+ * `good` if the store has decided about all. */
+uint32_t cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store, bool *good);
 
 /* commits_away.c */
 /* Call it between the first and the second part of a commit. If it returns true, the batch is put
  * aside, and will be answered when the store has decided about it. */
-bool cn_commits_away_send(struct cn_worker *worker, const struct cn_report *report,
-                          uint64_t done_us);
+bool cn_commits_away_send(struct cn_worker *worker, const struct cn_batch_ran *ran);
+/* Makes one more connection, if it is wanted. Call it when the store has just answered. */
+void cn_commits_away_connect(struct cn_worker *worker);
 /* Must no batch run now? */
 bool cn_commits_away_hold(const struct cn_worker *worker);
-/* Is a step of this row's sequence away? Then the row must wait. */
-bool cn_commits_away_have(const struct cn_worker *worker, const struct cn_pending *pending);
 /* While some are away: ends those about which the store has decided. If there are none, and no
  * batch may run, waits up to max_wait_ms for a reply or for bytes from the server. Returns 0, or
  * the error for which the worker must stop. */

@@ -334,7 +334,7 @@ valkey_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *er
     if (kind == CN_STORE_WRITE)
         forget_transaction(vs); /* what was prefetched is for reading */
     /* A store beside another one only sends, and cn_valkey_send looks at the connection. */
-    rc = vs->activity != &vs->own
+    rc = kind == CN_STORE_WRITE && vs->activity != &vs->own
              ? 0
              : cn_valkey_ready(vs, cn_valkey_deadline_us(&vs->link), err ? err : &own);
     vs->open = rc == 0;

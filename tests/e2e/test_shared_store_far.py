@@ -1,4 +1,4 @@
-"""A store that is far away: batches run while the commits of others are on their way (worker/batch/commits_away.c)."""
+"""A store that is far away: batches run while the commits of others are on their way (worker/commits_away.c)."""
 
 import concurrent.futures
 import itertools

@@ -575,9 +575,10 @@ cn_batch_commit_send(struct cn_worker *worker, struct cn_store *store, struct cn
 }
 
 uint32_t
-cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store)
+cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store, bool *good)
 {
-    if (cn_store_commit(store, &worker->batch.err) == 0)
+    *good = cn_store_commit(store, &worker->batch.err) == 0;
+    if (*good)
         cn_kill_pass(CN_KILL_AFTER_COMMIT);
     take_outcomes(worker);
     return pass(&worker->batch);

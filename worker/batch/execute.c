@@ -1,7 +1,8 @@
 /* worker/batch/execute.c - one batch: choose rows, look up, run the handler, commit, answer. Owned
  * by the worker's one thread.
  *
- * cn_worker_run_batch is the heart of the worker. Its phases, in their order:
+ * cn_worker_begin_batch and cn_worker_end_batch are the heart of the worker. A batch has these
+ * phases, in this order:
  *
  *   choose    waiting rows get entries, at most one row of each sequence
  *   resolve   each row meets what the store holds: a state, a stored answer, a tombstone
@@ -9,7 +10,7 @@
  *   run       the handler gets all rows that are to be run, in one call
  *   commit    the records of the steps that succeeded are written in one transaction (commit.c)
  *             With a shared store that is far away, the batch is put aside when its commit was
- *             sent, and others run until the store has decided (commits_away.c)
+ *             sent, and others run until the store has decided (worker/commits_away.c)
  *   answer    only now do the answers leave
  *   close     on_close is called for sequences that have ended
  *
@@ -110,12 +111,16 @@ seen_at(const struct cn_batch *batch, const struct cn_pending *pending, uint32_t
     return false;
 }
 
-bool
-cn_batch_has(const struct cn_batch *batch, const struct cn_pending *pending)
+/* Is a step of the row's sequence on its way to the store? */
+static bool
+is_away(const struct cn_commits_away *all, const struct cn_pending *pending)
 {
     uint32_t at;
 
-    return seen_at(batch, pending, &at);
+    for (uint32_t i = 0; all->n && i < CN_COMMITS_AWAY_MAX; i++)
+        if (all->list[i].away && seen_at(&all->list[i].batch, pending, &at))
+            return true;
+    return false;
 }
 
 /* Is a row of this sequence in the batch already? If not, notes that the next entry will be. */
@@ -229,8 +234,7 @@ choose(struct cn_worker *worker)
             continue;
         }
         if ((pending->row->flags & CN_ROW_STATEFUL) && !pending->stream &&
-            ((worker->commits_away.n && cn_commits_away_have(worker, pending)) ||
-             seen_before(batch, pending)))
+            (is_away(&worker->commits_away, pending) || seen_before(batch, pending)))
             continue;
         slot_fill(worker, pending);
         if (in_formed && !joined)
@@ -580,8 +584,8 @@ count_requests(const struct cn_worker *worker, uint32_t n)
 }
 
 int
-cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_report *report,
-                    uint64_t done_us, struct cn_error *err)
+cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_batch_ran *ran,
+                    struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
     int rc;
@@ -590,9 +594,9 @@ cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_report *r
         run_again_lost(worker);
     cn_batch_drop_failed(worker);
     stop_streams(worker);
-    if (report->rows) {
-        report->after_us = cn_now_us() - done_us;
-        put_report(worker, report);
+    if (ran->report.rows) {
+        ran->report.after_us = cn_now_us() - ran->done_us;
+        put_report(worker, &ran->report);
     }
     for (uint32_t i = 0; i < batch->n; i++)
         if (!cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_ANSWERED))
@@ -614,13 +618,13 @@ cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_report *r
 }
 
 int
-cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
+cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
-    uint64_t begun_us = cn_now_us(), run_us, done_us = 0;
-    struct cn_report report = {0};
-    uint32_t n, writes;
+    uint64_t begun_us = cn_now_us(), run_us;
+    uint32_t n;
 
+    *out = (struct cn_batch_ran){0};
     choose(worker);
     worker->commits_away.blocked = batch->n == 0 && !batch->incomplete;
     if (batch->n == 0)
@@ -631,23 +635,19 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     describe(worker);
     n = collect(worker);
     if (n) {
-        report.rows = n;
-        report.batch = count_requests(worker, n);
+        out->report.rows = n;
+        out->report.batch = count_requests(worker, n);
         run_us = cn_now_us();
         run(worker, n);
         run_again_after_memory(worker);
-        done_us = cn_now_us();
-        report.before_us = run_us - begun_us;
-        report.handler_us = done_us - run_us;
+        out->done_us = cn_now_us();
+        out->report.before_us = run_us - begun_us;
+        out->report.handler_us = out->done_us - run_us;
         drop_pads(worker);
-        name_jobs(worker, &report);
+        name_jobs(worker, &out->report);
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
-    writes = cn_batch_commit_prepare(worker);
-    if (writes && cn_store_is_shared(worker->states.store) &&
-        cn_commits_away_send(worker, &report, done_us))
-        return 0;
-    return cn_worker_end_batch(worker, cn_batch_commit_write(worker, writes), &report, done_us,
-                               err);
+    out->writes = cn_batch_commit_prepare(worker);
+    return 0;
 }

@@ -1,4 +1,4 @@
-/* worker/batch/commits_away.c - batches whose commits are on their way to a shared store, while
+/* worker/commits_away.c - batches whose commits are on their way to a shared store, while
  * other batches run. Owned by the worker's one thread.
  *
  * With a store that is far away, a worker that waits for each commit makes a step wait twice: until
@@ -12,6 +12,9 @@
  *   connection breaks, a script is missing or a slot has moved, it does for itself.
  * - Only the worker's present batch is ever worked on. One that was put aside becomes the present
  *   one again for its end, in which rows that another node was quicker with run again.
+ *
+ * Connections are made when the store has just answered, so a store that does not answer is found
+ * out by a commit that waits for it, and not by one that wants to leave.
  *
  * Batches with anything but plain steps wait for their commits themselves, and so does everything
  * if the store is near: then each batch would only become smaller, and a batch costs more than a
@@ -53,29 +56,53 @@ may_leave(const struct cn_worker *worker)
            cn_streams_count(&worker->streams) == 0 && is_plain(&worker->batch);
 }
 
-/* Returns room for one more. NULL: its store cannot be opened. */
+/* Returns room for one more commit. NULL: it needs a connection first. */
 static struct cn_commit_away *
-take_room(struct cn_worker *worker)
+take_room(struct cn_commits_away *all)
+{
+    for (uint32_t i = 0; all->list && i < CN_COMMITS_AWAY_MAX; i++)
+        if (!all->list[i].away && all->list[i].connected)
+            return &all->list[i];
+    all->wanted = true;
+    return NULL;
+}
+
+/* Returns one that has no connection. */
+static struct cn_commit_away *
+unconnected(struct cn_commits_away *all)
+{
+    for (uint32_t i = 0; i < CN_COMMITS_AWAY_MAX; i++)
+        if (!all->list[i].away && !all->list[i].connected)
+            return &all->list[i];
+    return NULL;
+}
+
+void
+cn_commits_away_connect(struct cn_worker *worker)
 {
     struct cn_commits_away *all = &worker->commits_away;
     struct cn_commit_away *one;
     struct cn_error err;
+    int rc = 0;
 
+    if (!all->wanted || !cn_store_activity(worker->states.store)->connected)
+        return;
+    all->wanted = false;
     if (!all->list) {
         all->list = cn_alloc(CN_COMMITS_AWAY_MAX * sizeof(*all->list));
         memset(all->list, 0, CN_COMMITS_AWAY_MAX * sizeof(*all->list));
     }
-    for (one = all->list; one->away; one++)
-        ;
-    if (one->store)
-        return one;
-    if (cn_states_open_further(&worker->states, &one->store, &err) != 0) {
-        cn_states_warn(&worker->states, "no_second_connection", &err);
-        return NULL;
+    if (!(one = unconnected(all)))
+        return;
+    if (!one->store && (rc = cn_states_open_further(&worker->states, &one->store, &err)) == 0) {
+        cn_batch_init(&one->batch, &worker->load);
+        cn_list_init(&one->rows);
     }
-    cn_batch_init(&one->batch, &worker->load);
-    cn_list_init(&one->rows);
-    return one;
+    if (rc == 0 && (rc = cn_store_begin(one->store, CN_STORE_READ, &err)) == 0)
+        cn_store_abort(one->store);
+    one->connected = rc == 0;
+    if (rc != 0)
+        cn_states_warn(&worker->states, "no_second_connection", &err);
 }
 
 static void
@@ -88,12 +115,12 @@ swap_batches(struct cn_worker *worker, struct cn_commit_away *one)
 }
 
 bool
-cn_commits_away_send(struct cn_worker *worker, const struct cn_report *report, uint64_t done_us)
+cn_commits_away_send(struct cn_worker *worker, const struct cn_batch_ran *ran)
 {
     struct cn_commits_away *all = &worker->commits_away;
     struct cn_commit_away *one;
 
-    if (!may_leave(worker) || !(one = take_room(worker)) ||
+    if (!may_leave(worker) || !(one = take_room(all)) ||
         cn_batch_commit_send(worker, one->store, &worker->batch.err) != 0)
         return false;
     for (uint32_t i = 0; i < worker->batch.n; i++) {
@@ -103,8 +130,7 @@ cn_commits_away_send(struct cn_worker *worker, const struct cn_report *report, u
         cn_list_push_back(&one->rows, &pending->link);
     }
     one->away = true;
-    one->report = *report;
-    one->done_us = done_us;
+    one->ran = *ran;
     one->until_us = cn_now_us() + worker->load.store_timeout_ms * 1000;
     swap_batches(worker, one);
     worker->batch.n = 0;
@@ -112,17 +138,6 @@ cn_commits_away_send(struct cn_worker *worker, const struct cn_report *report, u
     all->next_us =
         cn_now_us() + cn_store_activity(worker->states.store)->trip_us / CN_COMMITS_AWAY_MAX;
     return true;
-}
-
-bool
-cn_commits_away_have(const struct cn_worker *worker, const struct cn_pending *pending)
-{
-    const struct cn_commits_away *all = &worker->commits_away;
-
-    for (const struct cn_commit_away *one = all->list; one < all->list + CN_COMMITS_AWAY_MAX; one++)
-        if (one->away && cn_batch_has(&one->batch, pending))
-            return true;
-    return false;
 }
 
 bool
@@ -143,8 +158,8 @@ end_one(struct cn_worker *worker, struct cn_commit_away *one, struct cn_error *e
     swap_batches(worker, one);
     one->away = all->blocked = false;
     all->n--;
-    lost = cn_batch_commit_take(worker, one->store);
-    return cn_worker_end_batch(worker, lost, &one->report, one->done_us, err);
+    lost = cn_batch_commit_take(worker, one->store, &one->connected);
+    return cn_worker_end_batch(worker, lost, &one->ran, err);
 }
 
 /* Ends those about which the store has decided, or all of them. Sets `any` if there was one. */
