@@ -8,11 +8,14 @@ kernel counts it, without the workers. Each answer is checked.
 
     bench/websocket.py --rounds 20 --clients 1 8
     bench/websocket.py --calls          the system calls of one step, by strace
+    bench/websocket.py --idle 10000     the memory of the server for a stream that has made one step and is silent
 """
 
 import argparse
 import base64
 import collections
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import re
@@ -21,6 +24,7 @@ import socket
 import statistics
 import subprocess
 import tempfile
+import time
 
 from served import ROOT, Served, machine
 
@@ -60,14 +64,13 @@ class Http(Client):
 
 
 class Plain(Client):
-    protocol, number = "continuo.v1.plain", 0
+    protocol, numbers = "continuo.v1.plain", itertools.count(1)
     message = b"\x81\x81\0\0\0\0" + b"1"  # masked with zeros
 
     def __init__(self, server):
         super().__init__(server)
-        Plain.number += 1
         key = base64.b64encode(os.urandom(16)).decode()
-        self.socket.sendall((f"GET /v1/streams/counter/{self.protocol}-{Plain.number} HTTP/1.1\r\n"
+        self.socket.sendall((f"GET /v1/streams/counter/{self.protocol}-{next(Plain.numbers)} HTTP/1.1\r\n"
                              f"Host: {server.address[0]}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                              f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
                              f"Sec-WebSocket-Protocol: {self.protocol}\r\n\r\n").encode())
@@ -178,6 +181,38 @@ def show_calls(server, steps=500):
         print(f"{kind.__name__:6}", ", ".join(f"{name} {n / steps:.2f}" for name, n in found.most_common(12)))
 
 
+def resident_bytes(pid):
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def step_all(clients):
+    """Few at a time: the server would refuse some steps of thousands of clients as overload."""
+    for at in range(0, len(clients), 100):
+        few = clients[at:at + 100]
+        drive(few, len(few))
+
+
+def show_idle(server, n):
+    """The first streams pay for what all share, so they are opened before."""
+    opened = []
+
+    def open_some(count):
+        with concurrent.futures.ThreadPoolExecutor(50) as pool:
+            opened.extend(pool.map(lambda _: Json(server), range(count)))
+        step_all(opened[-count:])
+        # An idle stream gives buffers back after half of the shortest time limit. jemalloc returns free pages to the
+        # kernel bit by bit, while the server works.
+        for _ in range(30):
+            drive(opened[:1], 50)
+            time.sleep(0.5)
+        return resident_bytes(server.process.pid)
+
+    before = open_some(100)
+    after = open_some(n)
+    step_all(opened)  # none has been cut
+    print(f"{n} idle streams: {(after - before) / n / 1000:.1f} kB each")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
@@ -185,12 +220,17 @@ def main():
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--busy-wait", type=int, default=0, help="microseconds")
     parser.add_argument("--calls", action="store_true")
+    parser.add_argument("--idle", type=int, help="streams")
     args = parser.parse_args()
     print(machine())
     flags = ["--loops", 1, "--busy-wait", args.busy_wait]
+    if args.idle:  # one address gets nine tenths of all connections
+        flags += ["--max-connections", args.idle * 10 // 9 + 200, "--stream-ping", 0, "--body-timeout", 10000]
     with Served({"counter": (ROOT / "examples/counter/handler.lua", CONFIG)}, flags) as server:
         if args.calls:
             show_calls(server)
+        elif args.idle:
+            show_idle(server, args.idle)
         else:
             show_costs(server, args)
 
