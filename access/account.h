@@ -58,7 +58,8 @@ struct cn_account *cn_accounts_of_sequence(struct cn_accounts *accounts, struct 
 void cn_account_set_limits(struct cn_account *account, const struct cn_key_limits *limits);
 
 /* Any thread, for each request: takes a place among the requests under way. CN_E_KEY_LIMIT: it is
- * one too many, and nothing is taken. `*retry_after_s`: when to try again. `now_us`: cn_now_us(). */
+ * one too many, and nothing is taken. `*retry_after_s`: when to try again. `now_us`: the time of
+ * cn_now_us(). */
 int cn_account_begin(struct cn_account *account, uint64_t now_us, uint32_t *retry_after_s,
                      struct cn_error *err);
 /* The request has its answer: gives the place back. */

@@ -1,4 +1,5 @@
-/* access/account_test.c - tests what the limits of a key let in. Times are given, not waited for. */
+/* access/account_test.c - tests what the limits of a key let in. Times are given, not waited
+ * for. */
 #include "access/account.h"
 
 #include <setjmp.h>

@@ -27,13 +27,13 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "management/models/download.h"
-#include "management/models/find_archive.h"
 #include "management/models/lifecycle.h"
 #include "management/models/lifecycle_priv.h"
 #include "management/models/model_cache.h"
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
 #include "management/repository/download_signature.h"
+#include "management/repository/find_archive.h"
 #include "management/repository/model_store.h"
 
 /* A frame carries an answer and its headers. A body over the model's own limit is refused by the

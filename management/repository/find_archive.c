@@ -1,5 +1,5 @@
-/* management/models/find_archive.c - finds the archive of a registration on this machine. */
-#include "management/models/find_archive.h"
+/* management/repository/find_archive.c - finds the archive of a registration on this machine. */
+#include "management/repository/find_archive.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* management/models/find_archive.h - finds the archive of a registration on this machine, and
+/* management/repository/find_archive.h - finds the archive of a registration on this machine, and
  * refuses a file that the caller may not register. It reads the disk: file thread.
  */
-#ifndef CN_MANAGEMENT_MODELS_FIND_ARCHIVE_H
-#define CN_MANAGEMENT_MODELS_FIND_ARCHIVE_H
+#ifndef CN_MANAGEMENT_REPOSITORY_FIND_ARCHIVE_H
+#define CN_MANAGEMENT_REPOSITORY_FIND_ARCHIVE_H
 
 #include <stdbool.h>
 
