@@ -40,6 +40,7 @@
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
 #include "management/nodes/nodes.h"
+#include "management/repository/find_archive.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
@@ -119,7 +120,7 @@ create_cache(struct cn_management *management, struct cn_error *err)
     const struct cn_server_config *config = management->config;
     struct cn_model_cache_spec spec = {
         .dir = config->model_cache,
-        .prefix = cn_management_is_remote(config->model_store) ? config->model_store : NULL,
+        .prefix = cn_model_store_is_remote(config->model_store) ? config->model_store : NULL,
         .max_bytes = config->model_cache_bytes,
         .rules = management->url_rules,
         .max_download_bytes = config->max_download_bytes,
@@ -128,9 +129,9 @@ create_cache(struct cn_management *management, struct cn_error *err)
     struct cn_buf folder;
     int rc;
 
-    if (!cn_management_is_remote(config->model_store) && !config->cluster_models)
+    if (!cn_model_store_is_remote(config->model_store) && !config->cluster_models)
         return 0;
-    if (cn_management_is_remote(config->model_store) &&
+    if (cn_model_store_is_remote(config->model_store) &&
         config->model_control_mode != CN_CONTROL_NONE)
         return cn_fail(err, CN_E_CONFIG,
                        "model-control-mode must be none if the model store is a URL (%.300s); "
@@ -191,8 +192,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     cn_list_init(&management->snapshot_waits);
     cn_list_init(&management->snapshot_waits_next);
     cn_management_set_starting(management, true);
-    cn_download_begin(cn_management_is_remote(config->model_store) ? NULL : config->model_store);
-    if (!cn_management_is_remote(config->model_store))
+    cn_download_begin(cn_model_store_is_remote(config->model_store) ? NULL : config->model_store);
+    if (!cn_model_store_is_remote(config->model_store))
         rc = cn_model_store_check(config->model_store, err);
     if (!rc)
         rc = cn_snapshot_check(config, err);
@@ -402,18 +403,6 @@ struct cn_str
 cn_management_owner(const struct cn_management *management, const struct cn_key *key)
 {
     return cn_str_from(key && management->config->sequence_ownership ? cn_key_name(key) : "");
-}
-
-struct cn_accounts *
-cn_management_accounts(const struct cn_management *management)
-{
-    return management->keys ? cn_keys_accounts(management->keys) : NULL;
-}
-
-struct cn_accounts *
-cn_management_owners(const struct cn_management *management)
-{
-    return management->config->sequence_ownership ? cn_management_accounts(management) : NULL;
 }
 
 uint32_t

@@ -78,8 +78,6 @@ struct cn_version *cn_management_find_version(struct cn_management *management, 
 
 /* startup_models.c: sets or clears the reason to be unhealthy that the server is starting. */
 void cn_management_set_starting(struct cn_management *management, bool starting);
-/* Is this --model-store the URL of a web server? NULL is not. */
-bool cn_management_is_remote(const char *store);
 /* A model of the command line is in the registry now, or will never be. */
 void cn_management_reserved(struct cn_management *management);
 /* The start is not over before the hold is released. */

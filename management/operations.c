@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "access/keys.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/loop/loop_call.h"
@@ -137,4 +138,18 @@ cn_management_start_hold(struct cn_management *management)
 {
     management->starting++;
     management->unreserved++;
+}
+
+/* --- limits of named keys --- */
+
+struct cn_accounts *
+cn_management_accounts(const struct cn_management *management)
+{
+    return management->keys ? cn_keys_accounts(management->keys) : NULL;
+}
+
+struct cn_accounts *
+cn_management_owners(const struct cn_management *management)
+{
+    return management->config->sequence_ownership ? cn_management_accounts(management) : NULL;
 }

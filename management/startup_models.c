@@ -25,6 +25,7 @@
 #include "management/models/snapshot.h"
 #include "management/models/unpacked.h"
 #include "management/nodes/nodes.h"
+#include "management/repository/find_archive.h"
 #include "management/repository/model_index.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
@@ -39,12 +40,6 @@ cn_management_set_starting(struct cn_management *management, bool starting)
                       "models named at start are still being loaded");
     else
         cn_health_clear(&management->health, kind, "models");
-}
-
-bool
-cn_management_is_remote(const char *store)
-{
-    return store && cn_download_is_url(store);
 }
 
 struct starting {
@@ -65,7 +60,7 @@ add_what_there_is(struct cn_management *management, const char *what)
     size_t cap = sizeof management->first_failure, len = strlen(text);
     uint32_t n = 0;
 
-    if (!store || cn_management_is_remote(store) ||
+    if (!store || cn_model_store_is_remote(store) ||
         cn_model_store_list(store, &names, &n, &(struct cn_error){0}) != 0)
         return;
     near = cn_suggest(cn_str_from(file), (const char *const *)names, n);
@@ -288,7 +283,7 @@ start_all(struct cn_management *management)
     char **names;
     uint32_t count, i;
 
-    if (cn_management_is_remote(management->config->model_store)) {
+    if (cn_model_store_is_remote(management->config->model_store)) {
         start_index(management);
         return;
     }

@@ -535,8 +535,9 @@ is_cached(const struct registration *reg)
 {
     if (!reg->management->cache || !reg->url)
         return false;
-    return cn_download_is_url(reg->url) || (cn_model_store_is_remote(reg->management->config) &&
-                                            *reg->url != '/' && !strstr(reg->url, "://"));
+    return cn_download_is_url(reg->url) ||
+           (cn_model_store_is_remote(reg->management->config->model_store) && *reg->url != '/' &&
+            !strstr(reg->url, "://"));
 }
 
 static void

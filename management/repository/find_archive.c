@@ -10,9 +10,9 @@
 #include "management/repository/model_store.h"
 
 bool
-cn_model_store_is_remote(const struct cn_server_config *config)
+cn_model_store_is_remote(const char *store)
 {
-    return config->model_store && cn_download_is_url(config->model_store);
+    return store && cn_download_is_url(store);
 }
 
 static bool
@@ -74,7 +74,7 @@ resolve(const struct cn_archive_wanted *wanted, char **path, struct cn_error *er
     const char *url = wanted->url;
     bool exact = config->dialect == CN_DIALECT_TORCHSERVE && url;
     const char *name = exact && strstr(url, "://") ? strrchr(url, '/') + 1 : "";
-    const char *store = cn_model_store_is_remote(config) ? NULL : config->model_store;
+    const char *store = cn_model_store_is_remote(config->model_store) ? NULL : config->model_store;
     int rc = CN_E_MODEL_NOT_FOUND;
 
     if (exact && !is_file_url(url) && *name && !cn_model_store_check_url(url, err))

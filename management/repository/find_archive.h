@@ -21,8 +21,8 @@ struct cn_archive_wanted {
     bool is_operators;  /* the operator or the other nodes want it, so it may lie anywhere */
 };
 
-/* Is the model store a web server? Any thread. */
-bool cn_model_store_is_remote(const struct cn_server_config *config);
+/* Is the model store a web server? `store` may be NULL. Any thread. */
+bool cn_model_store_is_remote(const char *store);
 
 /* Finds the file or folder; the caller frees `path` with cn_free(). CN_E_LOCAL_MODEL: the caller
  * may not register this file. CN_E_BAD_REQUEST, CN_E_MODEL_NOT_FOUND and CN_E_DOWNLOAD_FAILED say

@@ -44,7 +44,8 @@ end_count(struct cn_model_queue *queue)
     owned->counting = false;
     owned->rest_ms =
         now + (COUNT_TIMES * took > CN_OWNED_SOON_MS ? COUNT_TIMES * took : CN_OWNED_SOON_MS);
-    cn_owned_ask_at(queue, COUNT_TIMES * took > COUNT_EVERY_MS ? COUNT_TIMES * took : COUNT_EVERY_MS);
+    cn_owned_ask_at(queue,
+                    COUNT_TIMES * took > COUNT_EVERY_MS ? COUNT_TIMES * took : COUNT_EVERY_MS);
     if (owned->doubted)
         cn_owned_recount(queue);
 }
