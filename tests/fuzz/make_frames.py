@@ -45,8 +45,8 @@ def moved(op, reason, record=b""):
     return struct.pack("<BBQQ", op, reason, 5, 6) + str16(b"1.0") + str16(b"lua") + str32(record)
 
 
-def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, opened=0, kind=b"text/plain"):
-    return (struct.pack("<QIiHQQQ", job, flags, error, status, generation, step, opened)
+def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, opened=0, stored=2**64 - 1, kind=b"text/plain"):
+    return (struct.pack("<QIiHQQQQ", job, flags, error, status, generation, step, opened, stored)
             + str16(kind) + headers(head) + str32(body))
 
 
@@ -122,7 +122,8 @@ def streams():
     write("frame_to_server", "forked.bin",
           frame(FORKED, struct.pack("<I", 4711) + str32(b"")) + frame(FORKED, struct.pack("<I", 0) + str32(b"no memory")))
     write("frame_to_server", "answer.bin",
-          frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000)))
+          frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000,
+                             stored=120)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
     write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<9QB", 1, 2, 3, 4, 5, 6, 7, 8, 9, 0)))
     write("frame_to_server", "stats_shared.bin",
