@@ -44,6 +44,7 @@ PLACES = [("CMakeLists.txt", "project(continuo VERSION ", " "),
           ("docs/install.md", "continuo-", "-cp39-"),
           ("docs/install.md", "continuo-", ".dist-info"),
           ("docs/install.md", "continuo_torch-", "-py3-"),
+          ("docs/install.md", "continuo_torchserve-", "-py3-"),
           ("docs/install.md", "continuo-", "-slim.tar"),
           ("docs/install.md", "continuo-", "-python.tar"),
           ("docs/install.md", "continuo:", "-slim")]

@@ -58,6 +58,7 @@ PYTHONS = range(9, 15)  # 3.9 to 3.14; PyTorch has no stable ABI, so its own whe
 TORCH_RUNPATH = ":".join([*(f"$ORIGIN/../../lib/python3.{minor}/site-packages/torch/lib" for minor in PYTHONS),
                           "$ORIGIN/../../torch/lib"])
 TORCH_BEFORE = (2, 15)  # tests/e2e/test_torch_portability.py passed with 2.14 and the library for 2.13
+TORCH_FROM = (2, 13)  # a library that was built against 2.12 does not open with 2.13
 OPENED = "libhiredis.so.0.14"  # no file names it: workers open it when states are in a shared store
 METADATA = """Metadata-Version: 2.1
 Name: continuo
@@ -244,7 +245,9 @@ def build_wheel(build, folder):
 def torch_versions(known):
     """Returns the versions that pip may install beside a library that was built against this one."""
     major, minor = (int(number) for number in known.split(".")[:2])
-    return f">={major}.{minor},<{TORCH_BEFORE[0]}.{TORCH_BEFORE[1]}" if (major, minor) < TORCH_BEFORE else f"=={known}"
+    if not TORCH_FROM <= (major, minor) < TORCH_BEFORE:
+        return f"=={known}"
+    return f">={major}.{minor},<{TORCH_BEFORE[0]}.{TORCH_BEFORE[1]}"
 
 
 def build_torch_wheel(build, folder):

@@ -236,10 +236,11 @@ cn_commits_away_fini(struct cn_worker *worker)
     struct cn_commits_away *all = &worker->commits_away;
     struct cn_error err;
 
-    cn_commits_away_end(worker, &err);
     for (uint32_t i = 0; all->list && i < CN_COMMITS_AWAY_MAX; i++) {
         if (!all->list[i].store)
             continue;
+        if (all->list[i].away)
+            end_one(worker, &all->list[i], &err); /* the worker ends anyway */
         cn_batch_fini(&all->list[i].batch);
         cn_store_close(all->list[i].store);
     }

@@ -194,11 +194,13 @@ cn_metrics_merge(struct cn_metrics *metrics, enum cn_metric metric, const uint64
         add(metrics, info->at + i, values[i]);
 }
 
-/* How many of a metric's values count something; the last one of a histogram is a sum. */
-static unsigned
-n_counts(const struct info *info)
+/* Is this value of a metric a sum of durations or rows? The last one of each histogram is. */
+static bool
+is_sum(const struct info *info, unsigned i)
 {
-    return info->shape == DURATION || info->shape == ROWS ? info->n - 1 : info->n;
+    if (info->shape == STAGES)
+        return i % CN_STAGE_VALUES == CN_STAGE_VALUES - 1;
+    return (info->shape == DURATION || info->shape == ROWS) && i == info->n - 1;
 }
 
 uint64_t
@@ -207,9 +209,9 @@ cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric)
     uint64_t sum = 0;
     unsigned i;
 
-    cn_assert(infos[metric].shape != STAGES);
-    for (i = 0; i < n_counts(&infos[metric]); i++)
-        sum += get(metrics, infos[metric].at + i);
+    for (i = 0; i < infos[metric].n; i++)
+        if (!is_sum(&infos[metric], i))
+            sum += get(metrics, infos[metric].at + i);
     return sum;
 }
 

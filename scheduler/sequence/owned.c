@@ -195,7 +195,9 @@ cn_owned_admit(const struct cn_sequence *sequence, struct cn_job *job, bool *res
     if (!account || !job->owner.len || !job->queue->owned.accounts || (flags & CN_ROW_RECALL))
         return 0;
     rc = flags & CN_ROW_END ? 0 : cn_account_check_stored(account, job->arrived_us, err);
-    if (rc || (sequence && sequence->known && !sequence->closing) || (owned && owned->reserved) ||
+    /* A sequence without these numbers came from an operator, before its owner had a key. */
+    if (rc || (sequence && (!owned || (sequence->known && !sequence->closing))) ||
+        (owned && owned->reserved) ||
         (flags & (CN_ROW_MUST_EXIST | CN_ROW_START)) == CN_ROW_MUST_EXIST)
         return rc;
     *reserved = cn_account_reserve(account);

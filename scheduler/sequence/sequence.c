@@ -187,6 +187,8 @@ cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial)
         return;
     cn_sequence_leave_home(sequence);
     sequence->away = serial != 0;
+    if (sequence->away) /* the other version counts it */
+        cn_owned_forget(sequence);
     sequence->home_serial = serial;
 }
 

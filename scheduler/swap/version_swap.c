@@ -370,6 +370,7 @@ imported(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answe
     forward->settled = true;
     forward->had_pending = forward->pass_pending = false;
     forward->at_home = forward->leftovers = (struct cn_swap_leftovers){0};
+    cn_owned_recount(queue);
     if (!queue->shares_store) {
         cn_swap_bury_source(queue, job);
         return;

@@ -289,7 +289,7 @@ def test_the_client_of_the_docs(server, folder):
     """The page's handler and its client, as they stand there."""
     page = ROOT / "docs" / "audio.md"
     s = server(Model("ear", blocks(page, "lua")[0], blocks(page, "yaml")[0]))
-    (folder / "client.py").write_text(blocks(page, "python")[0])
+    (folder / "client.py").write_text(blocks(page, "python")[1])
     (folder / "sound.wav").write_bytes(wav(np.repeat(sound(44100), 2), 44100, 2).replace(b"LIST\4\0\0\0abcd", b""))
     run = subprocess.run([sys.executable, folder / "client.py", s.inference.split("//")[1], folder / "sound.wav"],
                          capture_output=True, text=True, timeout=limit(60), check=True)

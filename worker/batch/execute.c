@@ -626,7 +626,8 @@ cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, struct
 
     *out = (struct cn_batch_ran){0};
     choose(worker);
-    worker->commits_away.blocked = batch->n == 0 && !batch->incomplete;
+    worker->commits_away.blocked =
+        batch->n == 0 && !batch->incomplete && !cn_list_empty(&worker->pending);
     if (batch->n == 0)
         return cn_channel_flush(&worker->channel, err);
     cn_kill_pass(CN_KILL_BATCH_READ);
