@@ -148,6 +148,46 @@ def test_sequences_are_limited_across_restarts_and_deaths(server, keys):
     uses(s, keys, "two", sequences=1)
 
 
+@pytest.mark.parametrize("policy", ["pin", "migrate"])
+def test_a_swap_of_versions_changes_no_count(server, keys, policy):
+    """A sequence that stays in the old version, or moves to the new one, is counted once."""
+    keys.add("three", "infer", "--max-num-sequence", 3)
+    versions = [counter(version=version, sequence={"swapPolicy": policy}) for version in ("1.0", "2.0")]
+    s = serving(server, keys, *versions)
+    for version in ("1.0", "2.0"):
+        assert s.admin().put(f"/models/counter/{version}/set-default", headers=keys.http("ops")).status == 200
+        for sequence in "ab":
+            assert step(s, keys, "three", sequence).status == 200
+    assert [step(s, keys, "three", sequence).text for sequence in "ab"] == ["3", "3"]
+    assert step(s, keys, "three", "c").text == "1"
+    uses(s, keys, "three", sequences=3)
+    assert step(s, keys, "three", "d").status == 429
+    assert step(s, keys, "three", "a", **END).text == "4"
+    uses(s, keys, "three", sequences=2)
+
+
+def test_a_sequence_of_the_operator_may_come_before_its_key(server, keys):
+    """It is imported before its owner has a key. Then the owner goes on with it, also after its end."""
+    keys.add("first", "infer", "--max-num-sequence", 2)
+    s = serving(server, keys)
+    assert step(s, keys, "first", "x").text == "1"
+    envelope = s.admin().get("/models/counter/sequences/first/x?export=true", headers=keys.http("ops"))
+    url = "/models/counter/sequences/second/x"
+    assert s.admin().put(url, body=envelope.body, headers=keys.http("ops")).status == 200, envelope
+    keys.add("second", "infer", "--max-num-sequence", 2)
+    hang_up(s, "event=keys_reloaded")
+    assert step(s, keys, "second", "x").text == "2"
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        with s.hold():
+            gone = pool.submit(s.admin().delete, url, headers=keys.http("ops"))
+            expect(lambda: use(s, keys, "second")["requests"] == 1, "the first step is counted")
+            next_step = pool.submit(step, s, keys, "second", "x", **START)
+            expect(lambda: use(s, keys, "second")["requests"] == 2, "the next step waits")
+        assert gone.result().status == 200 and next_step.result().status == 200
+    assert step(s, keys, "second", "y").text == "1"
+    uses(s, keys, "second", sequences=2)
+
+
 def test_stored_bytes_are_limited(server, keys):
     """At the limit a client can still end sequences. The number is what the store has, also after a restart."""
     keys.add("small", "infer", "--stored-bytes", 1).add("free", "infer")
