@@ -131,8 +131,11 @@ cn_owned_learn(struct cn_sequence *sequence, const struct cn_answer *answer, boo
     const bool opened = (answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0 &&
                         !(answer->flags & CN_ANSWER_REPLAYED);
 
-    if (!owned)
+    if (!owned) { /* it came before its owner had a key, so only the store knows it */
+        if (opened || gone)
+            cn_owned_recount(sequence->queue);
         return;
+    }
     if (gone) {
         if (!owned->counted && ended && !opened)
             cn_owned_recount(sequence->queue); /* it was in the store: nobody knows its bytes */
