@@ -80,7 +80,7 @@ void cn_account_add(struct cn_account *account, int64_t sequences, int64_t bytes
 struct cn_account_use {
     const char *name;
     struct cn_key_limits limits;
-    uint64_t requests; /* that were let in */
+    uint64_t requests; /* that rate and concurrency let in */
     uint64_t in_flight, sequences, stored_bytes;
     uint64_t refused[CN_N_ACCOUNT_LIMITS];
 };

@@ -15,8 +15,9 @@
 #define HOW_TO_GET                                                                                 \
     "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
 
-/* A newer libtorch has all that an older one had. With an older one, calls may go wrong: a library
- * that was built against 2.13 crashes with 2.12. Versions that cannot be read are not compared. */
+/* With an older libtorch, calls may go wrong: a library that was built against 2.13 crashes with
+ * 2.12. A newer one that lacks a function is refused when the library is opened. Versions that
+ * cannot be read are not compared. */
 static int
 compare_versions(const struct ctt_api *api, const char *path, struct cn_error *err)
 {

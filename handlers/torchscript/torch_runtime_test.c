@@ -459,7 +459,7 @@ runs_are_told_when_asked(void **state)
 }
 
 /* A libtorch that is older than the one against which the library was built would crash the worker;
- * a newer one has all that the older one had. */
+ * a newer one is let through, and if it lacks a function, the library does not open. */
 static void
 an_older_libtorch_is_refused_by_its_version(void **state)
 {

@@ -6,8 +6,9 @@
 
 #include "scheduler/sequence/owned.h"
 
-/* A count is repeated after a minute, or 20 times of what the last one took. If the numbers may be
- * wrong, it is repeated earlier, but never at once, since clients can cause that. */
+/* A count is repeated after a minute, or after 20 times the time that the last one took if that is
+ * longer. If the numbers may be wrong, it is repeated earlier, but never at once, since clients can
+ * cause that. */
 #define CN_OWNED_SOON_MS 2000
 
 /* The numbers of one owner in one queue. */
