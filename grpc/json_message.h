@@ -1,4 +1,4 @@
-/* grpc/json_message.h - makes protobuf messages of JSON, so that the v2 protocol reports the same
+/* grpc/json_message.h - makes protobuf messages from JSON, so that the v2 protocol reports the same
  * about models over HTTP and over gRPC. Any thread. */
 #ifndef CN_GRPC_JSON_MESSAGE_H
 #define CN_GRPC_JSON_MESSAGE_H

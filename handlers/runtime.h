@@ -1,5 +1,5 @@
-/* handlers/runtime.h - the interface between a worker and a handler runtime: Lua, C, TorchScript,
- * Python.
+/* handlers/runtime.h - the interface between a worker and a handler runtime: Lua, C, Python,
+ * TorchScript, ONNX.
  *
  * There is one runtime instance in a worker process, and one thread. A runtime never sees the
  * store: it gets a sequence's state as an object of its own, and turns objects to bytes and back
@@ -74,7 +74,7 @@ enum cn_fork_moment { CN_FORK_BEFORE, CN_FORK_IN_PARENT, CN_FORK_IN_CHILD };
 struct cn_runtime; /* the first member of each runtime's own struct */
 
 struct cn_runtime_ops {
-    const char *name; /* "lua", "c", "torch", "python" */
+    const char *name; /* "lua", "c", "python", "torch", "onnx" */
     /* Called before the walls around the process are raised, and before open(): opens libraries
      * that are not of the system, and calls `add` for each file and folder that the runtime must
      * read. May be NULL. */

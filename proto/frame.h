@@ -193,9 +193,9 @@ struct cn_store_stats {
 struct cn_worker_stats {
     uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, stored_bytes, batches,
         rows;
-    uint64_t
-        streams; /* rows that stream. While there are some, STATS is sent once a second: a stream
-                       * may be silent for long, and the server must see that the worker lives */
+    /* rows that stream. While there are some, STATS is sent once a second: a stream may be silent
+     * for long, and the server must see that the worker lives */
+    uint64_t streams;
     uint64_t busy_us; /* CPU time since the last STATS, without the time spent polling for frames */
     struct cn_store_stats store;
 };
@@ -233,8 +233,8 @@ enum cn_close_reason {
     CN_CLOSE_UNLOADED = 7,
     CN_CLOSE_MOVED = 8, /* it lives on in another version */
     CN_CLOSE_RESET = 9, /* another version began it anew */
-    CN_CLOSE_WORKER_LOST =
-        10 /* its handler kept the state in the memory of a worker that is gone */
+    /* its handler kept the state in the memory of a worker that is gone */
+    CN_CLOSE_WORKER_LOST = 10
 };
 /* "ended", "idle", ...; "unknown" for other numbers. */
 const char *cn_close_reason_word(enum cn_close_reason reason);

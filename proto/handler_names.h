@@ -10,8 +10,8 @@
 
 enum cn_handler_language { CN_HANDLER_IN_LUA, CN_HANDLER_IN_PYTHON };
 
-/* The names of a handler's functions that have been seen, as one bit for each row of
- * handler_names.def. */
+/* Returns the bit of a function's name: each row of handler_names.def has one. 0: no row has the
+ * name for this language. */
 uint32_t cn_handler_name_bit(struct cn_str name, enum cn_handler_language language);
 
 /* The function that the author of `name` probably meant, as its signature: "close(seq, state,

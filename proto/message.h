@@ -2,8 +2,8 @@
  *
  * HTTP, gRPC and the v2 protocol all become these structs, and the worker knows no others. A row is
  * one request of a batch. An answer is one piece of what a handler returned for a row; a streamed
- * answer has several pieces. All strings and arrays are borrowed from whoever filled the struct: a
- * frame, an arena or a request.
+ * answer has several pieces. All strings and arrays are borrowed, from a frame,
+ * an arena or a request.
  */
 #ifndef CN_PROTO_MESSAGE_H
 #define CN_PROTO_MESSAGE_H
@@ -45,8 +45,7 @@ enum cn_row_flags {
     CN_ROW_REDELIVERED = 1u << 4,  /* was in flight when a worker died, so it may be committed */
     CN_ROW_EXPLAIN = 1u << 5,      /* came by the explanations endpoint */
     CN_ROW_GENERATED_ID = 1u << 6, /* the server made the sequence id (sent with CN_ROW_START) */
-    CN_ROW_MUST_EXIST =
-        1u << 7,               /* sequence.strict: an id that the store doesn't know is an error */
+    CN_ROW_MUST_EXIST = 1u << 7,   /* sequence.strict: an id that is not in the store is an error */
     CN_ROW_DESCRIBE = 1u << 8, /* not a request: asks the handler to describe itself; it belongs to
                                 * no sequence */
     CN_ROW_JOINED = 1u << 9,   /* the server built this batch, and the next row belongs to it too */
@@ -171,11 +170,11 @@ struct cn_answer {
     uint16_t status;     /* HTTP status the handler chose; 0: 200 */
     uint64_t generation; /* generation of the sequence after the step; 0 for stateless rows */
     uint64_t step; /* its number in the generation; 0: no step was made, or stateless. A piece of a
-                    * stream has the number that its step will have; an error, the right one */
+                    * stream has the number that its step will have, an error the expected one */
     uint64_t opened_wall_ms;    /* when this generation was opened. The server needs it for the
                                  * lifetime limit after a restart */
     uint64_t state_bytes;       /* what the step has stored as the state of its sequence;
-                           * CN_STATE_BYTES_UNKNOWN: it has stored nothing */
+                                 * CN_STATE_BYTES_UNKNOWN: it has stored nothing */
     struct cn_str content_type; /* may be empty */
     struct cn_str body;
     uint32_t n_headers;

@@ -1,8 +1,8 @@
 /* proto/query.h - listing, reading and writing stored sequences: the frames QUERY and RESULT.
  *
- * A QUERY asks a worker to list stored sequences, to read one or to write one. The worker does so
- * between two batches, in the order of sending with rows and CLOSEs, and answers each with one
- * RESULT. So it always reads the state that a committed step has left.
+ * A QUERY asks a worker to list stored sequences, to read one or to write one. The worker handles
+ * QUERYs, rows and CLOSEs in the order in which they were sent. It handles a QUERY between two
+ * batches, so it reads what a committed step has left, and answers it with one RESULT.
  *
  * A record travels as bytes that only workers understand (store/record/record.h).
  */

@@ -81,7 +81,7 @@ done
 fact "server ready after exec, no model (best of 5)" "$best" ms 100
 start_server --models counter=counter.mar
 fact "server ready after exec, with the counter loaded" "$ready_ms" ms 200
-fact "server, idle with one model" "$(rss_kb "$server_pid")" kB 15360
+fact "server, idle with one model" "$(rss_kb "$server_pid")" kB 17408
 worker_pid=$(curl -s "$management/models/counter" | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | head -n 1)
 fact "Lua worker, idle" "$(rss_kb "$worker_pid")" kB 8192
 

@@ -30,16 +30,16 @@ struct cn_shared_options {
     const struct cn_shared_host *hosts; /* the primary is used, wherever it stands in the list */
     uint32_t n_hosts;                   /* at least 1 */
     const char *master; /* not "": the hosts are Sentinels, and the primary has this name there */
-    bool cluster;       /* the hosts are some of a cluster's nodes, which know the others */
+    bool cluster;       /* the hosts are some of a cluster's servers, which know the others */
     const struct cn_shared_tls *tls;      /* NULL: connections are not encrypted */
     const char *user, *password;          /* "" for none */
     const char *prefix, *model, *version; /* all keys begin with these three */
     uint32_t timeout_ms;                  /* the longest wait of one call */
     uint32_t replicas; /* number of replicas that must have a commit before it counts */
     bool power;        /* the primary must have written it to its disk, too */
-    /* NULL, or an open store with the same options. This one counts its activity with that one's,
-     * whose check of the layout is good for both; it connects when it is used first, and is closed
-     * before. */
+    /* NULL, or an open store with the same options, which is closed after this one. The two count
+     * their activity together. This one does not check the layout again, and connects when it is
+     * first used. */
     struct cn_store *beside;
 };
 

@@ -78,7 +78,7 @@ struct cn_store_activity {
     uint64_t conflicts;                 /* writes that were LOST */
     bool connected;
     uint64_t since_wall_ms; /* when the connection was made, or lost */
-    char last_error[256];   /* why the last call that failed did so; "": none has */
+    char last_error[256];   /* the error of the last call that failed; "": none has */
     uint64_t trip_us;       /* how long the last answers took, in the mean */
 };
 

@@ -37,8 +37,8 @@ struct cn_channel {
     struct cn_list spare;
     unsigned n_spare;
     struct cn_buf out; /* frames that leave with the next flush */
-    struct cn_borrowed_output
-        borrowed;       /* large bodies of these frames, which stay in their replies until then */
+    /* large bodies of these frames, which stay in their replies until then */
+    struct cn_borrowed_output borrowed;
     bool out_answers;   /* `out` has answers of a batch; a kill point counts only those */
     uint64_t waited_us; /* CPU time spent waiting, an estimate */
     uint64_t wait_us;   /* CPU time of the last wait that was measured */

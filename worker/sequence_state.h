@@ -72,7 +72,7 @@ struct cn_sequence_state *cn_states_create(struct cn_states *states, struct cn_s
 /* Returns the key hashes of the last steps that had an idempotency key, the newest first, at most
  * load->key_window of them; borrowed from `seq`. */
 struct cn_str cn_sequence_keys(const struct cn_sequence_state *seq);
-/* Returns the most bytes that these hashes can have; at least one hash. */
+/* Returns the most bytes that these hashes can take, at least those of one hash. */
 size_t cn_states_keys_room(const struct cn_states *states);
 /* Copies the first load->key_window of these hashes into `seq`. */
 void cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq,

@@ -70,8 +70,8 @@ struct cn_batch_entry {
     /* These are for a shared store. */
     enum cn_store_outcome outcome; /* of the last commit */
     unsigned losses;               /* how often another node was quicker */
-    bool lost;                     /* it was, in the last commit, and the row is to run again */
-    bool unsure;                   /* it was, but the row's step may have been written before */
+    bool lost;                     /* it was quicker in the last commit: the row is to run again */
+    bool unsure;                   /* it was quicker, but the step may have been written before */
     bool passed;                   /* the commit is over for this entry */
     struct {                       /* the live record against which that commit was decided */
         uint64_t generation, step, last_job, last_wall_ms; /* generation 0: there was none */
@@ -205,8 +205,8 @@ struct cn_worker {
     struct cn_streams streams;
     struct cn_commits_away commits_away;
     bool stopping;
-    struct cn_error
-        broken; /* an error of frames that were read while a handler ran; code 0: none */
+    /* an error of frames that were read while a handler ran; code 0: none */
+    struct cn_error broken;
     uint64_t batches, rows;
     uint64_t busy_us;              /* CPU time without waiting, up to the last STATS */
     uint64_t reloads;              /* sequences read again, because another node had changed them */
@@ -253,8 +253,8 @@ void cn_batch_fini(struct cn_batch *batch);
 void cn_batch_shed(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
 /* Builds a batch of the waiting rows (up to the first CLOSE or QUERY), runs it, and prepares its
- * commit. If the batch is empty, it is over. Returns 0, or the error for which the worker must
- * stop. */
+ * commit. If the batch is empty, there is nothing to commit or to answer. Returns 0, or the error
+ * for which the worker must stop. */
 int cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, struct cn_error *err);
 /* Answers the worker's present batch, after its commit, of which `lost` rows are to run again.
  * Returns like cn_worker_begin_batch. */
@@ -340,8 +340,8 @@ uint32_t cn_batch_commit(struct cn_worker *worker);
  * first returns how many records are to be written, the second writes them. */
 uint32_t cn_batch_commit_prepare(struct cn_worker *worker);
 uint32_t cn_batch_commit_write(struct cn_worker *worker, uint32_t writes);
-/* In place of the second: gives all of them to a store and sends them. Returns 0, or an error; then
- * nothing has left, and they can be written. */
+/* Call it in place of cn_batch_commit_write: gives all records to `store` and sends them. Returns
+ * 0, or an error; then nothing has left, and cn_batch_commit_write can be called. */
 int cn_batch_commit_send(struct cn_worker *worker, struct cn_store *store, struct cn_error *err);
 /* Waits for what that store has not decided yet. Returns what cn_batch_commit returns, and sets
  * `good` if the store has decided about all. */

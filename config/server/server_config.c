@@ -1,5 +1,5 @@
-/* config/server/server_config.c - flags over environment over file over defaults. Main thread, at
- * the start.
+/* config/server/server_config.c - reads the options from defaults, file, environment and flags.
+ * Main thread, at the start.
  *
  * One table (server_options.def) says everything about an option; the struct, the flags, the
  * environment names, the YAML keys, --help and the manual page are made from it. The four sources

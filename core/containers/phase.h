@@ -24,7 +24,7 @@
  *   };
  *
  * An object that moves otherwise than its table says is a bug: cn_phase_move aborts, in every
- * build. Nothing here locks; whoever owns the object moves it.
+ * build. Nothing here locks; only the object's owner moves it.
  */
 #ifndef CN_CORE_CONTAINERS_PHASE_H
 #define CN_CORE_CONTAINERS_PHASE_H

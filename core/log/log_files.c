@@ -8,7 +8,7 @@
  *
  * The log thread sleeps until some ring gets its first line, and then looks at all rings every
  * NAP_MS. So a busy server pays for a wake-up a hundred times a second and not for each line.
- * `asleep` decides who wakes it: the thread sets it and looks at the rings once more before it
+ * `asleep` tells writers to wake it: the thread sets it and looks at the rings once more before it
  * sleeps, and a writer looks at it after it has moved `written`; with sequentially consistent
  * order, one of the two sees the other.
  *

@@ -26,10 +26,9 @@ enum cn_log_file {
 const char *cn_log_file_word(enum cn_log_file file);
 
 struct cn_log_options {
-    const char
-        /* made if it is missing; NULL: the first two files are on standard error only, the others
-         * on standard output */
-        *dir;
+    /* made if it is missing; NULL: the first two files are on standard error only, the others on
+     * standard output */
+    const char *dir;
     const char *metrics_dir; /* for the last two files; only with `dir`; NULL: in `dir`, too */
     uint64_t file_bytes;     /* a file that grows over this becomes NAME.1; 0: never */
     uint32_t keep;           /* NAME.1 ... NAME.keep; 0: an old file is deleted */

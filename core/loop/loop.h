@@ -1,9 +1,15 @@
 /* core/loop/loop.h - an event loop: one thread, one epoll set, its timers and its mailbox.
  *
- * A turn is: ask the source, epoll_wait, callbacks of descriptors, timers, mailbox, hooks
- * (libmicrohttpd runs here), deferred work. Work that is caused in a turn can be collected and done
- * once at its end (cn_loop_defer), which batches it without waiting. Other threads may call only
- * the functions that say "any thread". */
+ * A turn does this, in this order:
+ * - ask the source, and wait for events (epoll_wait)
+ * - the callbacks of descriptors
+ * - the timers
+ * - the messages of the mailbox
+ * - the hooks; libmicrohttpd runs here
+ * - the deferred work
+ *
+ * Work that is caused in a turn can be collected and done once at its end (cn_loop_defer), which
+ * batches it without waiting. Other threads may call only the functions that say "any thread". */
 #ifndef CN_CORE_LOOP_LOOP_H
 #define CN_CORE_LOOP_LOOP_H
 

@@ -60,7 +60,7 @@ cn_str_cut(struct cn_str *rest, char separator)
     return part;
 }
 
-/* A tab is not counted as one, because header values and texts may have tabs. */
+/* Is it a control character? A tab is not, because header values and texts may have tabs. */
 static inline bool
 cn_is_control_char(char c)
 {

@@ -11,9 +11,9 @@
  * the distance is the length of the longer one. */
 unsigned cn_edit_distance(struct cn_str a, struct cn_str b);
 
-/* The nearest of `names`, within 2 edits and a third of the word's length; 4 edits are
- * allowed in a word of 12 letters or more. Where none is so near, the only name that begins with
- * the word, or that the word begins with (at least 4 letters). NULL: none. */
+/* Returns the nearest of `names`. It may be 2 edits away, but not more than a third of the word's
+ * length, or 4 edits if the word has 12 letters or more. If no name is so near: the only name that
+ * begins with the word, or with which the word begins (at least 4 letters). NULL: there is none. */
 const char *cn_suggest(struct cn_str word, const char *const *names, size_t n_names);
 
 #endif

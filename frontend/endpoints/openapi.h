@@ -1,5 +1,5 @@
-/* frontend/endpoints/openapi.h - describes an interface as OpenAPI 3.0.1, and a web page that shows
- * the description.
+/* frontend/endpoints/openapi.h - describes an interface as OpenAPI 3.0.1, and shows the description
+ * in a web page.
  *
  * The description is made, when it is asked for, from the route tables (routes.c), the parameters
  * (api_params.def) and the errors (errors.def). Any thread.

@@ -1,4 +1,4 @@
-/* frontend/endpoints/predictions.c - /predictions and /invocations: makes a job of a request, and
+/* frontend/endpoints/predictions.c - /predictions and /invocations: makes a job from a request, and
  * sends its answer back. The loop thread owns all of it.
  *
  * The steps are: find the model and its queue, read headers and parts into a row (row_input.c,

@@ -1,5 +1,5 @@
-/* frontend/endpoints/predictions.h - makes a job of an HTTP request, and a response of its answer,
- * for all paths of a prediction (routes.c). */
+/* frontend/endpoints/predictions.h - makes a job from an HTTP request, and a response from its
+ * answer, for all paths of a prediction (routes.c). */
 #ifndef CN_FRONTEND_ENDPOINTS_PREDICTIONS_H
 #define CN_FRONTEND_ENDPOINTS_PREDICTIONS_H
 

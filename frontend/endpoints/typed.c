@@ -1,5 +1,5 @@
-/* frontend/endpoints/typed.c - predictions of typed models over /predictions: makes tensors of JSON
- * or bytes, and JSON of tensors. On the loop of the request.
+/* frontend/endpoints/typed.c - predictions of typed models over /predictions: makes tensors from
+ * JSON or bytes, and JSON from tensors. On the loop of the request.
  *
  * A typed model declares its tensors, and its handler gets and returns only tensors. So that plain
  * HTTP clients can use it, too, this file turns a JSON object of names and values, or the bytes of

@@ -1,5 +1,5 @@
-/* frontend/endpoints/typed.h - predictions of typed models: makes tensors of a body, and JSON of
- * tensors. On the loop of the request. */
+/* frontend/endpoints/typed.h - predictions of typed models: makes tensors from a body, and JSON
+ * from tensors. On the loop of the request. */
 #ifndef CN_FRONTEND_ENDPOINTS_TYPED_H
 #define CN_FRONTEND_ENDPOINTS_TYPED_H
 
@@ -12,13 +12,13 @@
 struct cn_answer_box;
 struct cn_model_queue;
 
-/* Makes the inputs that the model declares of the row's one body: from JSON, {name: values}, or
- * else from the bytes of the only input. `json_bytes`: the most that JSON may have. All bytes are
- * in the row or in the arena. Returns CN_E_BAD_REQUEST if the body is not of this kind, or is not
- * what the model takes. */
+/* Makes the inputs that the model declares from the row's one body, which is JSON, {name: values},
+ * or else the bytes of the only input. `json_bytes`: the most that JSON may have. All bytes are in
+ * the row or in the arena. Returns CN_E_BAD_REQUEST if the body is not of this kind, or is not what
+ * the model takes. */
 int cn_typed_read(struct cn_arena *arena, uint64_t json_bytes, const struct cn_model_queue *queue,
                   struct cn_row *row, struct cn_error *err);
-/* Makes the row's parts of tensors that were read already. */
+/* Makes the row's parts from tensors that were read already. */
 int cn_typed_take(struct cn_v2_request *v2, const struct cn_model_queue *queue,
                   struct cn_arena *arena, struct cn_row *row, struct cn_error *err);
 /* The form of an answer. `tensors` and `lines` are set when the first piece comes. */

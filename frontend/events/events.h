@@ -57,8 +57,8 @@ int cn_event_id_read(struct cn_str value, struct cn_event_id *out, struct cn_err
  */
 int cn_events_begin(struct cn_http_request *request, struct cn_events *events,
                     struct cn_error *err);
-/* Checks that a step which the client wants the rest of can be told from a new one. `is_stateful`:
- * the model has sequences. */
+/* If the client wants the rest of an answer, checks that the request can be told from a new step.
+ * `is_stateful`: the model has sequences. */
 int cn_events_check(const struct cn_events *events, bool is_stateful, const struct cn_row *row,
                     struct cn_error *err);
 /* Takes a piece of an answer and returns the box to send in its place: as it is if the client does

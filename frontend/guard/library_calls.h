@@ -45,10 +45,9 @@ void cn_library_calls_end_http(void);
  * the connection's loop. */
 void cn_library_calls_set_http(int fd, struct cn_http_reader *reader);
 
-/* gRPC connections, by port (enum cn_grpc_port). Begins to guard the connection until libgrpc
- * closes it. `limits` must stay in place; NULL: it has TLS, and is only counted. `from` is given
- * back at the end. Returns false when the
- * descriptor is too high for the table. */
+/* Guards a gRPC connection until libgrpc closes it. `port`: enum cn_grpc_port. `limits` must stay
+ * in place; NULL: the connection has TLS, and is only counted. `from` is given back at the end.
+ * Returns false when the descriptor is too high for the table. */
 #define CN_GRPC_PORTS 2
 bool cn_library_calls_set_grpc(int fd, unsigned port, const struct cn_h2_limits *limits,
                                struct cn_client_address *from);

@@ -56,8 +56,8 @@ struct cn_http_api {
     enum cn_address_kind kind;
     uint64_t capacity;    /* of connections; one address gets a part of it */
     bool takes_envelopes; /* exported sequences may be sent: bodies up to max-envelope-size */
-    const struct cn_http_api
-        *next; /* another interface at the same address; it gets the paths that this one lacks */
+    /* another interface at the same address; it gets the paths that this one lacks */
+    const struct cn_http_api *next;
 };
 
 struct cn_http_listener {

@@ -104,8 +104,8 @@ struct cn_http_request {
     struct cn_str sequence;
     bool replayed; /* the answer was stored with an earlier try of the step */
     uint64_t step; /* number of the step that was committed; 0: none, or not known yet */
-    uint64_t
-        expected_step; /* the right step number, when a step was refused for its number; else 0 */
+    /* the right step number, when a step was refused for its number; else 0 */
+    uint64_t expected_step;
 
     /* Pieces of the answer, linked by msg.next. Each is freed once it is sent, or with the
      * request. */

@@ -36,12 +36,13 @@ enum cn_route_flags {
     CN_ROUTE_SAGEMAKER = 1u << 0, /* the headers of SageMaker's stateful sessions are read */
     CN_ROUTE_QUERY = 1u << 1,     /* query parameters become parts of the input */
     CN_ROUTE_EXPLAIN = 1u << 2,   /* the handler is asked to explain */
-    CN_ROUTE_TORCHSERVE =
-        1u << 6,              /* errors have TorchServe's form, also on a path of the v2 protocol */
-    CN_ROUTE_ADMIN = 1u << 7, /* other methods than GET, HEAD and OPTIONS change the server: they
-                                 need the key for management, on any interface */
-    CN_ROUTE_NO_MODEL = 1u << 8, /* concerns no model: a key that is limited to some models may use
-                                    it */
+    /* errors have TorchServe's form, also on a path of the v2 protocol */
+    CN_ROUTE_TORCHSERVE = 1u << 6,
+    /* other methods than GET, HEAD and OPTIONS change the server: they need the key for management,
+     * on any interface */
+    CN_ROUTE_ADMIN = 1u << 7,
+    /* concerns no model: a key that is limited to some models may use it */
+    CN_ROUTE_NO_MODEL = 1u << 8,
     /* The next flags matter only for the API description. */
     CN_ROUTE_PREDICTS = 1u << 3, /* accepts any body, and answers what the handler returns */
     CN_ROUTE_SLOW = 1u << 4,     /* may answer 202 or 206 while the work goes on */

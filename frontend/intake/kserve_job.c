@@ -1,5 +1,5 @@
-/* frontend/intake/kserve_job.c - makes jobs of v2 requests, and v2 responses of their answers, for
- * HTTP and gRPC. On the loop of the request.
+/* frontend/intake/kserve_job.c - makes jobs from v2 requests, and v2 responses from their answers,
+ * for HTTP and gRPC. On the loop of the request.
  *
  * The front ends read a body or a message into a cn_v2_request. From there on both protocols are
  * the same: the request is checked against the model's declaration, the sequence is taken from the

@@ -1,5 +1,5 @@
-/* frontend/intake/kserve_job.h - makes a job of a v2 inference request, and tensors of its answer,
- * for every transport. On the loop of the request.
+/* frontend/intake/kserve_job.h - makes a job from a v2 inference request, and tensors from its
+ * answer, for every transport. On the loop of the request.
  *
  * The transport fills `request` from its bytes, and row.headers from its headers or metadata. The
  * tensors stay where they arrived, and each is a part of the row.

@@ -20,9 +20,9 @@ void cn_rates_take(struct cn_rates_point *point, const struct cn_metrics *metric
 /* Adds the counters of another model, for the server's sum. */
 void cn_rates_add(struct cn_rates_point *sum, const struct cn_rates_point *point);
 
-/* The value below which the share `q` of the values lies that were added between two readings of a
- * duration histogram, in microseconds. Values are taken as evenly spread inside a bucket; what is
- * above the last bucket counts as its end. Negative: none were added. */
+/* Returns the quantile `q` (0 to 1), in microseconds, of the values that were added to a duration
+ * histogram between two readings. Values are taken as evenly spread inside a bucket; what is above
+ * the last bucket counts as its end. Negative: none were added. */
 double cn_rates_quantile_us(const uint64_t before[CN_DURATION_VALUES],
                             const uint64_t now[CN_DURATION_VALUES], double q);
 

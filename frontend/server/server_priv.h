@@ -50,8 +50,8 @@ struct cn_server {
     struct cn_grpc_door *grpc;
     struct cn_http_api apis[CN_N_APIS];
     struct cn_address addresses[CN_N_APIS];
-    bool shares_address
-        [CN_N_APIS]; /* shares the address of an interface before it, which has the listener */
+    /* it shares the address of an interface before it, which has the listener */
+    bool shares_address[CN_N_APIS];
     unsigned n_loops, n_unfinished;
     struct cn_loop *loops[CN_LOOPS_MAX];
     struct cn_server_site sites[CN_LOOPS_MAX];
@@ -77,8 +77,8 @@ void cn_server_stop_sockets(struct cn_server *server);
 int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_listeners(struct cn_server *server);
 
-/* server_signals.c. Blocks the signals; before the first thread starts, since threads inherit the
- * mask. */
+/* server_signals.c. Blocks the signals. Call it before the first thread starts, since threads
+ * inherit the mask. */
 int cn_server_block_signals(struct cn_server *server, struct cn_error *err);
 /* Reads the certificate and key of the https addresses, if there are any. */
 int cn_server_start_tls(struct cn_server *server, struct cn_error *err);

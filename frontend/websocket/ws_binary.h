@@ -5,8 +5,8 @@
 
 #include "frontend/websocket/ws_messages.h"
 
-/* Reads a step. Its tensors point into the message. Returns CN_E_BAD_REQUEST if it has not the
- * form of one. */
+/* Reads a step. Its tensors point into the message. Returns CN_E_BAD_REQUEST if it does not
+ * have the form of one. */
 int cn_ws_binary_read(struct cn_str message, struct cn_arena *arena, struct cn_ws_request *out,
                       struct cn_error *err);
 /* Writes an answer. Returns an error if the handler's tensors cannot be read. */

@@ -35,8 +35,8 @@ typedef void (*cn_ws_message_fn)(struct cn_ws_frames *frames, bool is_text, stru
 struct cn_ws_frames {
     struct wslay_event_context *wslay;
     cn_ws_message_fn on_message;
-    struct cn_ws_deflate
-        *deflate;            /* shared by the loop; NULL: permessage-deflate is not agreed on */
+    /* shared by the loop; NULL: permessage-deflate is not agreed on */
+    struct cn_ws_deflate *deflate;
     unsigned window_bits;    /* with `deflate`: of the client's window */
     uint64_t compress_bytes; /* messages of this size are compressed; 0: none */
     uint64_t max_bytes;      /* of a message */

@@ -21,7 +21,7 @@ struct cn_ws_handshake {
     enum cn_ws_form form;
     const char *protocol;   /* value of Sec-WebSocket-Protocol for the answer; NULL: none */
     struct cn_str key;      /* the key among the subprotocols; empty: none */
-    unsigned window_bits;   /* permessage-deflate was agreed on, and the client's window; 0: not */
+    unsigned window_bits;   /* of the client's window; 0: permessage-deflate is not agreed on */
     const char *extensions; /* value of Sec-WebSocket-Extensions; NULL: none; in the arena */
 };
 

@@ -2,7 +2,8 @@
  * thread, no state.
  *
  * The data of a step is passed to the handler as it was sent, and an answer's JSON is sent as the
- * handler wrote it. So only the extents of values are needed, and that the text is JSON (RFC 8259).
+ * handler wrote it. So it is enough to know that the text is JSON (RFC 8259), and where each value
+ * begins and ends.
  */
 #ifndef CN_FRONTEND_WEBSOCKET_WS_JSON_H
 #define CN_FRONTEND_WEBSOCKET_WS_JSON_H

@@ -47,7 +47,7 @@ enum cn_ws_body cn_ws_body_of(struct cn_str content_type);
 struct cn_ws_piece {
     enum cn_ws_body kind;
     uint64_t step;
-    uint64_t generation; /* to be told; 0: not */
+    uint64_t generation; /* to tell the client; 0: it is not told */
     bool final;
     const struct cn_answer *answer; /* without error */
     struct cn_str traceparent;      /* told with the final piece; empty: the step is not traced */

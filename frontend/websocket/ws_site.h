@@ -2,8 +2,8 @@
  * and tickets.
  *
  * A site belongs to a listener of the inference interface, and so to one loop. The hub knows all
- * sites; they are made before the loops run, and it does not change after that, except for its
- * tickets, which have a lock: they are needed only when a stream is opened.
+ * sites, which are made before the loops run. After that only its tickets change; they have a lock,
+ * and are needed only when a stream is opened.
  */
 #ifndef CN_FRONTEND_WEBSOCKET_WS_SITE_H
 #define CN_FRONTEND_WEBSOCKET_WS_SITE_H

@@ -121,7 +121,7 @@ void cn_ws_fail(struct cn_ws_stream *stream, enum cn_ws_close code,
  */
 void cn_ws_give_headers(const struct cn_ws_stream *stream, const struct cn_ws_request *request,
                         struct cn_arena *arena, struct cn_row *row);
-/* How many steps may be unanswered: as many as the client asks for, and the server allows. */
+/* Sets how many steps may be unanswered: `credit`, but not more than the server allows. */
 void cn_ws_set_credit(struct cn_ws_stream *stream, uint64_t credit);
 /* The code of a close because of this error. */
 enum cn_ws_close cn_ws_close_of(int error_code);
@@ -130,14 +130,17 @@ enum cn_ws_close cn_ws_close_of(int error_code);
 bool cn_ws_go_on(struct cn_ws_stream *stream);
 struct cn_ws_stream *cn_ws_stream_of(struct cn_ws_frames *frames);
 
-/* ws_io.c. Begins to watch the socket; ends the connection at once; sends soon what is in `out`;
- * says how many bytes the socket has not taken; begins to read again if the stream may. */
+/* ws_io.c. Begins to watch the socket. */
 void cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra);
+/* Ends the connection at once. */
 void cn_ws_io_end(struct cn_ws_stream *stream);
+/* Sends soon what is in `out`. */
 void cn_ws_io_send_soon(struct cn_ws_stream *stream);
 /* Our close has gone out: the client has two seconds for its own. */
 void cn_ws_io_wait_for_close(struct cn_ws_stream *stream);
+/* Returns how many bytes the socket has not taken. */
 size_t cn_ws_io_left(const struct cn_ws_stream *stream);
+/* Begins to read again if the stream may. */
 void cn_ws_io_read_on(struct cn_ws_stream *stream);
 
 /* ws_steps.c */

@@ -1,5 +1,5 @@
-/* grpc/kserve/infer.c - ModelInfer: makes a job of a ModelInferRequest, and a ModelInferResponse of
- * the job's answer. On the call's loop.
+/* grpc/kserve/infer.c - ModelInfer: makes a job from a ModelInferRequest, and a ModelInferResponse
+ * from the job's answer. On the call's loop.
  *
  * A cn_rpc_infer is one request, in a call of its own or one of many in a stream (infer_stream.c
  * uses the functions at the top of this file). It is allocated in its own arena, together with the

@@ -1,5 +1,5 @@
-/* grpc/torchserve/grpc_step.c - one step of TorchServe's gRPC API: makes a job of a
- * PredictionsRequest, and a PredictionResponse of its answer. On the call's loop.
+/* grpc/torchserve/grpc_step.c - one step of TorchServe's gRPC API: makes a job from a
+ * PredictionsRequest, and a PredictionResponse from its answer. On the call's loop.
  *
  * Predictions, StreamPredictions and StreamPredictions2 share this code. A cn_rpc_step lies in an
  * arena of its own with the bytes of its message. It holds its call. It ends when its job has its

@@ -1,5 +1,5 @@
-/* grpc/torchserve/grpc_step.h - makes a job for the scheduler of a PredictionsRequest. On the
- * call's loop.
+/* grpc/torchserve/grpc_step.h - makes a job for the scheduler from a PredictionsRequest. On
+ * the call's loop.
  *
  * The message is read by hand and copied once. The bytes of the inputs stay in that copy, and a row
  * may point to them as long as the job runs.

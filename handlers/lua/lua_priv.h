@@ -215,8 +215,8 @@ void cn_lua_note_globals(lua_State *L);
 /* From now on, assigning a global is an error. Globals that the handler made while it was loaded
  * can be read. Raises. */
 void cn_lua_lock_globals(lua_State *L);
-/* lua_names.c: tells about functions of the module at `module` that the server never calls. Raises
- * where that cannot be meant. */
+/* lua_names.c: warns of functions of the module at `module` that the server never calls, because
+ * their names are misspelt. Raises if a name is certainly a mistake. */
 void cn_lua_check_names(lua_State *L, int module);
 /* lua_names.c: appends to the message at index 1, in its first line, what a beginner should know of
  * it. Raises. */

@@ -65,8 +65,8 @@ struct module_batch {
 struct module_piece {
     char *all; /* the rows of the run */
     size_t outer, inner;
-    size_t
-        step; /* from a row's first piece to the next row's: `inner`; 0: all rows have the same */
+    /* from a row's first piece to the next row's: `inner`; 0: all rows have the same */
+    size_t step;
     int32_t input; /* the input that has the rows' data; -1: their states have it */
     int32_t state; /* if input is -1: which of the states has it */
     size_t at;     /* if input is -1: where that state begins in the bytes of the states */
@@ -111,9 +111,8 @@ struct module_runtime {
     struct module_probe_result probe;
 
     struct module_spent *spent; /* one for each bucket of the plan; counted since the last report */
-    struct module_batch
-        /* the joined rows of attributes; those of an argument lie in the library's memory */
-        *batches;
+    /* the joined rows of attributes; those of an argument lie in the library's memory */
+    struct module_batch *batches;
     struct cn_str *types; /* one for each input: its type in the last row of this batch, borrowed */
     struct ctt_value *arguments, *values; /* values: of the attributes */
     struct ctt_tensor *results, *kept;    /* kept: of attributes */

@@ -81,8 +81,8 @@ struct cn_module_config {
     uint32_t n_buckets, buckets[CN_MODULE_BUCKETS_MAX]; /* ascending */
     uint32_t threads, warmup;
     bool deterministic, fusion, gpu;
-    uint32_t n_devices,
-        devices[CN_MODULE_DEVICES_MAX]; /* devices of `gpu`; none: all devices of the machine */
+    /* devices of `gpu`; none: all devices of the machine */
+    uint32_t n_devices, devices[CN_MODULE_DEVICES_MAX];
     bool probe, strict_batching, refuse_nan;
     uint64_t probe_seed;
     double tolerance;               /* negative: what rounding in these types can cause */

@@ -1,4 +1,4 @@
-/* handlers/modules/module_kind.h - describes in what the libraries that run modules differ.
+/* handlers/modules/module_kind.h - describes how the libraries that run modules differ.
  * Worker's thread.
  *
  * A runtime such as "torch" or "onnx" is a kind together with the functions of module_runtime.h,

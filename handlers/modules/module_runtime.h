@@ -3,7 +3,7 @@
  *
  * The model's YAML says which tensors go in and come out (handlers/modules/module_config.h). The
  * rows of a batch are gathered into tensors with a fixed number of rows, the model runs, and its
- * results are scattered to the rows. A struct cn_module_kind describes in what libraries differ.
+ * results are scattered to the rows. A struct cn_module_kind describes how libraries differ.
  * Each kind makes its struct cn_runtime_ops from the functions here.
  */
 #ifndef CN_HANDLERS_MODULES_MODULE_RUNTIME_H

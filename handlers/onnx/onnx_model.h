@@ -59,8 +59,8 @@ struct ctt_model {
     const char *shown;                   /* the file's name in messages */
     struct onnx_value *inputs, *outputs; /* those of the graph */
     size_t n_inputs, n_outputs;
-    struct onnx_bound *arguments,
-        *numbers; /* numbers: tensors of `set`, in the order of the attributes */
+    /* numbers: tensors of `set`, in the order of the attributes */
+    struct onnx_bound *arguments, *numbers;
     struct onnx_output *results;
     struct ort_value **given; /* outputs of the last run: n_given, in an array of the allocator */
     size_t n_given;

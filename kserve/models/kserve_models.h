@@ -1,8 +1,8 @@
 /* kserve/models/kserve_models.h - what the v2 protocol reports about the server and its
  * models, for HTTP and gRPC.
  *
- * Everything is written as the protocol's JSON. The gRPC services make their messages of that JSON,
- * so both transports always report the same. On any loop.
+ * Everything is written as the protocol's JSON. The gRPC services make their messages from that
+ * JSON, so both transports always report the same. On any loop.
  */
 #ifndef CN_KSERVE_MODELS_KSERVE_MODELS_H
 #define CN_KSERVE_MODELS_KSERVE_MODELS_H

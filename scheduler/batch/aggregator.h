@@ -2,9 +2,12 @@
  *
  * A group is ready when its next job can be sent. Ready groups wait in one of four kinds of lists
  * (ready_lists.h):
- * at their home worker; in the queue's shared list, if they have no home yet; in the list of
- * suspects, if a worker died with their job; and, where sequences need slots, in the list of
- * unknown ones. All of this is on the model queue's loop.
+ * - at their home worker
+ * - in the queue's shared list, if they have no home yet
+ * - in the list of suspects, if a worker died with their job
+ * - in the list of unknown ones, where sequences need slots
+ *
+ * All of this is on the model queue's loop.
  */
 #ifndef CN_SCHEDULER_BATCH_AGGREGATOR_H
 #define CN_SCHEDULER_BATCH_AGGREGATOR_H
@@ -27,15 +30,15 @@ enum cn_group_place {
     CN_PLACE_SUSPECT,
     CN_PLACE_CLOSING, /* the sequence is in a link's to_close or closing list */
     CN_PLACE_HELD,    /* in queue->held: a worker writes its record */
-    /* needs no slot: it is asked first whether its sequence lives, or it has no sequence */
+    /* needs no slot: a worker is asked first if its sequence lives, or it has no sequence */
     CN_PLACE_UNKNOWN,
 };
 
 /* Ready jobs of one priority. */
 struct cn_level {
-    struct cn_list ready,
-        delayed; /* groups; `delayed` has those that waited too long, which go last */
-    uint32_t n;  /* groups in both lists */
+    /* groups; `delayed` has those that waited too long, which go last */
+    struct cn_list ready, delayed;
+    uint32_t n; /* groups in both lists */
 };
 
 struct cn_aggregator {

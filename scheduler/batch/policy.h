@@ -33,7 +33,7 @@ struct cn_policy {
 
 void cn_policy_init(struct cn_policy *policy, const struct cn_model_config *config);
 
-/* How many of the ready rows, first come first served, make the next batch. */
+/* Counts the ready jobs that make the next batch, in the order in which they are served. */
 struct cn_policy_fill {
     uint32_t n, rows; /* number of jobs that go together so far, and of their rows */
     uint32_t best;    /* how many of these jobs make a preferred batch; 0: no number does */
@@ -56,7 +56,7 @@ uint32_t cn_policy_rows(const struct cn_policy *policy, const struct cn_model_io
 /* Can two rows be in one batch? Inputs that are not ragged must have the same shape in both. */
 bool cn_policy_fits(const struct cn_model_io *io, const struct cn_row *a, const struct cn_row *b);
 
-/* The level that a request's priority means; 0: the model has none. */
+/* Returns the level of a request with this priority; 0: the model has no levels. */
 uint32_t cn_policy_level(const struct cn_policy *policy, uint64_t priority);
 /* How long a request of this level may wait, in ms; 0: for ever. `wish_us`: the request's own
  * timeout. */

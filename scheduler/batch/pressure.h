@@ -35,7 +35,7 @@ bool cn_model_queue_take_wanted(struct cn_model_queue *queue);
 
 /* The functions below are for the queue's own files. */
 
-/* A job is sent that could run since `ready_us`. */
+/* A job that could run since `ready_us` is sent. */
 void cn_pressure_sent(struct cn_model_queue *queue, uint64_t ready_us);
 void cn_pressure_worker_came(struct cn_model_queue *queue);
 void cn_pressure_turn_end(struct cn_model_queue *queue);

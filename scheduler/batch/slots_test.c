@@ -1,5 +1,5 @@
-/* scheduler/batch/slots_test.c - tests sequences that need a slot: how many a worker may have, who
- * waits in the backlog, and which clocks run. */
+/* scheduler/batch/slots_test.c - tests sequences that need a slot: how many a worker may have,
+ * which ones wait in the backlog, and which clocks run. */
 #include "config/model/batching.h"
 #include "scheduler/batch/policy.h"
 #include "scheduler/test_support.h"

@@ -75,7 +75,7 @@ struct cn_job {
     const struct cn_job_ops *ops;
     struct cn_loop *origin;
     struct cn_row row;  /* job_id is set by submit */
-    bool named_version; /* the request named a version; TorchServe's metrics want to know */
+    bool named_version; /* the request named a version; for TorchServe's metrics */
     /* in cn_now_ms() time; CN_NEVER: none. A job that waits past it is answered with 500 or 504 */
     uint64_t deadline_ms;
     bool any_version;    /* sent without a version, so its sequence may live in another version */

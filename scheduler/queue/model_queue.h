@@ -77,7 +77,7 @@ struct cn_sequence_delete {
     struct cn_list link; /* the queue's */
 };
 /* Carries out an order, which stays the caller's and must stay in place until on_done. An id that
- * nobody knows does no harm. CN_E_BAD_REQUEST: the model is stateless, or no id can look like this.
+ * nobody knows does no harm. CN_E_BAD_REQUEST: the model is stateless, or the id is not valid.
  * CN_E_NO_WORKER: there is no worker to do it, or the last one died over it. If the queue is
  * closed, its own code. */
 void cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_delete *order);
@@ -102,7 +102,7 @@ struct cn_sequence_query {
     struct cn_sequence *sequence; /* the sequence of a write that was sent */
 };
 /* Carries out an order, which stays the caller's and must stay in place until on_done. Errors:
- * CN_E_BAD_REQUEST (the model is stateless, or no id can look like this), CN_E_NO_WORKER,
+ * CN_E_BAD_REQUEST (the model is stateless, or the id is not valid), CN_E_NO_WORKER,
  * CN_E_QUEUE_FULL, CN_E_TOO_MANY_SEQUENCES, CN_E_UNAVAILABLE (the worker died over it, and nobody
  * knows whether it wrote), and the queue's own code if it is closed. */
 void cn_model_queue_query(struct cn_model_queue *queue, struct cn_sequence_query *order);

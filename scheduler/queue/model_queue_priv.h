@@ -212,11 +212,11 @@ extern const struct cn_worker_frame_ops cn_queue_frame_ops;
 /* admission.c */
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
 /* departed.c: answers those of the jobs to be admitted whose clients have left. */
+void cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming);
 /* stages.c. Notes when the queue takes these jobs, which came in this turn. */
 void cn_stages_take(struct cn_model_queue *queue, const struct cn_list *jobs);
 /* Counts how long a job that a worker answered was in each stage. */
 void cn_stages_count(struct cn_model_queue *queue, const struct cn_job *job);
-void cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming);
 /* sequence_close.c */
 /* A worker says that it has closed sequences. */
 int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,
@@ -228,8 +228,9 @@ void cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *w
 /* The worker is gone: sequences that it was to close are closed by another one, or by none. */
 void cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *link);
 
-/* The worker that can do something about a sequence (NULL: one that the queue does not know): its
- * home worker, else any worker that stays, else one that retires. NULL: there is none. */
+/* Returns the worker that carries out an order about a sequence: its home worker, else any worker
+ * that stays, else one that retires; NULL: there is none. `sequence` is NULL if the queue does not
+ * know it. */
 struct cn_worker_link *cn_queue_choose_worker(const struct cn_model_queue *queue,
                                               const struct cn_sequence *sequence);
 

@@ -41,8 +41,8 @@ void cn_overload_count(struct cn_model_queue *queue, const struct cn_job *job, i
 int cn_overload_check(struct cn_model_queue *queue, const struct cn_job *job, struct cn_error *err);
 /* The time at which cn_overload_expired() should be asked about a waiting step; CN_NEVER: never. */
 uint64_t cn_overload_deadline(const struct cn_model_queue *queue, const struct cn_job *job);
-/* Has the step waited so long that it is refused, although it was let in? Only steps that no other
- * step depends on are: those of stateless models, and the first one of a sequence. */
+/* Has the step waited so long that it is refused, although it was let in? This concerns only steps
+ * on which no other step depends: those of stateless models, and the first one of a sequence. */
 bool cn_overload_expired(const struct cn_model_queue *queue, const struct cn_job *job);
 
 #endif

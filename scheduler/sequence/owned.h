@@ -4,8 +4,8 @@
  * An answer says how many bytes its step has stored, and whether it has opened or ended the
  * sequence. So the numbers follow the answers, at a constant cost. They begin with what the store
  * has: the queue lists the open sequences when its first worker is there, and counts them. It does
- * so again at times, because some changes are not seen here: records that expire on the disk, steps
- * of other nodes in a shared store, and what was lost with a worker. */
+ * so again from time to time, because some changes are not seen here: records that expire on the
+ * disk, steps of other nodes in a shared store, and what was lost with a worker. */
 #ifndef CN_SCHEDULER_SEQUENCE_OWNED_H
 #define CN_SCHEDULER_SEQUENCE_OWNED_H
 
@@ -30,7 +30,7 @@ struct cn_owned {
     bool reserved;                /* the owner has a place for it, as a step may open it */
 };
 
-/* The bytes of memory that a sequence with this id needs for it, behind `bytes` others. */
+/* Returns the size of a sequence's memory: `bytes`, and behind them a struct cn_owned. */
 size_t cn_owned_room(size_t bytes);
 /* Sets up what lies behind the id. `account` is the owner's. */
 void cn_owned_begin(struct cn_sequence *sequence, struct cn_account *account);

@@ -26,7 +26,7 @@ struct cn_forward {
     uint32_t below; /* versions with lower serials than this were not asked yet */
     /* the queue of the peer; do not use it after the forwarded step was answered */
     struct cn_model_queue *queue;
-    unsigned rounds; /* how often a round was repeated, as the sequence had gone on meanwhile */
+    unsigned rounds; /* how often a round was repeated, because the sequence had gone on */
     /* With a shared store: the generation of our own claim or import (resolve_move.c); 0: none. */
     uint64_t own;
     /* The version whose sequence was imported and is not closed yet (0: none), and where it was. */
@@ -35,7 +35,7 @@ struct cn_forward {
     bool by_hint;      /* the first version to ask is the one that ran the last step */
     bool closes;       /* the peer is retired, so its sequence is closed */
     uint8_t told;      /* enum cn_close_reason: what the answer says of the move; 0: nothing */
-    bool settled;      /* what becomes of the sequence is decided: others of this id stay */
+    bool settled;      /* the sequence's fate is decided; other sequences with this id stay */
     bool take_pending; /* the pending import of the peer is the only copy */
     bool had_pending;  /* our own worker has a pending import */
     bool pass_pending; /* that import is a leftover, which must not be used */
@@ -46,7 +46,7 @@ struct cn_forward {
     struct cn_move move;
 };
 
-/* The steps that a version gets from another one have these. */
+/* The callbacks of the jobs that a version gets from another one. */
 extern const struct cn_job_ops cn_swap_forwarded_ops;
 
 /* Takes the job out of its group, as if a worker had it. */

@@ -117,7 +117,7 @@ struct cn_worker_link {
     void *retired_ctx;
 };
 
-/* The rows in flight that have not begun to stream. */
+/* Returns the number of rows in flight that have not begun to stream. */
 static inline uint32_t
 cn_worker_link_rows(const struct cn_worker_link *link)
 {

@@ -18,8 +18,9 @@ struct cn_model_queue;
  * link. */
 void cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link);
 /* The worker is gone. Its jobs in flight are sent again under the same job ids, each one alone, to
- * this model's other workers or to the next one. A job during which `CN_MAX_ALONE_DEATHS` workers
- * died while they had nothing else is answered with `last_words` (text, borrowed for the call).
+ * this model's other workers or to the next one that is attached. A job during which
+ * `CN_MAX_ALONE_DEATHS` workers died while they had nothing else is answered with `last_words`
+ * (text, borrowed for the call).
  * `overdue`: the worker was killed because a call took too long; a job that was alone in it is then
  * answered with CN_E_HANDLER_DEADLINE at once. */
 #define CN_MAX_ALONE_DEATHS 3

@@ -6,8 +6,8 @@
 #include "store/link/valkey_server.h"
 
 /* Logs in and asks the server about itself. CN_E_STORE_UNREACHABLE: it does not answer, is loading
- * its data, or is a replica, so another host or a later attempt may do. CN_E_STATE_STORE: it
- * refuses the password, or would lose states. */
+ * its data, or is a replica, so another host or a later attempt may succeed.
+ * CN_E_STATE_STORE: it refuses the password, or would lose states. */
 int cn_valkey_check_server(struct cn_valkey_server *server, uint64_t deadline_us,
                            struct cn_error *err);
 /* Logs in, if the URL has a password. CN_E_STATE_STORE: the server refuses it. */

@@ -1,5 +1,5 @@
-/* store/link/hash_slots.h - the hash slots of a cluster: which slot a key is in, and what the
- * servers say about who has which slot. Any thread; no connection.
+/* store/link/hash_slots.h - the hash slots of a cluster: which slot a key is in, and
+ * which server has which slot, as the servers say. Any thread; no connection.
  *
  * A cluster divides all keys among 16384 slots, and each slot belongs to one primary. */
 #ifndef CN_STORE_LINK_HASH_SLOTS_H

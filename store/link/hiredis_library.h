@@ -1,6 +1,6 @@
-/* store/link/hiredis_library.h - the functions of hiredis that we use, from a library that is
- * opened when the first shared store is. A process without one never loads it. In the
- * server, the main thread opens it before other threads use it. */
+/* store/link/hiredis_library.h - the functions of hiredis that we use. The library is opened with
+ * the first shared store, so a process without a shared store never loads it. In the server, the
+ * main thread opens it before other threads use it. */
 #ifndef CN_STORE_LINK_HIREDIS_LIBRARY_H
 #define CN_STORE_LINK_HIREDIS_LIBRARY_H
 

@@ -27,7 +27,7 @@
 /* What came of a command. */
 enum cn_valkey_result {
     CN_COMMAND_LOST,        /* no reply came, or none about its confirmation: it may be done */
-    CN_COMMAND_UNCONFIRMED, /* it is done, and its disk or replicas do not have it in time */
+    CN_COMMAND_UNCONFIRMED, /* it is done, but disk or replicas did not confirm it in time */
     CN_COMMAND_DONE,
 };
 
@@ -55,7 +55,7 @@ struct cn_valkey_cluster {
     uint64_t asked_us; /* when the owners were confirmed last */
     uint64_t lower_us; /* since when all answers have had a lower epoch; 0: they have not */
     uint32_t next;     /* the connection that is asked next */
-    uint32_t host;     /* of the URL, the one that is asked next */
+    uint32_t host;     /* the index of the URL's host that is asked next */
     struct cn_valkey_wire wire; /* to that host, while it is asked */
     struct cn_valkey_retry retry;
 };

@@ -12,7 +12,8 @@ struct cn_sentinel {
     uint32_t host;              /* its place among the hosts */
     char primary[256];          /* the primary's address, as it was told last; "" for none */
     uint16_t port;
-    uint32_t electable; /* replicas that the Sentinels might make the primary, when it was found */
+    /* how many replicas the Sentinels might have made the primary when it was found */
+    uint32_t electable;
     uint64_t next_try_us, pause_us; /* when to connect again, if the connection was lost */
 };
 

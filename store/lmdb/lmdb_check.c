@@ -5,7 +5,7 @@
  * a length or a page number before it was compared with the page or the file. Two functions carry
  * that: page_take accepts a page number only once and only in range, and page_is_sound checks a
  * page as a whole, so that what node_at returns of a sound page lies within it. The fuzz target of
- * this file holds it to that.
+ * this file checks that.
  *
  * The format in short: a file is an array of pages. Pages 0 and 1 are meta pages, written in turn;
  * the one with the higher transaction number counts. It names the roots of two B+ trees, the list

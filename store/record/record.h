@@ -63,9 +63,8 @@ enum cn_record_flags {
      * asks the other versions first. What else the tombstone says still holds; one at step 0 stands
      * where nothing was. */
     CN_RECORD_PENDING = 1u << 5,
-    CN_RECORD_KEYED =
-        /* the last step had an idempotency key, the first of `keys`; ASKED is set as well */
-    1u << 6,
+    /* the last step had an idempotency key, the first of `keys`; ASKED is set as well */
+    CN_RECORD_KEYED = 1u << 6,
     /* request_hash is set: the last step had an idempotency key or a step number */
     CN_RECORD_ASKED = 1u << 7,
 };
@@ -79,11 +78,9 @@ struct cn_record {
     uint64_t last_job; /* the number of the job that committed the last step */
     uint64_t opened_wall_ms, last_wall_ms;
     uint64_t closed_wall_ms; /* when the sequence was closed; 0 while it is live */
-    uint64_t
-        /* when the record expires. Of a live sequence: by the limits at its last step, 0 for never.
-         * Of a tombstone: when it is forgotten. This is for programs that look at a store without
-         * its model */
-        expires_wall_ms;
+    /* when a live sequence expires by the limits at its last step (0: never), or when a tombstone
+     * is forgotten. This is for programs that look at a store without its model */
+    uint64_t expires_wall_ms;
     uint32_t schema;
     uint8_t close_reason; /* enum cn_close_reason of proto/frame.h; 0 while live */
 

@@ -9,9 +9,9 @@
  *   {PREFIX/MODEL/VERSION/BB}fence   the highest fencing number with which it was swept
  *   {PREFIX/MODEL/VERSION/00}layout  in which layout the states are, see valkey_layout.c
  *   {PREFIX/MODEL/VERSION/00}lease   a hash: which worker sweeps the version, and until when
- * What is in braces decides on which node of a cluster a key lies, so what belongs to a bucket is
- * always on the same one, as a script needs, while a model's sequences are spread. The number of a
- * bucket is also that of its place in the link (link.h).
+ * The text in braces decides on which server of a cluster a key lies. So all keys of a bucket are
+ * on one server, as a script needs, while a model's sequences are spread over the servers. The
+ * number of a bucket is also that of its place in the link (link.h).
  *
  * Stamp, numbers little-endian:
  *   offset  0  u8   version of the layout, 2
@@ -134,11 +134,11 @@ struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
 
 /* valkey_store.c */
 /* Turns an error reply into an error: CN_E_STORE_UNREACHABLE if another server or a later attempt
- * may do; then the connection must be dropped. */
+ * may succeed; then the connection must be dropped. */
 int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                          struct cn_error *err);
 
-/* These are cn_valkey_link_ready and cn_valkey_talk, and are counted for metrics. */
+/* These call cn_valkey_link_ready and cn_valkey_talk, and note for metrics how that went. */
 int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
 int cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
                    uint64_t deadline_us, struct cn_error *err);

@@ -8,7 +8,7 @@
  *   resolve   each row meets what the store holds: a state, a stored answer, a tombstone
  *             (resolve.c); rows that are not to be run have an answer or an error after it
  *   run       the handler gets all rows that are to be run, in one call
- *   commit    the records of the steps that succeeded are written in one transaction (commit.c)
+ *   commit    the records of the steps that succeeded are written in one transaction (commit.c).
  *             With a shared store that is far away, the batch is put aside when its commit was
  *             sent, and others run until the store has decided (worker/commits_away.c)
  *   answer    only now do the answers leave

@@ -1,4 +1,4 @@
-/* worker/process/call_filter.h - a seccomp filter: system calls that a worker has no use for. */
+/* worker/process/call_filter.h - a seccomp filter against system calls that no worker needs. */
 #ifndef CN_WORKER_PROCESS_CALL_FILTER_H
 #define CN_WORKER_PROCESS_CALL_FILTER_H
 
@@ -11,7 +11,8 @@ struct cn_call_rules {
 
 /* From now on these calls fail with EPERM in all threads of the process, and in its children. It
  * needs PR_SET_NO_NEW_PRIVS. Returns 0, or -1 and sets errno: EINVAL or ENOSYS if the kernel has no
- * seccomp filters, ENOTSUP if there is no filter for this processor. */
+ * seccomp filters, ENOTSUP if there is no filter for this processor, EBUSY if a thread has another
+ * filter. */
 int cn_call_filter_install(const struct cn_call_rules *rules);
 
 #endif

@@ -3,8 +3,8 @@
  * By itself the C library maps a large block from the system when it is asked for and gives it back
  * when it is freed. A worker whose batch handles many megabytes of states allocates and frees the
  * same blocks for each batch, and the system clears each page anew: with 16 sequences of 1 MiB
- * each, page faults took more time than the rest of the step. So a worker keeps what it freed, and
- * gives back once a minute what is not in use between two batches.
+ * each, page faults took more time than the rest of the step (decision 0027). So a worker keeps
+ * what it freed, and gives back once a minute what is not in use between two batches.
  *
  * One thread. The setting is inherited by forked workers.
  */

@@ -30,7 +30,7 @@ struct cn_v2_http_call {
  * ends. */
 struct cn_v2_http_call *cn_v2_http_call_create(struct cn_http_request *request,
                                                const struct cn_model_queue *queue);
-/* Makes a job of the request, which has been read, or refuses it. */
+/* Makes a job from the request, which has been read, and submits it, or refuses the request. */
 void cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue,
                             const struct cn_job_ops *ops);
 /* Submits a call whose form allows any number of responses. */

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve/kserve_infer.c - v2 inference over HTTP: makes requests of bodies, and
- * bodies of responses. Owned by the loop thread.
+/* frontend/endpoints/kserve/kserve_infer.c - v2 inference over HTTP: makes requests from bodies,
+ * and bodies from responses. Owned by the loop thread.
  *
  * A body is JSON, or JSON followed by the tensors' bytes; the header Inference-Header-Content-
  * Length says where the JSON ends. With length 0 the body is the bytes of a single input. A body
