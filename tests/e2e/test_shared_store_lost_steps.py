@@ -169,6 +169,8 @@ def test_a_primary_that_lives_while_another_is_chosen_confirms_with_the_replicas
         patience = {"storeTimeoutMSec": 20000} if replicas == 1 else {}
         client = node(server, pair, replicas=replicas, **patience).client()
         assert step(client, "s", key="k1").text == "1"
+        # One replica was enough for the answer, but the chosen one must have this step, too.
+        expect(lambda: has_caught_up(pair), "the replica has the first step", 30)
         chosen.say("REPLICAOF", "NO", "ONE")
         answer = step(client, "s", key="k2")
         for each in (other, primary):
