@@ -127,6 +127,7 @@ def test_a_body_that_trickles_is_cut_before_its_time(server):
     assert s.metric("continuo_http_connections_cut_total") == 1
 
 
+@pytest.mark.load
 def test_answers_that_nobody_reads_are_bounded(server):
     """60 answers of 8 MB, with room for 64 MB."""
     s = server(counter(), big(), flags=["--max-unread-answers", 64 << 20, "--loops", "1"])
