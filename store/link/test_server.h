@@ -22,6 +22,16 @@ struct test_server {
     pid_t pid;
 };
 
+/* Skips the test if its set-up has started no redis-server, because there is none. */
+static inline void
+test_needs_server(bool started)
+{
+    if (!started) {
+        print_message("skipped: there is no redis-server (scripts/setup.sh installs it)\n");
+        skip(); /* setup.sh installs it */
+    }
+}
+
 /* A port that was free a moment ago. */
 static inline int
 test_free_port(void)

@@ -15,6 +15,7 @@
 #include "store/link/valkey_cluster.h"
 #include "store/record/record.h"
 #include "store/shared_nodes.h"
+#include "store/valkey/test_store.h"
 #include "store/valkey/valkey_priv.h"
 
 #define KEYS 300
@@ -26,30 +27,21 @@ static struct cn_store *a, *b; /* two nodes */
 static struct cn_shared_options
 options_of(uint32_t timeout_ms)
 {
+    struct cn_shared_options options;
+
     for (int i = 0; i < cluster.n; i++)
         hosts[i] = (struct cn_shared_host){"127.0.0.1", (uint16_t)atoi(cluster.members[i].port)};
-    return (struct cn_shared_options){.hosts = hosts,
-                                      .n_hosts = (uint32_t)cluster.n,
-                                      .master = "",
-                                      .cluster = true,
-                                      .user = "",
-                                      .password = "",
-                                      .prefix = "t",
-                                      .model = "m",
-                                      .version = "1",
-                                      .timeout_ms = timeout_ms};
+    options = test_store_options(hosts, (uint32_t)cluster.n, timeout_ms);
+    options.cluster = true;
+    return options;
 }
 
 static struct cn_store *
 open_node(uint32_t timeout_ms)
 {
     const struct cn_shared_options options = options_of(timeout_ms);
-    struct cn_store *store = NULL;
-    struct cn_error err = {0};
 
-    if (cn_shared_store_open(&options, &store, &err) != 0)
-        fail_msg("%s", err.message);
-    return store;
+    return test_store_open(&options);
 }
 
 static int
@@ -92,10 +84,7 @@ tear_down(void **state)
 static void
 needs_servers(void)
 {
-    if (!a) {
-        print_message("skipped: there is no redis-server (scripts/setup.sh installs it)\n");
-        skip(); /* setup.sh installs it */
-    }
+    test_needs_server(a);
 }
 
 /* --- steps, as a worker makes them */

@@ -11,10 +11,8 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
-#include "store/link/test_server.h"
 #include "store/record/record.h"
-#include "store/shared_store.h"
-#include "store/store.h"
+#include "store/valkey/test_store.h"
 
 static struct test_server server;
 static struct cn_shared_host host;
@@ -24,26 +22,18 @@ static struct cn_error err;
 static struct cn_shared_options
 options_of(const char *version)
 {
-    return (struct cn_shared_options){.hosts = &host,
-                                      .n_hosts = 1,
-                                      .user = "",
-                                      .password = "",
-                                      .prefix = "t",
-                                      .master = "",
-                                      .model = "m",
-                                      .version = version,
-                                      .timeout_ms = 10000};
+    struct cn_shared_options options = test_store_options(&host, 1, 10000);
+
+    options.version = version;
+    return options;
 }
 
 static struct cn_store *
 open_version(const char *version)
 {
     const struct cn_shared_options options = options_of(version);
-    struct cn_store *store = NULL;
 
-    if (cn_shared_store_open(&options, &store, &err) != 0)
-        fail_msg("%s", err.message);
-    return store;
+    return test_store_open(&options);
 }
 
 static int

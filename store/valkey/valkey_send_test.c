@@ -9,8 +9,7 @@
 #include <cmocka.h>
 
 #include "core/memory/buf.h"
-#include "store/link/test_server.h"
-#include "store/record/record.h"
+#include "store/valkey/test_store.h"
 #include "store/valkey/valkey_priv.h"
 
 struct fixture {
@@ -29,21 +28,10 @@ static struct cn_store *
 open_store(const struct test_server *server, struct cn_store *beside, uint32_t timeout_ms)
 {
     const struct cn_shared_host host = {"127.0.0.1", (uint16_t)atoi(server->port)};
-    const struct cn_shared_options options = {.hosts = &host,
-                                              .n_hosts = 1,
-                                              .user = "",
-                                              .password = "",
-                                              .prefix = "t",
-                                              .model = "m",
-                                              .version = "1",
-                                              .timeout_ms = timeout_ms,
-                                              .beside = beside};
-    struct cn_store *store = NULL;
-    struct cn_error err = {0};
+    struct cn_shared_options options = test_store_options(&host, 1, timeout_ms);
 
-    if (cn_shared_store_open(&options, &store, &err) != 0)
-        fail_msg("%s", err.message);
-    return store;
+    options.beside = beside;
+    return test_store_open(&options);
 }
 
 static int
@@ -80,10 +68,7 @@ fixture_of(void **state)
 {
     struct fixture *f = *state;
 
-    if (!f->a) {
-        print_message("skipped: there is no redis-server (scripts/setup.sh installs it)\n");
-        skip(); /* setup.sh installs it */
-    }
+    test_needs_server(f->a);
     return f;
 }
 
@@ -125,20 +110,6 @@ wait_until_decided(struct cn_store *store)
         assert_true(poll(watched, cn_store_watch(store, watched, 4), 60000) > 0);
 }
 
-static uint64_t
-step_of(struct cn_store *store, const char *key)
-{
-    struct cn_record found = {0};
-    struct cn_str value;
-
-    assert_int_equal(cn_store_begin(store, CN_STORE_READ, NULL), 0);
-    assert_int_equal(cn_store_get(store, cn_str_from(key), &value, NULL), 0);
-    if (value.ptr)
-        assert_int_equal(cn_record_decode(value, &found, NULL), 0);
-    cn_store_abort(store);
-    return found.step;
-}
-
 /* Two commits are on their way at once, and what is not answered is not decided: an answer of the
  * worker leaves only behind this. */
 static void
@@ -152,15 +123,15 @@ two_commits_are_away_at_once(void **state)
         send_step(f->beside[i], i ? "t" : "s", 1, &sent[i]);
     for (int i = 0; i < 2; i++)
         assert_false(cn_store_decided(f->beside[i]));
-    assert_int_equal(step_of(f->a, "s"), 0); /* the worker's first connection is free */
+    assert_int_equal(test_store_step(f->a, "s"), 0); /* the worker's first connection is free */
     test_server_say(&f->server, "CLIENT UNPAUSE");
     for (int i = 2; i-- > 0;) {
         wait_until_decided(f->beside[i]);
         assert_int_equal(cn_store_commit(f->beside[i], NULL), 0);
         assert_int_equal(sent[i].outcome, CN_STORE_WRITTEN);
     }
-    assert_int_equal(step_of(f->a, "s"), 1);
-    assert_int_equal(step_of(f->a, "t"), 1);
+    assert_int_equal(test_store_step(f->a, "s"), 1);
+    assert_int_equal(test_store_step(f->a, "t"), 1);
     assert_true(cn_store_activity(f->a)->trip_us > 0);
 }
 
@@ -211,7 +182,7 @@ a_commit_whose_connection_breaks_is_sent_again(void **state)
         assert_int_equal(cn_store_commit(f->beside[0], NULL), 0);
         assert_int_equal(sent.outcome, CN_STORE_WRITTEN);
     }
-    assert_int_equal(step_of(f->beside[1], "s"), 3);
+    assert_int_equal(test_store_step(f->beside[1], "s"), 3);
 }
 
 static void

@@ -12,8 +12,7 @@
 #include "core/memory/buf.h"
 #include "core/time/clock.h"
 #include "store/link/fitness.h"
-#include "store/link/test_server.h"
-#include "store/record/record.h"
+#include "store/valkey/test_store.h"
 #include "store/valkey/valkey_priv.h"
 
 struct fixture {
@@ -27,25 +26,7 @@ static struct cn_shared_options
 options_of(const struct test_server *server)
 {
     host.port = (uint16_t)atoi(server->port);
-    return (struct cn_shared_options){.hosts = &host,
-                                      .n_hosts = 1,
-                                      .user = "",
-                                      .password = "",
-                                      .prefix = "t",
-                                      .model = "m",
-                                      .version = "1",
-                                      .timeout_ms = 10000};
-}
-
-static struct cn_store *
-open_node(const struct cn_shared_options *options)
-{
-    struct cn_store *store = NULL;
-    struct cn_error err = {0};
-
-    if (cn_shared_store_open(options, &store, &err) != 0)
-        fail_msg("%s", err.message);
-    return store;
+    return test_store_options(&host, 1, 10000);
 }
 
 static int
@@ -59,8 +40,8 @@ set_up(void **state)
         return 0;
     test_server_start(&f->server, "--appendonly", "no");
     options = options_of(&f->server);
-    f->a = open_node(&options);
-    f->b = open_node(&options);
+    f->a = test_store_open(&options);
+    f->b = test_store_open(&options);
     return 0;
 }
 
@@ -82,10 +63,7 @@ fixture_of(void **state)
 {
     struct fixture *f = *state;
 
-    if (!f->a) {
-        print_message("skipped: there is no redis-server (scripts/setup.sh installs it)\n");
-        skip(); /* setup.sh installs it */
-    }
+    test_needs_server(f->a);
     return f;
 }
 
@@ -150,21 +128,6 @@ step_in_the_end(struct cn_store *store, const char *key, uint64_t n, uint64_t ha
     }
 }
 
-/* The step that the store holds; 0: nothing. */
-static uint64_t
-step_of(struct cn_store *store, const char *key)
-{
-    struct cn_record found = {0};
-    struct cn_str value;
-
-    assert_int_equal(cn_store_begin(store, CN_STORE_READ, NULL), 0);
-    assert_int_equal(cn_store_get(store, cn_str_from(key), &value, NULL), 0);
-    if (value.ptr)
-        assert_int_equal(cn_record_decode(value, &found, NULL), 0);
-    cn_store_abort(store);
-    return found.step;
-}
-
 /* --- the condition */
 
 /* The heart of the matter: of two nodes that go on from the same step, one wins. */
@@ -180,7 +143,7 @@ one_of_two_nodes_wins(void **state)
     assert_int_equal(step(f->a, "s", 2, 100, 101), CN_STORE_LOST);
     assert_int_equal(step(f->a, "s", 3, 101, 102), CN_STORE_LOST); /* step 2 was another job */
     assert_int_equal(step(f->a, "s", 3, 201, 102), CN_STORE_WRITTEN);
-    assert_int_equal(step_of(f->b, "s"), 3);
+    assert_int_equal(test_store_step(f->b, "s"), 3);
 }
 
 /* One loser in a batch must not take the others with it. */
@@ -228,14 +191,14 @@ what_was_read_is_the_condition(void **state)
     assert_int_equal(cn_store_put(f->a, CN_STR("s"), record(&buf, 1, 1, true, ""), NULL), 0);
     assert_int_equal(cn_store_commit(f->a, NULL), 0);
     assert_int_equal(outcome, CN_STORE_LOST);
-    assert_int_equal(step_of(f->a, "s"), 2);
+    assert_int_equal(test_store_step(f->a, "s"), 2);
 
     assert_int_equal(cn_store_begin(f->a, CN_STORE_WRITE, NULL), 0);
     assert_int_equal(cn_store_get(f->a, CN_STR("s"), &value, NULL), 0);
     assert_int_equal(step(f->b, "s", 3, 2, 3), CN_STORE_WRITTEN);
     assert_int_equal(cn_store_remove(f->a, CN_STR("s"), NULL), 0);
     assert_int_equal(cn_store_commit(f->a, NULL), CN_E_CONFLICT); /* nobody asked for the outcome */
-    assert_int_equal(step_of(f->a, "s"), 3);
+    assert_int_equal(test_store_step(f->a, "s"), 3);
     cn_buf_fini(&buf);
 }
 
@@ -354,13 +317,13 @@ models_versions_and_prefixes_have_keys_of_their_own(void **state)
 
     assert_int_equal(step(f->a, "s", 1, 0, 1), CN_STORE_WRITTEN);
     options.version = "2";
-    other = open_node(&options);
-    assert_int_equal(step_of(other, "s"), 0);
+    other = test_store_open(&options);
+    assert_int_equal(test_store_step(other, "s"), 0);
     cn_store_close(other);
     options.version = "1";
     options.prefix = "u";
-    other = open_node(&options);
-    assert_int_equal(step_of(other, "s"), 0);
+    other = test_store_open(&options);
+    assert_int_equal(test_store_step(other, "s"), 0);
     cn_store_close(other);
 }
 
@@ -375,7 +338,7 @@ a_forgotten_script_is_loaded_again(void **state)
     assert_int_equal(step(f->a, "s", 1, 0, 1), CN_STORE_WRITTEN);
     test_server_say(&f->server, "SCRIPT FLUSH");
     assert_int_equal(step(f->a, "s", 2, 1, 2), CN_STORE_WRITTEN);
-    assert_int_equal(step_of(f->b, "s"), 2);
+    assert_int_equal(test_store_step(f->b, "s"), 2);
 }
 
 /* The server's `timeout` closes idle connections. The next step must not be refused for that. */
@@ -388,7 +351,7 @@ a_lost_connection_is_made_again(void **state)
     test_server_say(&f->server, "CLIENT KILL TYPE normal");
     assert_int_equal(step(f->a, "s", 2, 1, 2), CN_STORE_WRITTEN);
     test_server_say(&f->server, "CLIENT KILL TYPE normal");
-    assert_int_equal(step_of(f->b, "s"), 2);
+    assert_int_equal(test_store_step(f->b, "s"), 2);
 }
 
 static void
@@ -401,7 +364,7 @@ a_stopped_server_fails_in_time_and_comes_back(void **state)
     struct cn_str value;
     uint64_t begun_us;
 
-    hasty = open_node(&options);
+    hasty = test_store_open(&options);
     cn_valkey_of(hasty)->link.options.timeout_ms = 300;
     step_in_the_end(hasty, "s", 1, 0, 1);
     kill(f->server.pid, SIGSTOP); /* it takes connections, but says nothing */
@@ -414,13 +377,13 @@ a_stopped_server_fails_in_time_and_comes_back(void **state)
     assert_int_equal(cn_store_begin(hasty, CN_STORE_READ, &err), CN_E_STORE_UNREACHABLE);
     kill(f->server.pid, SIGCONT);
     step_in_the_end(hasty, "s", 2, 1, 2);
-    assert_int_equal(step_of(f->b, "s"), 2);
+    assert_int_equal(test_store_step(f->b, "s"), 2);
 
     test_server_end(&f->server);
     assert_int_equal(step(hasty, "s", 3, 2, 3), CN_STORE_FAILED);
     test_server_begin(&f->server, "--appendonly", "no");
     step_in_the_end(hasty, "s", 1, 0, 4); /* it came back empty */
-    assert_int_equal(step_of(f->b, "s"), 1);
+    assert_int_equal(test_store_step(f->b, "s"), 1);
     cn_store_close(hasty);
 }
 
@@ -444,13 +407,13 @@ a_full_server_refuses_steps_and_takes_closes(void **state)
     assert_int_equal(cn_store_commit(f->a, &err), CN_E_STATE_STORE);
     assert_int_equal(outcome, CN_STORE_FAILED);
     assert_non_null(strstr(err.message, "is full"));
-    assert_int_equal(step_of(f->b, "s"), 1);
+    assert_int_equal(test_store_step(f->b, "s"), 1);
     assert_int_equal(cn_store_begin(f->a, CN_STORE_WRITE, NULL), 0);
     cn_store_expect(f->a, &seen, &outcome);
     assert_int_equal(cn_store_put(f->a, CN_STR("s"), record(&buf, 1, 1, true, ""), NULL), 0);
     assert_int_equal(cn_store_commit(f->a, NULL), 0);
     assert_int_equal(outcome, CN_STORE_WRITTEN);
-    assert_int_equal(step_of(f->b, "s"), 0); /* without a tombstone */
+    assert_int_equal(test_store_step(f->b, "s"), 0); /* without a tombstone */
     cn_buf_fini(&buf);
 }
 
@@ -485,7 +448,7 @@ an_unfit_server_is_refused(void **state)
     options.password = "";
     refuses_to_open(&options, CN_E_STATE_STORE, "put a password into the URL");
     options.password = "right";
-    cn_store_close(open_node(&options));
+    cn_store_close(test_store_open(&options));
     test_server_end(&f->server);
     options.timeout_ms = 50;
     refuses_to_open(&options, CN_E_STORE_UNREACHABLE, "cannot be reached");
@@ -503,7 +466,7 @@ replicas_must_confirm(void **state)
 
     options.replicas = 1;
     options.timeout_ms = 300;
-    strict = open_node(&options);
+    strict = test_store_open(&options);
     assert_int_equal(step(strict, "s", 1, 0, 1), CN_STORE_FAILED);
     snprintf(primary, sizeof(primary), "127.0.0.1 %s", f->server.port);
     test_dir_make(replica.dir);

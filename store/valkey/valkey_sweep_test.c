@@ -9,8 +9,7 @@
 
 #include "core/memory/buf.h"
 #include "core/time/clock.h"
-#include "store/link/test_server.h"
-#include "store/record/record.h"
+#include "store/valkey/test_store.h"
 #include "store/valkey/valkey_priv.h"
 
 struct fixture {
@@ -22,20 +21,9 @@ static struct cn_store *
 open_node(const struct test_server *server)
 {
     const struct cn_shared_host host = {"127.0.0.1", (uint16_t)atoi(server->port)};
-    const struct cn_shared_options options = {.hosts = &host,
-                                              .n_hosts = 1,
-                                              .user = "",
-                                              .password = "",
-                                              .prefix = "t",
-                                              .model = "m",
-                                              .version = "1",
-                                              .timeout_ms = 10000};
-    struct cn_store *store = NULL;
-    struct cn_error err = {0};
+    const struct cn_shared_options options = test_store_options(&host, 1, 10000);
 
-    if (cn_shared_store_open(&options, &store, &err) != 0)
-        fail_msg("%s", err.message);
-    return store;
+    return test_store_open(&options);
 }
 
 static int
@@ -70,10 +58,7 @@ fixture_of(void **state)
 {
     struct fixture *f = *state;
 
-    if (!f->a) {
-        print_message("skipped: there is no redis-server (scripts/setup.sh installs it)\n");
-        skip(); /* setup.sh installs it */
-    }
+    test_needs_server(f->a);
     return f;
 }
 

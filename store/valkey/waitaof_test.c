@@ -12,8 +12,8 @@
 #include <stdatomic.h>
 
 #include "core/memory/buf.h"
-#include "store/link/test_server.h"
 #include "store/record/record.h"
+#include "store/valkey/test_store.h"
 #include "store/valkey/valkey_priv.h"
 
 static struct {
@@ -94,6 +94,7 @@ stand_in_begin(pthread_t *thread, struct cn_shared_host *host, const char *versi
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(at);
+    struct cn_shared_options options;
 
     stand_in.version = version;
     atomic_store(&stand_in.on_disk, true);
@@ -104,15 +105,9 @@ stand_in_begin(pthread_t *thread, struct cn_shared_host *host, const char *versi
     assert_int_equal(listen(stand_in.listener, 4), 0);
     assert_int_equal(pthread_create(thread, NULL, stand_in_main, NULL), 0);
     *host = (struct cn_shared_host){"127.0.0.1", ntohs(at.sin_port)};
-    return (struct cn_shared_options){.hosts = host,
-                                      .n_hosts = 1,
-                                      .user = "",
-                                      .password = "",
-                                      .prefix = "t",
-                                      .model = "m",
-                                      .version = "1",
-                                      .timeout_ms = 5000,
-                                      .power = true};
+    options = test_store_options(host, 1, 5000);
+    options.power = true;
+    return options;
 }
 
 static void
