@@ -5,8 +5,8 @@
  * refused if it would then be further away than a whole bucket. So there is no timer that fills
  * buckets, and no lock around two numbers.
  *
- * The other limits are counters. Whoever takes a place adds first and looks then, so that of two
- * loops that want the last place one gets it at most. Numbers that belong together, such as
+ * The other limits are counters. A thread that takes a place adds first and looks then, so that of
+ * two loops that want the last place one gets it at most. Numbers that belong together, such as
  * sequences and reservations, are not read as one: a key may then be refused a place that becomes
  * free at that moment, but never gets one too many. */
 #include "access/account.h"

@@ -1,6 +1,6 @@
 # Functions of scripts/fresh.sh and scripts/try_packages.sh, which run commands in an empty Debian 12: a tree of its base
-# system, in which they are the only processes. They are sourced. Whoever sources them defines say() and skip(), which ends
-# the script because something is missing here, and sets:
+# system, in which they are the only processes. A script that sources them defines say() and
+# skip(), which ends the script because something is missing here, and sets:
 #   source       the folder in the tree in which a command begins
 #   cached       not empty: the tree of this week is used again
 #   keep         not empty: cleanup leaves the tree where it is

@@ -591,7 +591,7 @@ begin_download(struct registration *reg)
 static bool
 is_forbidden_file(const struct registration *reg)
 {
-    return reg->url && strncmp(reg->url, "file://", 7) == 0 &&
+    return cn_model_store_is_file_url(reg->url) &&
            !cn_url_rules_allow(reg->management->url_rules, reg->url);
 }
 

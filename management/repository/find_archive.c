@@ -15,17 +15,11 @@ cn_model_store_is_remote(const char *store)
     return store && cn_download_is_url(store);
 }
 
-static bool
-is_file_url(const char *url)
-{
-    return url && strncmp(url, "file://", 7) == 0;
-}
-
 /* Returns the absolute path that the URL names, or NULL: it is a name in the model store. */
 static const char *
 local_path(const char *url)
 {
-    const char *at = is_file_url(url) ? url + 7 : url;
+    const char *at = cn_model_store_is_file_url(url) ? url + 7 : url;
 
     return at && *at == '/' ? at : NULL;
 }
@@ -56,7 +50,7 @@ check_local(const struct cn_archive_wanted *wanted, struct cn_error *err)
     const char *path = local_path(wanted->url);
 
     if (!path || wanted->config->allow_local_models || wanted->is_operators ||
-        (is_file_url(wanted->url) && cn_url_rules_are_set(wanted->rules)) ||
+        (cn_model_store_is_file_url(wanted->url) && cn_url_rules_are_set(wanted->rules)) ||
         is_below(path, wanted->config->model_store))
         return 0;
     return cn_fail(err, CN_E_LOCAL_MODEL,
@@ -77,11 +71,11 @@ resolve(const struct cn_archive_wanted *wanted, char **path, struct cn_error *er
     const char *store = cn_model_store_is_remote(config->model_store) ? NULL : config->model_store;
     int rc = CN_E_MODEL_NOT_FOUND;
 
-    if (exact && !is_file_url(url) && *name && !cn_model_store_check_url(url, err))
+    if (exact && !cn_model_store_is_file_url(url) && *name && !cn_model_store_check_url(url, err))
         rc = cn_model_store_resolve(store, name, path, err);
     if (rc)
         rc = cn_model_store_resolve(store, url, path, err);
-    if (exact && is_file_url(url) && rc == CN_E_MODEL_NOT_FOUND &&
+    if (exact && cn_model_store_is_file_url(url) && rc == CN_E_MODEL_NOT_FOUND &&
         strncmp(err->message, "Relative path", 13) != 0)
         rc = cn_fail(err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s", url);
     return rc;

@@ -76,6 +76,12 @@ check_path(const char *path, const char *url, struct cn_error *err)
     return 0;
 }
 
+bool
+cn_model_store_is_file_url(const char *url)
+{
+    return url && strncmp(url, "file://", 7) == 0;
+}
+
 int
 cn_model_store_check_url(const char *url, struct cn_error *err)
 {
@@ -98,7 +104,7 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
     rc = cn_model_store_check_url(url, err);
     if (rc)
         return rc;
-    if (strncmp(url, "file://", 7) == 0) {
+    if (cn_model_store_is_file_url(url)) {
         at = url + 7;
         if (*at != '/')
             return cn_fail(err, CN_E_MODEL_NOT_FOUND,

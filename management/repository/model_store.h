@@ -8,6 +8,9 @@
 
 #include "core/errors/error.h"
 
+/* Does the URL begin with file://? NULL does not. Any thread. */
+bool cn_model_store_is_file_url(const char *url);
+
 /* Checks that the folder exists and can be read. NULL (no store) is fine. CN_E_CONFIG names it. */
 int cn_model_store_check(const char *store, struct cn_error *err);
 

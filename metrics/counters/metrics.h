@@ -96,8 +96,8 @@ void cn_metrics_observe_stages(struct cn_metrics *metrics, enum cn_metric metric
  * shape has. */
 void cn_metrics_merge(struct cn_metrics *metrics, enum cn_metric metric, const uint64_t *values);
 
-/* The value of a metric. If it has several, their sum; of a histogram, how many values were added.
- * Not for the shape STAGES. Any thread. */
+/* The value of a metric. If it has several, their sum; of a histogram, how many values were added,
+ * and of STAGES, how many in all stages. Any thread. */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
 /* The sum of all values that were added to a histogram. Any thread. */
 uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);
