@@ -11,7 +11,7 @@ This page and its plots are written by one command, `bench/suite.sh`. It builds 
 
 {facts}
 
-![CPU time of a step in TorchServe and Triton, divided by that in Continuo](benchmarks/peers.svg)
+![Steps per second and CPU time of a step: Continuo compared with TorchServe and Triton](benchmarks/peers.svg)
 
 ## How it is measured
 
@@ -35,12 +35,11 @@ def plot(name, words):
 
 
 def machine_facts(results):
-    load = results["load"]
     lines = [f"Measured on {results['date']} at commit {results['commit']}: {results['machine']}.",
-             f"Load of the machine: {load[0]} at the beginning and {load[1]} at the end "
-             f"(average number of processes that run or want to, on {results['cores']} cores)."]
-    if load[2]:
-        lines.append("**Other programs wanted these cores all the time.** The CPU time of a step suffers least from "
+             results.get("note") or f"Other programs used {' and '.join(f'{used:.2f}' for used in results['used_cores'])} "
+             f"of its {results['cores']} cores before and after the measurement."]
+    if results["busy"]:
+        lines.append("**Other programs wanted these cores, too.** The CPU time of a step suffers least from "
                      "that, but it is higher than on a quiet machine, too, because caches are colder; `bench/cpu.py` measures "
                      "it in many short rounds, and takes those that other programs disturbed least ([performance.md]"
                      "(performance.md)). Steps per second and latencies say how the cores were shared out at that moment: they are much "
@@ -48,7 +47,7 @@ def machine_facts(results):
                      "with more threads gets a larger part of the cores. "
                      "[performance.md](performance.md) has figures from quiet machines.")
     lines.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results["versions"].items()) + ".")
-    return " ".join(lines[:3 if load[2] else 2]) + "\n\n" + lines[-1]
+    return " ".join(lines[:3 if results["busy"] else 2]) + "\n\n" + lines[-1]
 
 
 def spread(values):

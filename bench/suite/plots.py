@@ -84,7 +84,7 @@ def peers(results, folder):
         return
     # On a busy machine steps per second say how the cores were shared out, so they are left out.
     shown = [("cpu", "CPU time of a step, other server / Continuo")]
-    if not results["load"][2]:
+    if not results["busy"]:
         shown.insert(0, ("steps", "steps/s, Continuo / other server"))
     figure, panels = plt.subplots(1, len(shown), figsize=(4.6 * len(shown), 2.9), squeeze=False)
     for panel, (what, label) in zip(panels[0], shown):

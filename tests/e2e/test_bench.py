@@ -105,7 +105,7 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
             {"name": "slow", "title": "Slow", "cells": {"1": {"refused": 3, "errors": 0, "rounds": {}}}, "missing": None}]
     for row in rows:
         row["base"] = "ts-theirs"
-    results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "load": ["1", "9", True], "rounds": 3,
+    results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "used_cores": [0.1, 1.4], "busy": True, "rounds": 3,
                "versions": {"Python": "3"}, "seconds": 1, "processes": 2, "connections": [1],
                "facts": [{"title": "Peer", "missing": "not measured: there is no Java"}],
                "groups": [{"name": "torchserve", "title": "T", "about": "A.", "base": "ts-theirs", "rows": rows},
@@ -118,7 +118,7 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
     text = (tmp_path / "page.md").read_text()
     assert text.count("not measured: there is no Java") == 2
     assert "| Slow | refused 3 times: the load tool was slower than the server" in text
-    assert "Other programs wanted these cores" in text
+    assert "used 0.10 and 1.40 of its 2 cores" in text and "Other programs wanted these cores" in text
     assert "| 4 | Big | 10 | 1.00 |" in text and "| 1 | Big |" not in text
 
 
