@@ -27,6 +27,7 @@
 #include "core/log/log.h"
 #include "core/log/log_files.h"
 #include "core/memory/buf.h"
+#include "core/memory/large_blocks.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "core/tuning/tuning.h"
@@ -346,6 +347,7 @@ thread_main(void *ctx)
     snprintf(name, sizeof(name), "loop-%u", cn_loop_index(site->loop));
     pthread_setname_np(pthread_self(), name);
     cn_log_files_join();
+    cn_large_blocks_keep();
     cn_loop_run(site->loop);
     return NULL;
 }
@@ -466,6 +468,7 @@ static const struct {
     {cn_server_start_signals, cn_server_stop_signals},
     {start_system_log, stop_system_log},
     {start_recent, stop_recent},
+    {cn_server_start_memory, cn_server_stop_memory},
     {start_threads, stop_threads},
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))

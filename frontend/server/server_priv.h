@@ -59,6 +59,7 @@ struct cn_server {
     struct cn_watch signal_watch;
     struct cn_system_log system_log;
     struct cn_recent recent;
+    struct cn_timer memory; /* loop 0 */
     struct cn_exporter *exporter; /* NULL: no traces */
     struct cn_metrics_file metrics_file;
     struct cn_msg start;
@@ -86,6 +87,10 @@ void cn_server_stop_tls(struct cn_server *server);
 /* Reads the signals on loop 0 from now on. */
 int cn_server_start_signals(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_signals(struct cn_server *server);
+
+/* server_memory.c: the thread of loop 0 keeps large blocks, and gives back those of all loops. */
+int cn_server_start_memory(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_memory(struct cn_server *server);
 
 /* server_stop.c: prepares what the stop needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);

@@ -291,6 +291,29 @@ schema_text(const torch::jit::Method &method)
     return text + ") -> " + results;
 }
 
+// PyTorch tells only that it found no device. The driver tells why.
+std::string
+why_no_device()
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    if (!driver) {
+        const char *why = dlerror();
+        return "CUDA's driver cannot be opened: " + std::string(why ? why : "no reason given");
+    }
+    auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+    auto name = reinterpret_cast<int (*)(int, const char **)>(dlsym(driver, "cuGetErrorName"));
+    const int rc = init ? init(0) : 0;
+    const char *called = nullptr;
+
+    if (rc == 0)
+        return "CUDA_VISIBLE_DEVICES hides them, or this PyTorch needs a newer driver";
+    if (name)
+        name(rc, &called);
+    return "CUDA's driver answers with error " + std::to_string(rc) +
+           (called ? " (" + std::string(called) + ")" : std::string());
+}
+
 // The CUDA part of libtorch is opened when a model needs it, and never linked.
 int
 count_devices()
@@ -305,8 +328,7 @@ count_devices()
     }
     int count = torch::cuda::device_count();
     if (count == 0)
-        throw std::runtime_error(
-            "there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
+        throw std::runtime_error("there is no CUDA device: " + why_no_device());
     return count;
 }
 

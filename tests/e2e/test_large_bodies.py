@@ -59,3 +59,27 @@ def test_each_answer_is_its_own(start, kills):  # noqa: F811
         asker.join()
         assert not asker.wrong, asker.wrong
         assert asker.asked >= len(SIZES)
+
+
+def resident_mb(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+
+
+@pytest.mark.parametrize("loops", [1, 2])
+def test_an_idle_server_gives_the_memory_of_large_requests_back(start, loops):  # noqa: F811
+    """The tuning keep-blocks keeps freed blocks of 8 MiB and more, but only for some seconds."""
+    s = start("identity", flags=["--loops", loops, "--max-request-size", 50_000_000])
+    client = client_of_kind("http", s)
+    value = np.ones(20_000_000, np.int8)
+
+    def ask():
+        answer = client.infer("identity", [client.tensor("INT8", value, "INT8")])
+        assert np.array_equal(answer.as_numpy("INT8"), value)
+
+    client.infer("identity", [client.tensor("INT8", value[:10], "INT8")])
+    before = resident_mb(s.process.pid)
+    for _ in range(4):
+        ask()
+    client.close()
+    expect(lambda: resident_mb(s.process.pid) < before + 15, "the server has given the memory back", 60)

@@ -214,6 +214,20 @@ allow_programs(struct wall *wall, const struct cn_load *load)
     allow_list(wall, getenv("LD_LIBRARY_PATH"));
 }
 
+/* A thread gives another one of its process a name by writing into /proc/self/task/TID/comm. CUDA's
+ * driver does so, and cuInit() fails with error 304 if it cannot. All files there concern this
+ * worker only; a link there is judged by where it leads. The folder stays open, because the kernel
+ * may drop the entry of a folder that nobody has open, and the rule with it. */
+static void
+allow_thread_names(struct wall *wall)
+{
+    static int kept = -1;
+
+    kept = open("/proc/self/task", O_PATH | O_CLOEXEC);
+    if (kept >= 0)
+        allow(wall, "/proc/self/task", LANDLOCK_ACCESS_FS_WRITE_FILE | TRUNCATE);
+}
+
 static void
 allow_devices(struct wall *wall)
 {
@@ -251,6 +265,7 @@ allow_all(struct wall *wall, const struct cn_load *load)
     for (size_t i = 0; i < sizeof(readable) / sizeof(*readable); i++)
         allow_reading(wall, readable[i]);
     allow_devices(wall);
+    allow_thread_names(wall);
     allow_programs(wall, load);
     for (; at && at < end; at += strlen(at) + 1)
         allow_reading(wall, at);

@@ -134,6 +134,16 @@ check_that_files_are_its_own(void)
     snprintf(path, sizeof(path), "%s/mine", temp);
     WANT((fd = open(path, O_RDWR | O_CREAT, 0600)) >= 0 && close(fd) == 0 && unlink(path) == 0);
     WANT(write(foreign, "x", 1) == 1);
+    /* as CUDA's driver names a thread */
+    snprintf(path, sizeof(path), "/proc/self/task/%d/comm", getpid());
+    WANT((fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666)) >= 0);
+    WANT(write(fd, "named", 5) == 5 && close(fd) == 0);
+    if (stands) {
+        snprintf(path, sizeof(path), "/proc/self/task/%d/fd/%d", getpid(), foreign);
+        WANT(open(path, O_WRONLY) < 0 && errno == EACCES);
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/comm", getppid(), getppid());
+        WANT(open(path, O_WRONLY) < 0 && errno == EACCES);
+    }
     WANT(open("/usr/bin/env", O_RDONLY) >= 0 && open("/dev/null", O_WRONLY) >= 0);
     return 0;
 }
