@@ -67,21 +67,6 @@ check_version(const char *version, struct cn_error *err)
     return 0;
 }
 
-static int
-check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, struct cn_error *err)
-{
-    struct cn_model_config config;
-    struct stat st;
-
-    if (spec->config_file == NULL)
-        return 0;
-    if (stat(spec->config_file, &st) < 0)
-        return cn_fail(err, CN_E_NOT_FOUND, "File does not exist: %s", spec->config_file);
-    cn_model_config_init(&config);
-    return cn_model_config_load(&config, spec->config_file, spec->config_file, !spec->no_check,
-                                warn, ctx, err);
-}
-
 /* Is it a TorchScript or ONNX model that needs no handler? Then --handler is not required. Without
  * --runtime, the suffix of the model's file decides. */
 bool
@@ -107,6 +92,37 @@ runtime_of(const struct cn_pack_spec *spec)
     return cn_has_suffix(spec->handler, ".lua")  ? "lua"
            : cn_has_suffix(spec->handler, ".so") ? "c"
                                                  : "python";
+}
+
+struct warner {
+    const struct cn_pack_spec *spec;
+    cn_config_warn_fn warn;
+    void *ctx;
+};
+
+static void
+warn_of_yaml(void *ctx, const char *line)
+{
+    const struct warner *warner = ctx;
+
+    if (warner->warn && cn_model_config_warning_concerns(line, runtime_of(warner->spec)))
+        warner->warn(warner->ctx, line);
+}
+
+static int
+check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, struct cn_error *err)
+{
+    struct warner warner = {spec, warn, ctx};
+    struct cn_model_config config;
+    struct stat st;
+
+    if (spec->config_file == NULL)
+        return 0;
+    if (stat(spec->config_file, &st) < 0)
+        return cn_fail(err, CN_E_NOT_FOUND, "File does not exist: %s", spec->config_file);
+    cn_model_config_init(&config);
+    return cn_model_config_load(&config, spec->config_file, spec->config_file, !spec->no_check,
+                                warn_of_yaml, &warner, err);
 }
 
 static int

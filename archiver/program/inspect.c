@@ -228,10 +228,17 @@ cn_archiver_inspect(int argc, char **argv)
     return rc ? failed(&err) : 0;
 }
 
+struct archive_warned {
+    const char *path, *runtime;
+};
+
 static void
 warn(void *ctx, const char *line)
 {
-    fprintf(stderr, "%s: warning: %s\n", (const char *)ctx, line);
+    const struct archive_warned *archive = ctx;
+
+    if (cn_model_config_warning_concerns(line, archive->runtime))
+        fprintf(stderr, "%s: warning: %s\n", archive->path, line);
 }
 
 static int
@@ -248,10 +255,10 @@ verify_one(const char *path, const char *trusted_keys)
         return failed(&err);
     yaml = config_path(&opened);
     cn_model_config_init(&config);
-    rc = yaml ? cn_model_config_load(&config, yaml, opened.manifest.config_file, true, warn,
-                                     (void *)(uintptr_t)path, &err)
-              : 0;
     runtime = cn_manifest_runtime(&opened.manifest);
+    rc = yaml ? cn_model_config_load(&config, yaml, opened.manifest.config_file, true, warn,
+                                     &(struct archive_warned){path, runtime}, &err)
+              : 0;
     if (rc == 0 && strcmp(runtime, "LSP") == 0)
         fprintf(stderr,
                 "%s: warning: handler %s needs the runtime LSP, TorchServe's for handlers in C++; "

@@ -360,6 +360,14 @@ warn_unknown(const struct walk *walk, const char *prefix, const struct cn_yaml *
                 "unknown key %s%s; only the handler can use it", prefix, key);
 }
 
+bool
+cn_model_config_warning_concerns(const char *line, const char *runtime)
+{
+    if (!strstr(line, ": deviceType has no effect") && !strstr(line, ": deviceIds has no effect"))
+        return true;
+    return strcmp(runtime, "lua") == 0 || strcmp(runtime, "c") == 0;
+}
+
 /* A key of TorchServe without an effect here warns only if its value differs from the harmless one,
  * so that archives with TorchServe's defaults load silently. */
 static bool

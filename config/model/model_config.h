@@ -79,6 +79,10 @@ struct cn_model_config {
  * minWorkers?)" */
 typedef void (*cn_config_warn_fn)(void *ctx, const char *line);
 
+/* Does this warning concern a model of this runtime ("lua", "c", "python", ...)? Only handlers in
+ * Lua and C do not follow deviceType and deviceIds, and the YAML alone does not tell the runtime. */
+bool cn_model_config_warning_concerns(const char *line, const char *runtime);
+
 /* Sets all options to their defaults. */
 void cn_model_config_init(struct cn_model_config *config);
 /* Applies a document to `config`. Maps that are not known, and unknown keys under `handler`, belong

@@ -113,13 +113,27 @@ torchserves_other_keys_are_explained(void **state)
     (void)state;
     warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
     warns("deviceType: gpu\n",
-          "m.yaml:1:1: deviceType has no effect here: handlers get no GPU; only TorchScript and "
-          "ONNX models, and models of Triton's Python backend, follow this key");
+          "m.yaml:1:1: deviceType has no effect here: handlers in Lua and C get no GPU; models of "
+          "TorchScript and ONNX and handlers in Python follow this key");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
     warns("parallelType: custom\nparallelLevel: 4\n",
           "parallelLevel has no effect here: a worker is one process");
+}
+
+/* The YAML does not tell what kind of model it belongs to. */
+static void
+only_some_handlers_get_no_gpu(void **state)
+{
+    const char *line = "m.yaml:1:1: deviceType has no effect here: why";
+
+    (void)state;
+    assert_true(cn_model_config_warning_concerns(line, "lua"));
+    assert_true(cn_model_config_warning_concerns("m.yaml:2:1: deviceIds has no effect here", "c"));
+    assert_false(cn_model_config_warning_concerns(line, "python"));
+    assert_false(cn_model_config_warning_concerns(line, "torch"));
+    assert_true(cn_model_config_warning_concerns("m.yaml:1:1: unknown key deviceTyp", "torch"));
 }
 
 /* A worker is one process, so a model that needs several must not be served by one of them. */
@@ -274,6 +288,7 @@ main(void)
         cmocka_unit_test(unknown_scalars_warn_with_the_nearest_name),
         cmocka_unit_test(maps_and_handler_keys_are_the_handlers),
         cmocka_unit_test(torchserves_other_keys_are_explained),
+        cmocka_unit_test(only_some_handlers_get_no_gpu),
         cmocka_unit_test(parallel_types_that_need_torchrun_stop),
         cmocka_unit_test(wrong_types_and_ranges_stop),
         cmocka_unit_test(fields_must_fit_together),

@@ -74,6 +74,19 @@ take_function(struct py_rt *rt, const char *name, PyObject **out)
     return 0;
 }
 
+/* The device that continuo._device has chosen. */
+static int
+take_device(struct py_rt *rt)
+{
+    PyObject *device = PyObject_GetAttrString(rt->program, "device");
+    const char *name = device ? PyUnicode_AsUTF8AndSize(device, NULL) : NULL;
+
+    if (name && strcmp(name, "cpu") != 0)
+        snprintf(rt->base.device, sizeof(rt->base.device), "%s", name);
+    Py_XDECREF(device);
+    return name ? 0 : -1;
+}
+
 static int
 take_program(struct py_rt *rt)
 {
@@ -99,7 +112,7 @@ take_program(struct py_rt *rt)
     is_pickle = format ? PyUnicode_CompareWithASCIIString(format, "pickle") == 0 : 0;
     rt->pickle = is_pickle;
     Py_XDECREF(format);
-    return format ? 0 : -1;
+    return format ? take_device(rt) : -1;
 }
 
 /* Imports continuo._runtime and calls its open_model. */
@@ -165,12 +178,16 @@ static int
 check_forkable(struct py_rt *rt, struct cn_error *err)
 {
     PyObject *preload = PyObject_GetAttrString(rt->program, "preload");
-    const bool refused = preload == Py_False;
+    const char *why = preload && PyUnicode_Check(preload) ? PyUnicode_AsUTF8AndSize(preload, NULL)
+                      : preload == Py_False               ? "the handler has preload = False"
+                                                          : NULL;
 
-    Py_XDECREF(preload);
     PyErr_Clear();
-    if (refused)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "the handler has preload = False");
+    if (why)
+        cn_fail(err, CN_E_UNIMPLEMENTED, "%s", why);
+    Py_XDECREF(preload);
+    if (why)
+        return CN_E_UNIMPLEMENTED;
     if (rt->looping)
         return cn_fail(err, CN_E_UNIMPLEMENTED,
                        "load(model) has used asyncio, whose loop cannot be shared");

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "archiver/archive/python_handler.h"
 #include "config/model/batching.h"
 #include "config/model/model_io.h"
 #include "config/model/model_state.h"
@@ -25,27 +24,13 @@
 
 #define OVERRIDE_FILE "continuo-override.yaml"
 
-/* Does the model use the keys deviceType and deviceIds? Handlers get no GPU. */
-static bool
-follows_device(const struct cn_model_about *about)
-{
-    char file[PATH_MAX], path[PATH_MAX];
-
-    if (!cn_model_is_python(about))
-        return cn_model_runs_models(about->runtime);
-    return cn_python_handler_file(about->handler, file, sizeof(file)) &&
-           snprintf(path, sizeof(path), "%s/%s", about->dir, file) < (int)sizeof(path) &&
-           cn_python_is_triton_model(path);
-}
-
 static void
 warn_line(void *ctx, const char *line)
 {
     const struct cn_model_about *about = ctx;
     char quoted[1024];
 
-    if ((strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")) &&
-        follows_device(about))
+    if (!cn_model_config_warning_concerns(line, cn_model_is_python(about) ? "python" : about->runtime))
         return;
     cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));

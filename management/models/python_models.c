@@ -38,23 +38,6 @@ cn_is_python_handler(const char *handler, const char *runtime)
     return !runtime || strcmp(runtime, "python") == 0 || strcmp(runtime, "python3") == 0;
 }
 
-bool
-cn_python_is_triton_model(const char *path)
-{
-    static const char head[] = "class TritonPythonModel";
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t cap = 0;
-    bool found = false;
-
-    while (file && !found && getline(&line, &cap, file) > 0)
-        found = strncmp(line, head, sizeof(head) - 1) == 0;
-    free(line);
-    if (file)
-        fclose(file);
-    return found;
-}
-
 char *
 cn_python_wanted(struct cn_yaml_doc *doc)
 {

@@ -11,9 +11,6 @@
 /* Is it the name of a Python handler: "handler.py", "handler.py:Class", or one of TorchServe's own,
  * "image_classifier"? `runtime` is the manifest's word, which may be NULL. */
 bool cn_is_python_handler(const char *handler, const char *runtime);
-/* Is the file a model.py for Triton's Python backend? It is if a line of it begins with "class
- * TritonPythonModel". False also if the file cannot be read. */
-bool cn_python_is_triton_model(const char *path);
 /* Returns the value of the key `python` of a model's YAML, to be freed; NULL if it has none. `doc`
  * may be NULL. */
 char *cn_python_wanted(struct cn_yaml_doc *doc);

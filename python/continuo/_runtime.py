@@ -42,6 +42,12 @@ def open_model(facts: Dict[str, Any], config_json: str) -> Program:
     _model = Model(config=json.loads(config_json) if config_json else {}, **facts)
     _declared = _declared_outputs(_model.config)
     _program = program = _entry.open(_model)
+    if _model.config.get("deviceType") == "gpu":
+        from continuo._device import device_of
+
+        _model.device = program.device = device_of(_model.config, _model.worker)
+        if _model.device != "cpu":
+            program.preload = "deviceType is gpu, and CUDA does not survive a fork"
     signal.signal(_worker.alarm_signal(), on_alarm)
     if program.load is not None and finish(program.load()) is False:
         raise _entry.HandlerError(f"{_model.file}: load(model) failed: it returned False")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json as _json
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 __all__ = ["Headers", "Model", "Part", "Program", "Refuse", "Reply", "Request", "Tensor"]
 
@@ -153,7 +153,8 @@ class Model:
         #: The whole model-config.yaml.
         self.config: Dict[str, Any] = config if config is not None else {}
         self.batch_size = batch_size
-        #: The device that the server gives this worker: always "cpu" today.
+        #: The device that deviceType and deviceIds give this worker: "cpu", or "cuda:0" and so on. The
+        #: handler moves its model there itself.
         self.device = device
         #: True if the model has sequences, so that the handler keeps a state for each of them.
         self.stateful = stateful
@@ -197,7 +198,9 @@ class Program:
     state_format: str = "safe"
     #: False: workers must not be forked from a process that has called load(), also with
     #: `preload: true` in the model's YAML.
-    preload: bool = True
+    preload: Union[bool, str] = True
+    #: "cpu", or the device that the server shows for this worker.
+    device: str = "cpu"
 
 
 class Stream:

@@ -11,7 +11,7 @@ from models import ROOT
 from torching import pytorch
 from waiting import limit
 
-CHECKS = ("gru_equals_pytorch", "workers_take_devices_in_turns", "killed_workers_lose_no_step",
+CHECKS = ("gru_equals_pytorch", "python_handler_equals_pytorch", "torchserve_handler_gets_the_device", "workers_take_devices_in_turns", "killed_workers_lose_no_step",
           "killed_server_loses_no_step", "missing_driver_is_told", "memory_of_the_device_is_used_up")
 
 
@@ -33,7 +33,7 @@ def test_bundle_runs_where_it_was_not_built(tmp_path):
     run = subprocess.run([bundle / "run.sh", "--device", "cpu", "--python", sys.executable, "--only", *CHECKS],
                          env=environment, capture_output=True, text=True, timeout=limit(400), check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "\n5 passed, 0 failed, 1 skipped\n" in run.stdout, run.stdout
+    assert "\n7 passed, 0 failed, 1 skipped\n" in run.stdout, run.stdout
 
 
 @pytest.mark.parametrize("getconf, has", [("echo glibc 2.31", "glibc 2.31"), ("echo glibc 2.4", "glibc 2.4"),

@@ -664,7 +664,7 @@ def test_metrics_and_log(serve, repository):
 
 
 def test_a_model_on_a_gpu_is_told_so_without_a_warning(serve, repository):
-    """deviceType has no effect on handlers, and the log says so. Triton's models follow it, so a warning would be wrong."""
+    """Handlers in Lua and C do not follow deviceType, and the log says so. Here that warning would be wrong."""
     put(repository, "on-gpu", execute("answers.append(total(int(self.kind == 'GPU')))", """
     def initialize(self, args):
         self.kind = args["model_instance_kind"]
@@ -673,16 +673,6 @@ def test_a_model_on_a_gpu_is_told_so_without_a_warning(serve, repository):
     s = serve()
     assert ask(s, "on-gpu") == 1
     assert not any("event=model_config_warning" in line for line in list(s.lines))
-
-
-def test_a_handler_on_a_gpu_is_warned(server, folder):
-    """A handler that is not a model of Triton's gets no GPU, whatever deviceType says, so the operator must learn that."""
-    (folder / "handler.py").write_text("# class TritonPythonModel: only a comment\ndef handle(req):\n    return 7\n")
-    (folder / "config.yaml").write_text("deviceType: gpu\n")
-    archiver("--model-name", "warned", "--version", "1", "--handler", folder / "handler.py", "--config-file",
-             folder / "config.yaml", "--export-path", folder)
-    s = server(flags=["--model-store", str(folder), "--models", "warned=warned.mar", "--python", sys.executable])
-    s.expect_log("event=model_config_warning", "warned", "deviceType has no effect here")
 
 
 def test_the_archiver_makes_an_archive_of_it(server, folder, repository):

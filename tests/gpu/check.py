@@ -118,6 +118,30 @@ def vad_equals_pytorch(run):
 
 
 @check
+def python_handler_equals_pytorch(run):
+    """A handler in Python moves its model to the device that it is given, and keeps its state in the sequence."""
+    with Server() as server:
+        server.register("gru", run.script("gru"), models.yaml("", run.device, 2), models.PYTHON)
+        devices = [worker.get("device", "cpu") for worker in server.describe("gru")["workers"]]
+        assert all(device.startswith(run.torch_device.type) for device in devices), devices
+        return f"on {', '.join(devices)}; {interleaved(run, server, 'gru', models.gru_reference, 12)}"
+
+
+@check
+def torchserve_handler_gets_the_device(run):
+    """A handler for TorchServe finds gpu_id in its context, and its base class loads the model there."""
+    x = run.steps(1, 5)[0]
+    wanted = models.gru_reference(run.modules["gru"], [x], run.torch_device)[0]
+    with Server() as server:
+        config = models.yaml("", run.device).replace("sequenceBatching: true\n", "")
+        server.register("gru", run.script("gru"), config, models.TORCHSERVE)
+        given = server.client().step("gru", None, {"x": [x]})
+        equal(given["y"][0], wanted)
+        assert given["device"].startswith(run.torch_device.type), given
+        return f"computed on {given['device']}"
+
+
+@check
 def workers_take_devices_in_turns(run):
     """Two workers use the devices that deviceIds names, and sequences move between them."""
     ids = list(range(torch.cuda.device_count()))[:4] if run.device == "gpu" else None

@@ -67,6 +67,49 @@ torch: {buckets: [1]}
 """
 
 
+PYTHON = """
+import torch
+
+
+def load(model):
+    global net, device
+    device = model.device
+    net = torch.jit.load("gru.pt", map_location=device)
+
+
+def init(req):
+    return {"h": [0.0] * 128}
+
+
+@torch.inference_mode()
+def step(state, req):
+    x = torch.tensor(req.json["x"], device=device)
+    y, h = net(x, torch.tensor([state["h"]], device=device))
+    assert y.device.type == device.partition(":")[0]
+    state["h"] = h[0].tolist()
+    return {"y": y.tolist()}
+"""
+TORCHSERVE = """
+import json
+
+import torch
+from ts.torch_handler.base_handler import BaseHandler
+
+
+class Handler(BaseHandler):
+    def preprocess(self, data):
+        return torch.tensor([json.loads(row["body"])["x"][0] if isinstance(row["body"], (str, bytes)) else row["body"]["x"][0]
+                             for row in data], device=self.device)
+
+    def inference(self, x):
+        y, _ = self.model(x, torch.zeros(len(x), 128, device=self.device))
+        return y
+
+    def postprocess(self, y):
+        return [{"y": [row.tolist()], "device": str(y.device)} for row in y]
+"""
+
+
 def yaml(rest, device, workers=1, ids=None):
     text = YAML.format(workers=workers, device=device)
     return text + (f"deviceIds: {ids}\n" if ids else "") + rest

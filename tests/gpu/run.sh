@@ -43,14 +43,18 @@ pack() {
     say "building into $build: programs that look for their libraries in ../lib"
     # DT_RPATH, unlike DT_RUNPATH, holds for the libraries of libraries, too.
     cmake --preset release -B "$build" -DCN_TORCH_DIR=/none \
-        '-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib' >/dev/null
-    cmake --build "$build" --target "${programs[@]}" | tail -n 1
+        '-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib' \
+        '-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../../../lib' >/dev/null
+    cmake --build "$build" --target "${programs[@]}" continuo-python | tail -n 1
     rm -rf "$bundle"
     mkdir -p "$bundle"/{bin,lib,src,models}
     for program in "${programs[@]}"; do
         strip -o "$bundle/bin/$program" "$build/bin/$program"
     done
     copy_libraries "$bundle/lib" "${programs[@]/#/$build/bin/}"
+    cp -r "$build/bin/python" "$bundle/bin/python" # for handlers in Python
+    strip "$bundle/bin/python/continuo/_worker.abi3.so"
+    copy_libraries "$bundle/lib" "$build/bin/python/continuo/_worker.abi3.so"
     tar -c handlers core include | tar -x -C "$bundle/src" --wildcards '*.h' '*.cpp' '*.map'
     cp tests/gpu/plugin.cmake "$bundle/src/CMakeLists.txt"
     cp tests/gpu/{run.sh,check.py,models.py,server.py} "$bundle/"

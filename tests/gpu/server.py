@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.parse
@@ -37,7 +38,7 @@ class Server:
 
     def _start(self):
         command = [HERE / "bin/continuo", "--model-store", self.store, "--state-dir", self.folder / "state",
-                   "--torch-library", HERE / "build/libcontinuo_torch.so", "--allowed-urls", "file://.*",
+                   "--torch-library", HERE / "build/libcontinuo_torch.so", "--python", sys.executable, "--allowed-urls", "file://.*",
                    "--metrics-address", "http://127.0.0.1:0", "--grpc-inference-address", "none", "--grpc-management-address", "none",
                    "--inference-address", "http://127.0.0.1:0", "--management-address", "http://127.0.0.1:0"]
         with open(self.folder / "log", "ab") as log:
@@ -71,13 +72,18 @@ class Server:
     def log(self):
         return (self.folder / "log").read_text(errors="replace")
 
-    def register(self, name, script, yaml, timeout=180):
-        """Packs the TorchScript file and waits until its workers are ready. Raises Refused with the reason otherwise.
-        """
+    def register(self, name, script, yaml, handler=None, timeout=180):
+        """Packs the TorchScript file, with the text of a Python handler if there is one, and waits until its workers are
+        ready. Raises Refused with the reason otherwise."""
+        with_handler = []
+        if handler:
+            (self.folder / "handler.py").write_text(handler)
+            with_handler = ["--handler", self.folder / "handler.py"]
         config = self.folder / f"{name}.yaml"
         config.write_text(yaml)
         subprocess.run([HERE / "bin/continuo-archiver", "--model-name", name, "--version", "1.0",
-                        "--serialized-file", script, "--config-file", config, "--export-path", self.store, "--force"],
+                        "--serialized-file", script, *with_handler, "--config-file", config, "--export-path", self.store,
+                        "--force"],
                        check=True, stdout=subprocess.DEVNULL)
         workers = re.search(r"minWorkers: (\d+)", yaml)[1]
         self.manage("POST", f"/models?url={name}.mar&initial_workers={workers}&synchronous=true", timeout)
@@ -123,7 +129,8 @@ class Client:
     def step(self, model, sequence, inputs):
         body = json.dumps(inputs)
         self._connection.request("POST", f"/predictions/{model}", body,
-                                 {"Content-Type": "application/json", "ts-request-sequence-id": sequence})
+                                 {"Content-Type": "application/json"} |
+                                 ({"ts-request-sequence-id": sequence} if sequence else {}))
         answer = self._connection.getresponse()
         text = answer.read().decode()
         if answer.status != 200:

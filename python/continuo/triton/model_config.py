@@ -92,14 +92,13 @@ def arguments(model: Model) -> Dict[str, str]:
     folder = os.path.abspath(model.dir)
     several = model.config.get("maxWorkers", 1) != 1
     gpu = model.config.get("deviceType") == "gpu"
-    ids = model.config.get("deviceIds")
-    device = ids[(model.worker - 1) % len(ids)] if isinstance(ids, list) and ids else 0
+    device = model.device.partition(":")[2] or "0"  # "0" also on a machine without a GPU, as kind says GPU
     _model_dir = os.path.join(folder, model.version)
     if not os.path.isdir(_model_dir):
         _model_dir = folder
     return {"model_instance_kind": "GPU" if gpu else "CPU",
             "model_instance_name": f"{model.name}_0" + (f"_{model.worker - 1}" if several else ""),
-            "model_instance_device_id": str(device) if gpu else "0",
+            "model_instance_device_id": device if gpu else "0",
             "model_repository": folder,
             "model_version": model.version,
             "model_name": model.name}
