@@ -90,23 +90,23 @@ def round_trips(server):
     return float(told.get("count", 0)), float(told.get("sum", 0))
 
 
-def bench(server, connections, seconds, *args):
+def bench(server, connections, seconds, *args, processes=1):
     result = server.bench("counter", "--connections", connections, "--duration", seconds, "--warmup", 0,
-                          "--stall-seconds", 30, *args)
+                          "--stall-seconds", 30, "--processes", processes, *args)
     if result["errors"]:
         raise SystemExit(f"{result['errors']} steps failed or had a wrong sum")
     return result
 
 
-def measure(connections, seconds, shared):
+def measure(connections, seconds, shared, processes):
     with contextlib.ExitStack() as stack:
         port, store = stack.enter_context(redis()) if shared else (None, None)
         server = stack.enter_context(node(port))
-        bench(server, connections, 1)
+        bench(server, connections, 1, processes=processes)
         pids = [server.process.pid, server.worker_pid("counter"), *([store.pid] if shared else [])]
         n, took = round_trips(server)
         spent = [cpu_seconds(pid) for pid in pids]
-        result = bench(server, connections, seconds)
+        result = bench(server, connections, seconds, processes=processes)
         spent = [(cpu_seconds(pid) - before) / result["steps"] * 1e6 for pid, before in zip(pids, spent, strict=True)]
         after = round_trips(server)
         trip_ms = (after[1] - took) / max(after[0] - n, 1) * 1e3
@@ -118,7 +118,7 @@ def compare_stores(args):
           "| longer p99 in round trips | CPU embedded: server + worker, us a step | CPU shared: server + worker + store, us a step |"
           "\n|---|---|---|---|---|---|---|---|---|")
     for connections in args.connections:
-        rounds = [[measure(connections, args.seconds, shared) for shared in (False, True)] for _ in range(args.rounds)]
+        rounds = [[measure(connections, args.seconds, shared, args.processes) for shared in (False, True)] for _ in range(args.rounds)]
         own, ours = ([pair[side] for pair in rounds] for side in (0, 1))
 
         def median(side, key):
@@ -203,6 +203,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--processes", type=int, default=1, help="of the load tool, in the part store (1)")
     parser.add_argument("--connections", type=int, nargs="*", default=[64, 256])
     parser.add_argument("--rate", type=int, default=2000, help="steps a second for each node, in the part nodes")
     parser.add_argument("--trip-ms", type=float, default=40, help="how long a round trip takes, in the part far")

@@ -79,8 +79,9 @@ struct cn_model_config {
  * minWorkers?)" */
 typedef void (*cn_config_warn_fn)(void *ctx, const char *line);
 
-/* Does this warning concern a model of this runtime ("lua", "c", "python", ...)? Only handlers in
- * Lua and C do not follow deviceType and deviceIds, and the YAML alone does not tell the runtime. */
+/* Returns whether this warning concerns a model of this runtime: "lua", "c", "python" and so on.
+ * Those of deviceType and deviceIds concern handlers in Lua and C only, and the YAML alone does not
+ * tell the runtime. */
 bool cn_model_config_warning_concerns(const char *line, const char *runtime);
 
 /* Sets all options to their defaults. */

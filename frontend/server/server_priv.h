@@ -59,7 +59,7 @@ struct cn_server {
     struct cn_watch signal_watch;
     struct cn_system_log system_log;
     struct cn_recent recent;
-    struct cn_timer memory; /* loop 0 */
+    struct cn_timer memory;       /* loop 0 */
     struct cn_exporter *exporter; /* NULL: no traces */
     struct cn_metrics_file metrics_file;
     struct cn_msg start;

@@ -28,9 +28,10 @@ static void
 warn_line(void *ctx, const char *line)
 {
     const struct cn_model_about *about = ctx;
+    const char *runtime = cn_model_is_python(about) ? "python" : about->runtime;
     char quoted[1024];
 
-    if (!cn_model_config_warning_concerns(line, cn_model_is_python(about) ? "python" : about->runtime))
+    if (!cn_model_config_warning_concerns(line, runtime))
         return;
     cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));
