@@ -7,7 +7,9 @@
  *                                        checks each answer of a counter (model "echo": only that
  *                                        there is one)
  *   grpc-bench infer TARGET MODEL        the same by ModelInfer of the v2 protocol, with an FP32
- *                                        tensor of BYTES, which the answer must end with
+ *                                        tensor of BYTES, which the answer must end with; with
+ *                                        --sequences each call in flight has a sequence of its own,
+ *                                        and an answer only needs the status OK
  *
  * One completion queue and one thread in each process. Prints one line of JSON; exit 1 if anything
  * was wrong, and 3, without figures of speed, if this tool was slower than the server
@@ -205,6 +207,7 @@ struct slot {
     grpc_call *call;
     enum kind kind;
     char id[48];
+    grpc_metadata sequence; /* sent with --sequences */
     uint64_t steps;
     grpc_metadata_array head, tail;
     grpc_status_code status;
@@ -216,7 +219,7 @@ struct slot {
 
 static struct {
     const char *model;
-    bool is_counter;
+    bool is_counter, sequences;
     size_t data_bytes;
     grpc_slice infer; /* a ModelInferRequest; the same for each call */
     double seconds, end_s;
@@ -249,6 +252,8 @@ make_infer(void)
     size_t n = load.data_bytes / 4;
     grpc_slice slice;
 
+    if (load.sequences)
+        *at++ = 1; /* models with sequences have a batch dimension */
     for (; n >= 0x80; n >>= 7)
         *at++ = (char)(n | 0x80);
     *at++ = (char)n;
@@ -322,7 +327,7 @@ is_right(const struct slot *slot)
     if (!slot->response)
         return false;
     if (slot->kind == KIND_INFER)
-        return ends_with_tensor(slot);
+        return load.sequences || ends_with_tensor(slot);
     if (!load.is_counter)
         return grpc_byte_buffer_length(slot->response) >= load.data_bytes;
     grpc_byte_buffer_reader_init(&reader, slot->response);
@@ -480,6 +485,8 @@ begin_load(unsigned process, unsigned n_calls, unsigned n_channels)
         slot->over = (struct tag){on_over, slot};
         snprintf(slot->id, sizeof(slot->id), "bench-%lx-%u-%u", (unsigned long)(now_s() * 1e6),
                  process, i);
+        slot->sequence.key = grpc_slice_from_static_string("continuo-sequence-id");
+        slot->sequence.value = grpc_slice_from_static_string(slot->id);
         load.live++;
         if (load.kind == KIND_BIDI) {
             new_call(slot);
@@ -571,13 +578,15 @@ parse_options(int argc, char **argv)
         kind++;
     if (argc < 4 || kind == N_KINDS)
         die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
-            "[--seconds S] [--data BYTES] [--processes N]");
+            "[--seconds S] [--data BYTES] [--processes N] [--sequences]");
     load.kind = (enum kind)kind;
     load.target = argv[2];
     load.model = argv[3];
     load.is_counter = strcmp(load.model, "echo") != 0;
     load.data_bytes = (size_t)atol(option(argc, argv, "--data", "1"));
     load.seconds = atof(option(argc, argv, "--seconds", "3"));
+    for (int i = 4; i < argc; i++)
+        load.sequences |= strcmp(argv[i], "--sequences") == 0;
     load.n_calls = number_option(argc, argv, "--calls", "64");
     load.n_channels = number_option(argc, argv, "--channels", "4");
     load.n_processes = number_option(argc, argv, "--processes", "1");

@@ -1,6 +1,7 @@
 """Measures a GRU of 256 units that is served as TorchScript. `compare` runs it in turns with TorchServe and with a bare
-Python loop, `share` shows how much of a worker's time is spent outside the model, and `workers` shows how fast forked
-workers start and how much memory they need.
+Python loop, `share` shows how much of a worker's time is spent outside the model, `wires` shows what a step costs server
+and worker beside the model with each protocol, and `workers` shows how fast forked workers start and how much memory
+they need.
 
 TorchServe has a Python handler with an LRU of states, as its stateful examples do. The same handler is also called
 in a loop, as TorchServe's worker calls it, with as many rows as there are connections and without a server.
@@ -16,6 +17,7 @@ import pathlib
 import re
 import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -217,6 +219,74 @@ def share(script, seconds):
             print(f"| {rows} | {durability} | {runs:.0f} | {model:.0f} | {whole:.0f} | {1 - model / whole:.1%} |")
 
 
+# --- what a step costs beside the model, by protocol ---
+
+
+class FloatGru(Gru):
+    """The same with a number in, under the name that grpc-bench gives its tensor."""
+
+    def forward(self, FP32, h):
+        h = self.cell(torch.tanh(self.spread(FP32)), h)
+        return self.out(h), h
+
+
+FLOAT_IN = "{name: FP32, dataType: FP32, dims: [1]}"
+
+
+def bodies(folder):
+    """Writes the v2 requests as post-bench sends them. Returns {protocol: (file, header)}."""
+    tensor = {"name": "FP32", "datatype": "FP32", "shape": [1, 1]}
+    head = json.dumps({"inputs": [tensor | {"parameters": {"binary_data_size": 4}}],
+                       "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}).encode()
+    (folder / "json").write_text(json.dumps({"inputs": [tensor | {"data": [0.5]}]}))
+    (folder / "binary").write_bytes(head + struct.pack("<f", 0.5))
+    return {"v2 JSON": (folder / "json", "Content-Type: application/json"),
+            "v2 binary": (folder / "binary", f"Inference-Header-Content-Length: {len(head)}")}
+
+
+def wire_commands(s, folder, rows, seconds):
+    """Returns {protocol: command}. There are twice as many sequences as rows, so that the next batch is full and waiting when
+    one is done."""
+    host = "{}:{}".format(*s.address)
+    load = ["--processes", 2, "--seconds", seconds, "--sequences"]
+    commands = {name: [served.BIN / "post-bench", host, "/v2/models/gru/infer", file, "--header", header,
+                       "--connections", 2 * rows, "--warmup", 0, *load] for name, (file, header) in bodies(folder).items()}
+    commands["gRPC ModelInfer"] = [served.BIN / "grpc-bench", "infer", s.grpc, "gru", "--calls", 2 * rows, "--data", 4, *load]
+    return commands
+
+
+def wires(folder, rounds, seconds):
+    script = folder / "float.pt"
+    torch.jit.save(torch.jit.script(FloatGru().eval()), script)
+    print("| rows of a batch | protocol | steps/s | rows a run | the model, us a step | server and worker, us a step "
+          "| beside the model, us a step |")
+    print("|---" * 7 + "|")
+    for rows in (8, 32):
+        config = yaml(rows, delay=20).replace(HERE, FLOAT_IN)
+        with served.Served({"gru": (script, config)}, ["--busy-wait", 0], grpc=True) as s:
+            commands = wire_commands(s, folder, rows, seconds)
+            pids = [s.process.pid, s.worker_pid("gru")]
+            samples = {name: [] for name in commands}
+            for name in [name for _ in range(rounds) for name in commands]:
+                before, began = spent(s), sum(own_cpu_us(pid) for pid in pids)
+                run = subprocess.run([str(word) for word in commands[name]], stdout=subprocess.PIPE, text=True, check=False)
+                result = json.loads(run.stdout.splitlines()[-1])
+                if result["errors"]:
+                    raise SystemExit(f"bench/gru.py: {name}: wrong answers: {result}")
+                whole = sum(own_cpu_us(pid) for pid in pids) - began
+                runs, model, _ = (b - a for a, b in zip(before, spent(s)))
+                steps = result["steps"]
+                samples[name].append((steps / seconds, steps / runs, model / steps, whole / steps, (whole - model) / steps))
+        for name, rounds_of_it in samples.items():
+            rate, full, model, whole, beside = (statistics.median(column) for column in zip(*rounds_of_it))
+            print(f"| {rows} | {name} | {rate:,.0f} | {full:.1f} | {model:.1f} | {whole:.1f} | {beside:.1f} |", flush=True)
+
+
+def own_cpu_us(pid):
+    """CPU time of a process's threads, without its children."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()) / 1000
+
+
 # --- forked workers ---
 
 
@@ -259,7 +329,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("what", nargs="*", default=["share", "workers", "compare"])
+    parser.add_argument("what", nargs="*", default=["share", "wires", "workers", "compare"])
     chosen = parser.parse_args()
     print(served.machine(), f"PyTorch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
@@ -267,6 +337,8 @@ def main():
         torch.jit.save(torch.jit.script(Gru().eval()), script)
         if "share" in chosen.what:
             share(script, chosen.seconds)
+        if "wires" in chosen.what:
+            wires(pathlib.Path(folder), chosen.rounds, chosen.seconds)
         if "workers" in chosen.what:
             workers(script)
         if "compare" in chosen.what:

@@ -1,10 +1,12 @@
 /* bench/post-bench.c - load for HTTP: one request of any size, over and over.
  *
  *   post-bench HOST:PORT PATH BODY_FILE [--header "NAME: VALUE"] [--end FILE] [--connections N]
- *              [--seconds S] [--warmup S] [--processes N]
+ *              [--seconds S] [--warmup S] [--processes N] [--sequences]
  *
  * Closed loop over keep-alive connections, one request in flight on each. An answer is right if its
  * status is 200 and its body ends with the bytes of --end (the request's body, if there is none).
+ * With --sequences each connection has a sequence of its own, which the header Continuo-Sequence-Id
+ * names; an answer then only needs the status 200, because it differs from step to step.
  * One thread a process. Prints one line of JSON; exit 1 when anything was wrong, and 3, without
  * figures of speed, when this tool was slower than the server (bench/load/tally.h).
  */
@@ -35,6 +37,7 @@ struct bytes {
 struct conn {
     int fd;
     bool asks_to_write;
+    struct bytes request; /* with --sequences its own one */
     size_t sent, got;
     double began_s;
     char *answer; /* its size is answer_room */
@@ -44,6 +47,9 @@ static struct {
     struct bytes request, end;
     size_t answer_room;
     int epoll_fd, n_conns;
+    bool sequences;
+    const char *target, *path, *header;
+    struct bytes body;
     unsigned n_processes;
     double seconds, warmup;
     struct sockaddr_in address;
@@ -84,6 +90,37 @@ read_file(const char *path)
     return all;
 }
 
+/* Returns the request with this header beside that of the command line; "" for none. */
+static struct bytes
+make_request(const char *more)
+{
+    struct bytes request = {.ptr = malloc(HEAD_MAX_BYTES + load.body.len)};
+
+    request.len = (size_t)snprintf(request.ptr, HEAD_MAX_BYTES,
+                                   "POST %s HTTP/1.1\r\nHost: %s\r\n%s%s%sContent-Length: "
+                                   "%zu\r\n\r\n",
+                                   load.path, load.target, load.header, *load.header ? "\r\n" : "",
+                                   more, load.body.len);
+    if (request.len >= HEAD_MAX_BYTES) {
+        fputs("post-bench: the path or the header is too long\n", stderr);
+        exit(2);
+    }
+    memcpy(request.ptr + request.len, load.body.ptr, load.body.len);
+    request.len += load.body.len;
+    return request;
+}
+
+/* The request of a connection's own sequence. */
+static struct bytes
+sequence_request(unsigned number)
+{
+    char header[128];
+
+    snprintf(header, sizeof(header), "Continuo-Sequence-Id: bench-%lx-%u\r\n",
+             (unsigned long)(now_s() * 1e6), number);
+    return make_request(header);
+}
+
 /* --- one connection */
 
 static void
@@ -101,8 +138,8 @@ send_more(struct conn *c)
 {
     if (c->sent == 0)
         c->began_s = now_s();
-    while (c->sent < load.request.len) {
-        ssize_t n = send(c->fd, load.request.ptr + c->sent, load.request.len - c->sent,
+    while (c->sent < c->request.len) {
+        ssize_t n = send(c->fd, c->request.ptr + c->sent, c->request.len - c->sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n < 0 && errno == EAGAIN)
@@ -111,7 +148,7 @@ send_more(struct conn *c)
             die("send");
         c->sent += (size_t)n;
     }
-    watch(c, c->sent < load.request.len);
+    watch(c, c->sent < c->request.len);
 }
 
 /* Returns the length of the whole answer once its head has arrived, or else 0. */
@@ -134,8 +171,10 @@ answer_len(struct conn *c)
 static bool
 is_right(const struct conn *c)
 {
-    return strncmp(c->answer, "HTTP/1.1 200", 12) == 0 && c->got >= load.end.len &&
-           memcmp(c->answer + c->got - load.end.len, load.end.ptr, load.end.len) == 0;
+    if (strncmp(c->answer, "HTTP/1.1 200", 12) != 0)
+        return false;
+    return load.sequences || (c->got >= load.end.len && memcmp(c->answer + c->got - load.end.len,
+                                                               load.end.ptr, load.end.len) == 0);
 }
 
 /* Returns true if an answer is complete. */
@@ -187,13 +226,14 @@ step(struct conn *c, uint32_t events, bool goes_on)
 }
 
 static void
-conn_open(struct conn *c, const struct sockaddr_in *address)
+conn_open(struct conn *c, unsigned number, const struct sockaddr_in *address)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     int one = 1;
 
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     c->answer = malloc(load.answer_room);
+    c->request = load.sequences ? sequence_request(number) : load.request;
     if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
         epoll_ctl(load.epoll_fd, EPOLL_CTL_ADD, c->fd, &event) < 0)
@@ -202,23 +242,6 @@ conn_open(struct conn *c, const struct sockaddr_in *address)
 }
 
 /* --- the program */
-
-static void
-make_request(const char *target, const char *path, const char *header, struct bytes body)
-{
-    load.request.ptr = malloc(HEAD_MAX_BYTES + body.len);
-    load.request.len =
-        (size_t)snprintf(load.request.ptr, HEAD_MAX_BYTES,
-                         "POST %s HTTP/1.1\r\nHost: %s\r\n%s%sContent-Length: %zu\r\n\r\n", path,
-                         target, header, *header ? "\r\n" : "", body.len);
-    if (load.request.len >= HEAD_MAX_BYTES) {
-        fputs("post-bench: the path or the header is too long\n", stderr);
-        exit(2);
-    }
-    memcpy(load.request.ptr + load.request.len, body.ptr, body.len);
-    load.request.len += body.len;
-    load.answer_room = 2 * body.len + 2 * HEAD_MAX_BYTES;
-}
 
 static struct sockaddr_in
 parse_target(const char *target)
@@ -260,7 +283,7 @@ run_process(void *ctx, unsigned process, struct tally *tally)
     load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     tally_wait_for_all();
     for (unsigned i = process; i < all; i += n)
-        conn_open(calloc(1, sizeof(struct conn)), &load.address);
+        conn_open(calloc(1, sizeof(struct conn)), i, &load.address);
     for (began = now_s(); now_s() - began < load.warmup;)
         turn(true);
     memset(tally, 0, sizeof(*tally));
@@ -276,18 +299,18 @@ static bool
 parse_options(int argc, char **argv)
 {
     static const struct option flags[] = {
-        {"header", 1, NULL, 'h'},  {"end", 1, NULL, 'e'},    {"connections", 1, NULL, 'c'},
-        {"seconds", 1, NULL, 's'}, {"warmup", 1, NULL, 'w'}, {"processes", 1, NULL, 'p'},
-        {NULL, 0, NULL, 0}};
-    const char *header = "", *end = NULL;
+        {"header", 1, NULL, 'h'},    {"end", 1, NULL, 'e'},    {"connections", 1, NULL, 'c'},
+        {"seconds", 1, NULL, 's'},   {"warmup", 1, NULL, 'w'}, {"processes", 1, NULL, 'p'},
+        {"sequences", 0, NULL, 'q'}, {NULL, 0, NULL, 0}};
+    const char *end = NULL;
     int flag, n_processes = 1;
-    struct bytes body;
 
-    load.seconds = 3, load.warmup = 0.3, load.n_conns = 16;
+    load.seconds = 3, load.warmup = 0.3, load.n_conns = 16, load.header = "";
     while ((flag = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (flag == '?')
             return false;
-        header = flag == 'h' ? optarg : header;
+        load.header = flag == 'h' ? optarg : load.header;
+        load.sequences |= flag == 'q';
         end = flag == 'e' ? optarg : end;
         load.n_conns = flag == 'c' ? atoi(optarg) : load.n_conns;
         load.seconds = flag == 's' ? atof(optarg) : load.seconds;
@@ -298,9 +321,11 @@ parse_options(int argc, char **argv)
         n_processes > TALLY_MAX_PROCESSES || n_processes > load.n_conns)
         return false;
     load.n_processes = (unsigned)n_processes;
-    body = read_file(argv[optind + 2]);
-    load.end = end ? read_file(end) : body;
-    make_request(argv[optind], argv[optind + 1], header, body);
+    load.target = argv[optind], load.path = argv[optind + 1];
+    load.body = read_file(argv[optind + 2]);
+    load.end = end ? read_file(end) : load.body;
+    load.request = make_request("");
+    load.answer_room = 2 * load.body.len + 2 * HEAD_MAX_BYTES;
     load.address = parse_target(argv[optind]);
     return true;
 }
@@ -314,7 +339,7 @@ main(int argc, char **argv)
 
     if (!parse_options(argc, argv)) {
         fputs("usage: post-bench HOST:PORT PATH BODY_FILE [--header H] [--end FILE] "
-              "[--connections N] [--seconds S] [--warmup S] [--processes N]\n",
+              "[--connections N] [--seconds S] [--warmup S] [--processes N] [--sequences]\n",
               stderr);
         return 2;
     }
