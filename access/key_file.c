@@ -3,7 +3,8 @@
  *   keys:
  *     - name: web-shop
  *       hash: blake2b:1f0a...             # continuo-ctl keys add prints the key once, and writes
- *       scopes: [infer, observe]          # its hash
+ *       certificates: ["dns:a.example"]   # its hash; a key has a hash, certificates, or both
+ *       scopes: [infer, observe]
  *       models: [counter, "asr-*"]        # absent: every model
  *       expires: 2027-01-31T12:00:00Z     # absent: never
  *       revoked: true                     # absent: no
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "access/key_certificates.h"
 #include "access/key_limits.h"
 #include "config/yaml/yaml.h"
 #include "config/yaml/yaml_write.h"
@@ -161,6 +163,7 @@ read_hash(const struct reader *reader, const struct cn_yaml *node, struct cn_key
         fine = high >= 0 && low >= 0;
         entry->hash[i] = (unsigned char)(high * 16 + low);
     }
+    entry->has_hash = true;
     return fine ? 0
                 : cn_yaml_refuse(reader->file, node, "hash",
                                  "blake2b: and 64 hexadecimal digits, as continuo-ctl keys add "
@@ -231,6 +234,13 @@ read_revoked(const struct reader *reader, const struct cn_yaml *node, struct cn_
 }
 
 static int
+read_certificates(const struct reader *reader, const struct cn_yaml *node,
+                  struct cn_key_entry *entry, struct cn_error *err)
+{
+    return cn_key_certificates_take(reader->file, node, &reader->out->arena, entry, err);
+}
+
+static int
 read_limit(const struct reader *reader, const struct cn_yaml *node, struct cn_key_entry *entry,
            struct cn_error *err)
 {
@@ -242,15 +252,21 @@ static const struct {
     int (*read)(const struct reader *reader, const struct cn_yaml *node, struct cn_key_entry *entry,
                 struct cn_error *err);
 } members[] = {
-    {"name", read_name},         {"hash", read_hash},
-    {"scopes", read_scopes},     {"models", read_models},
-    {"expires", read_expires},   {"revoked", read_revoked},
-    {"rate", read_limit},        {"burst", read_limit},
-    {"concurrency", read_limit}, {"maxNumSequence", read_limit},
+    {"name", read_name},
+    {"scopes", read_scopes},
+    {"hash", read_hash},
+    {"certificates", read_certificates},
+    {"models", read_models},
+    {"expires", read_expires},
+    {"revoked", read_revoked},
+    {"rate", read_limit},
+    {"burst", read_limit},
+    {"concurrency", read_limit},
+    {"maxNumSequence", read_limit},
     {"storedBytes", read_limit},
 };
 #define N_MEMBERS (sizeof members / sizeof members[0])
-#define N_REQUIRED 3 /* the first three */
+#define N_REQUIRED 2 /* the first two */
 
 static int
 refuse_member(const char *file, const struct cn_yaml *node, struct cn_error *err)
@@ -263,7 +279,7 @@ refuse_member(const char *file, const struct cn_yaml *node, struct cn_error *err
     near = cn_suggest(node->key, names, N_MEMBERS);
     return cn_fail(err, CN_E_CONFIG,
                    "%s:%u:%u: a key has no member \"%s\"%s%s%s; its members are name, hash, "
-                   "scopes, models, expires, revoked, rate, burst, concurrency, maxNumSequence "
+                   "certificates, scopes, models, expires, revoked, rate, burst, concurrency, maxNumSequence "
                    "and storedBytes",
                    file, node->key_line, node->key_column, cn_yaml_shown(node->key, shown),
                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
@@ -279,7 +295,7 @@ read_entry(const struct reader *reader, const struct cn_yaml *node, struct cn_ke
 
     *entry = (struct cn_key_entry){.expires_wall_ms = CN_NEVER};
     if (node->kind != CN_YAML_MAP)
-        return cn_yaml_refuse(reader->file, node, "keys", "a map with name, hash and scopes", err);
+        return cn_yaml_refuse(reader->file, node, "keys", "a map with name, scopes, and hash or certificates", err);
     for (uint32_t i = 0; !rc && i < node->n_items; i++) {
         const struct cn_yaml *item = node->items[i];
 
@@ -288,6 +304,10 @@ read_entry(const struct reader *reader, const struct cn_yaml *node, struct cn_ke
         rc = k < N_MEMBERS ? members[k].read(reader, item, entry, err)
                            : refuse_member(reader->file, item, err);
     }
+    if (!rc && !entry->has_hash && !entry->n_certificates)
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "%s:%u:%u: the key has no hash and no certificates; it needs one of them",
+                     reader->file, node->line, node->column);
     for (k = 0; !rc && k < N_REQUIRED; k++)
         if (!cn_yaml_get(node, members[k].name))
             rc = cn_fail(err, CN_E_CONFIG, "%s:%u:%u: the key has no %s", reader->file, node->line,
@@ -312,10 +332,34 @@ hash_of(const void *item)
                            CN_KEY_HASH_BYTES / 2};
 }
 
+static struct cn_str
+itself(const void *item)
+{
+    return *(const struct cn_str *)item;
+}
+
+/* Notes the names of the key's certificates. CN_E_CONFIG: a key has one of them already. */
+static int
+note_certificates(struct cn_table *known, const struct reader *reader, const struct cn_yaml *node,
+                  struct cn_key_entry *entry, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < entry->n_certificates; i++)
+        if (cn_table_find(known, entry->certificates[i]))
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s:%u:%u: the key %.*s has the certificate %.*s, which a key has "
+                           "already; a certificate belongs to one key",
+                           reader->file, node->line, node->column, CN_STR_ARG(entry->name),
+                           CN_STR_ARG(entry->certificates[i]));
+        else
+            cn_table_insert(known, &entry->certificates[i]);
+    return 0;
+}
+
 static int
 read_entries(const struct reader *reader, const struct cn_yaml *list, struct cn_error *err)
 {
     struct cn_table *names = cn_table_create(name_of), *hashes = cn_table_create(hash_of);
+    struct cn_table *certificates = cn_table_create(itself);
     struct cn_key_file *out = reader->out;
     int rc = 0;
 
@@ -327,18 +371,24 @@ read_entries(const struct reader *reader, const struct cn_yaml *list, struct cn_
         rc = read_entry(reader, node, entry, err);
         if (rc)
             break;
-        if (cn_table_find(names, entry->name) || cn_table_find(hashes, hash_of(entry)))
+        rc = note_certificates(certificates, reader, node, entry, err);
+        if (rc)
+            break;
+        if (cn_table_find(names, entry->name) ||
+            (entry->has_hash && cn_table_find(hashes, hash_of(entry))))
             rc = cn_fail(err, CN_E_CONFIG,
                          "%s:%u:%u: the key %.*s has the name or the hash of a key before it",
                          reader->file, node->line, node->column, CN_STR_ARG(entry->name));
         else {
             cn_table_insert(names, entry);
-            cn_table_insert(hashes, entry);
+            if (entry->has_hash)
+                cn_table_insert(hashes, entry);
             out->n++;
         }
     }
     cn_table_destroy(names);
     cn_table_destroy(hashes);
+    cn_table_destroy(certificates);
     return rc;
 }
 
@@ -427,8 +477,12 @@ cn_key_file_add(struct cn_key_file *file, const struct cn_key_entry *entry, stru
     *added = *entry;
     added->name = cn_arena_str(&file->arena, entry->name);
     added->models = cn_arena_alloc(&file->arena, entry->n_models * sizeof *added->models + 1);
+    added->certificates =
+        cn_arena_alloc(&file->arena, entry->n_certificates * sizeof *added->certificates + 1);
     for (uint32_t i = 0; i < entry->n_models; i++)
         added->models[i] = cn_arena_str(&file->arena, entry->models[i]);
+    for (uint32_t i = 0; i < entry->n_certificates; i++)
+        added->certificates[i] = cn_arena_str(&file->arena, entry->certificates[i]);
     return 0;
 }
 
@@ -437,10 +491,13 @@ write_entry(const struct cn_key_entry *entry, struct cn_buf *out)
 {
     char time[25];
 
-    cn_buf_printf(out, "  {\"name\": \"%.*s\", \"hash\": \"" HASH_PREFIX, CN_STR_ARG(entry->name));
-    for (size_t i = 0; i < sizeof(entry->hash); i++)
+    cn_buf_printf(out, "  {\"name\": \"%.*s\"", CN_STR_ARG(entry->name));
+    cn_buf_puts(out, entry->has_hash ? ", \"hash\": \"" HASH_PREFIX : "");
+    for (size_t i = 0; entry->has_hash && i < sizeof(entry->hash); i++)
         cn_buf_printf(out, "%02x", entry->hash[i]);
-    cn_buf_puts(out, "\", \"scopes\": [");
+    cn_buf_puts(out, entry->has_hash ? "\"" : "");
+    cn_key_certificates_write(entry, out);
+    cn_buf_puts(out, ", \"scopes\": [");
     write_scopes(entry->scopes, "\"", out);
     cn_buf_puts(out, "]");
     for (uint32_t i = 0; i < entry->n_models; i++) {

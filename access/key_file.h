@@ -30,7 +30,10 @@ enum cn_key_scope {
 /* One key of the file; its texts lie in the file's arena. */
 struct cn_key_entry {
     struct cn_str name;
+    bool has_hash; /* there is a key that clients can send; without it, only certificates */
     unsigned char hash[CN_KEY_HASH_BYTES];
+    struct cn_str *certificates; /* names, as cn_certificate_name_make makes them */
+    uint32_t n_certificates;
     unsigned scopes;          /* CN_SCOPE_...; at least one */
     struct cn_str *models;    /* patterns, as in cn_glob_matches */
     uint32_t n_models;        /* 0: the key may use every model */

@@ -25,6 +25,9 @@ parse(const char *text)
     return cn_key_file_parse("keys.yaml", cn_str_from(text), &file, &err);
 }
 
+#define CERTIFIED(name, certificate)                                                               \
+    "name: " name "\n  certificates: ['" certificate "']\n  scopes: [infer]\n"
+
 static void
 refused(const char *text, const char *message)
 {
@@ -62,6 +65,13 @@ a_key_has_its_members(void **state)
                         (&(struct cn_key_limits){50, 100, 8, 1000, 67108864}),
                         sizeof(struct cn_key_limits));
     cn_key_file_fini(&file);
+    assert_int_equal(parse("keys:\n- " CERTIFIED("a", "dns:Shop.Example") "- " CERTIFIED(
+                         "b", "cn:Zo\xc3\xab from Shop")),
+                     0);
+    assert_false(file.entries[0].has_hash);
+    assert_true(cn_str_eq(file.entries[0].certificates[0], CN_STR("dns:shop.example")));
+    assert_true(cn_str_eq(file.entries[1].certificates[0], CN_STR("cn:Zo\xc3\xab from Shop")));
+    cn_key_file_fini(&file);
     assert_int_equal(parse("{\"keys\": []}"), 0);
     assert_int_equal(file.n, 0);
     cn_key_file_fini(&file);
@@ -90,6 +100,16 @@ a_wrong_file_is_refused_with_its_place(void **state)
     refused("keys:\n- name: a\n  models: counter\n", "models: expected");
     refused("keys:\n- name: a\n  expires: 2027-02-30\n", "expires: expected");
     refused("keys:\n- name: a\n  expires: tomorrow\n", "expires: expected");
+    refused("keys:\n- name: a\n  certificates: dns:a.example\n", "certificates: expected a list");
+    refused("keys:\n- name: a\n  certificates: []\n", "certificates: expected a list");
+    refused("keys:\n- name: a\n  certificates: [a.example]\n", "keys.yaml:3:18: certificates: exp");
+    refused("keys:\n- name: a\n  certificates: ['dns:*.a.example']\n", "a dns name has no *");
+    refused("keys:\n- name: a\n  certificates: ['ip:127.0.0.1']\n", "certificates: expected");
+    refused("keys:\n- name: a\n  certificates: ['dns:']\n", "certificates: expected");
+    refused("keys:\n- name: a\n  certificates: ['dns:a b']\n", "certificates: expected");
+    refused("keys:\n- name: a\n  certificates: [\"uri:a\\0b\"]\n", "certificates: expected");
+    refused("keys:\n- " CERTIFIED("a", "dns:A.example") "- " CERTIFIED("b", "dns:a.example"),
+            "the key b has the certificate dns:a.example, which a key has already");
     refused("keys:\n- name: a\n  revoked: maybe\n", "revoked: expected true or false");
     refused("keys:\n- name: a\n  rate: 0\n", "keys.yaml:3:9: rate: expected a number of requests");
     refused("keys:\n- name: a\n  rate: -5\n", "keys.yaml:3:9: rate: expected");
@@ -155,11 +175,15 @@ static void
 a_written_file_is_read_again(void **state)
 {
     struct cn_str models[] = {CN_STR("a \"quoted\" \\ name"), CN_STR("*")};
+    struct cn_str certificates[] = {CN_STR("uri:spiffe://prod/shop"), CN_STR("cn:a \"b\"")};
     struct cn_key_entry entry = {.name = CN_STR("one"),
+                                 .has_hash = true,
                                  .hash = {1, 2, 255},
                                  .scopes = CN_SCOPE_INFER | CN_SCOPE_OBSERVE,
                                  .models = models,
                                  .n_models = 2,
+                                 .certificates = certificates,
+                                 .n_certificates = 2,
                                  .expires_wall_ms = 1700000000123u,
                                  .revoked = true};
     struct cn_buf text;
@@ -174,6 +198,7 @@ a_written_file_is_read_again(void **state)
     entry.name = CN_STR("two");
     entry.hash[0] = 9;
     entry.n_models = 0;
+    entry.n_certificates = 0;
     assert_int_equal(cn_key_file_add(&file, &entry, &err), 0);
     cn_buf_init(&text, 0);
     cn_key_file_write(&file, &text);
@@ -182,6 +207,8 @@ a_written_file_is_read_again(void **state)
     assert_int_equal(file.n, 2);
     assert_true(cn_str_eq(file.entries[0].models[0], models[0]));
     assert_int_equal(file.entries[0].hash[2], 255);
+    assert_int_equal(file.entries[0].n_certificates, 2);
+    assert_true(cn_str_eq(file.entries[0].certificates[1], certificates[1]));
     assert_int_equal(file.entries[0].scopes, entry.scopes);
     assert_true(file.entries[0].expires_wall_ms == entry.expires_wall_ms);
     assert_true(file.entries[0].revoked);

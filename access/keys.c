@@ -1,5 +1,9 @@
 /* access/keys.c - the named keys of a running server.
  *
+ * A struct cn_key is one way to show one entry of the file: the key itself, or the name of one
+ * certificate. So an entry has several of them, with one account. When a name is taken off an entry,
+ * only what was opened by that certificate loses its rights.
+ *
  * Readers hold a lock for as long as they look at an entry, which is well below a microsecond.
  * Loop 0 reads and checks a new file before it takes the lock, and then only exchanges pointers. A
  * waiting writer goes first, so that many readers cannot keep it out.
@@ -14,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/certificate_name.h"
 #include "access/glob.h"
 #include "access/key_text.h"
 #include "core/containers/table.h"
@@ -21,20 +26,22 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 
-/* The id is the hash and the name, so that a key which gets another name is another key: an old
- * request must not change its name while it runs. */
+/* The id is the hash (of the key or of the certificate's name) and the name, so that a key which
+ * gets another name is another key: an old request must not change its name while it runs. */
 #define ID_MAX (CN_KEY_HASH_BYTES + CN_KEY_NAME_MAX + 1)
 
 struct cn_key {
     struct cn_account *account;
     const struct cn_key_entry *now; /* NULL: the file lacks it; changed under the lock */
+    uint32_t number;
+    bool by_certificate;
     size_t id_len;
     char id[ID_MAX];
 };
 
 struct cn_keys {
     char *path;
-    bool owners; /* sequences belong to keys */
+    struct cn_keys_rules rules;
     struct cn_accounts *accounts;
     pthread_rwlock_t lock; /* for `file`, `by_hash` and each key's `now` */
     struct cn_key_file file;
@@ -60,13 +67,21 @@ cn_keys_accounts(struct cn_keys *keys)
     return keys->accounts;
 }
 
-/* Four bytes of the hash, from which nobody can compute the key. */
 uint32_t
 cn_key_number(const struct cn_key *key)
 {
+    return key->number;
+}
+
+/* All ways to show an entry have the same number, or its clients would get several shares. */
+static uint32_t
+number_of(struct cn_str name)
+{
+    unsigned char hash[CN_KEY_HASH_BYTES];
     uint32_t number;
 
-    memcpy(&number, key->id, sizeof number);
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)name.ptr, name.len, NULL, 0);
+    memcpy(&number, hash, sizeof number);
     return number ? number : 1;
 }
 
@@ -86,14 +101,15 @@ half_hash_of(const void *item)
 
 /* --- the file */
 
-/* Returns the key of an entry: the one that the file had before, or a new one. */
+/* Returns the key of an entry and a hash: the one that the file had before, or a new one. */
 static struct cn_key *
-know(struct cn_keys *keys, const struct cn_key_entry *entry)
+know(struct cn_keys *keys, const struct cn_key_entry *entry,
+     const unsigned char hash[CN_KEY_HASH_BYTES], bool by_certificate)
 {
     struct cn_key *key = cn_alloc(sizeof *key), *found;
 
     memset(key, 0, sizeof *key);
-    memcpy(key->id, entry->hash, CN_KEY_HASH_BYTES);
+    memcpy(key->id, hash, CN_KEY_HASH_BYTES);
     memcpy(key->id + CN_KEY_HASH_BYTES, entry->name.ptr, entry->name.len);
     key->id_len = CN_KEY_HASH_BYTES + entry->name.len;
     found = cn_table_find(keys->known, id_of(key));
@@ -102,18 +118,25 @@ know(struct cn_keys *keys, const struct cn_key_entry *entry)
         return found;
     }
     key->account = cn_accounts_open(keys->accounts, entry->name);
+    key->number = number_of(entry->name);
+    key->by_certificate = by_certificate;
     cn_table_insert(keys->known, key);
     return key;
 }
 
-/* Limits of sequences need owners. */
+/* Limits of sequences need owners, and certificates need an authority that signs them. */
 static int
-check_limits(const struct cn_keys *keys, const struct cn_key_file *file, struct cn_error *err)
+check_rules(const struct cn_keys *keys, const struct cn_key_file *file, struct cn_error *err)
 {
-    for (uint32_t i = 0; !keys->owners && i < file->n; i++) {
+    for (uint32_t i = 0; i < file->n; i++) {
         const struct cn_key_entry *entry = &file->entries[i];
 
-        if (entry->limits.sequences || entry->limits.stored_bytes)
+        if (entry->n_certificates && !keys->rules.certificates)
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: the key %.*s has certificates, but the server asks no client for "
+                           "one; set client-ca, or remove certificates",
+                           keys->path, CN_STR_ARG(entry->name));
+        if (!keys->rules.owners && (entry->limits.sequences || entry->limits.stored_bytes))
             return cn_fail(err, CN_E_CONFIG,
                            "%s: the key %.*s has %s, but with sequence-ownership=false no sequence "
                            "belongs to a key; remove the limit, or the option",
@@ -130,43 +153,82 @@ read_file(const struct cn_keys *keys, struct cn_key_file *file, struct cn_error 
 
     if (rc)
         return rc;
-    rc = check_limits(keys, file, err);
+    rc = check_rules(keys, file, err);
     if (rc)
         cn_key_file_fini(file);
     return rc;
+}
+
+/* The keys of a new file, before others may see them. */
+struct fresh {
+    struct cn_table *by_hash;
+    struct {
+        struct cn_key *key;
+        const struct cn_key_entry *entry;
+    } *all;
+    size_t n;
+};
+
+static void
+fresh_add(struct fresh *fresh, struct cn_key *key, const struct cn_key_entry *entry)
+{
+    fresh->all[fresh->n].key = key;
+    fresh->all[fresh->n++].entry = entry;
+    cn_table_insert(fresh->by_hash, key);
+}
+
+static void
+fresh_make(struct cn_keys *keys, const struct cn_key_file *file, struct fresh *fresh)
+{
+    unsigned char hash[CN_KEY_HASH_BYTES];
+    size_t room = 1;
+
+    for (uint32_t i = 0; i < file->n; i++)
+        room += 1 + file->entries[i].n_certificates;
+    *fresh = (struct fresh){.by_hash = cn_table_create(half_hash_of),
+                            .all = cn_alloc(room * sizeof *fresh->all)};
+    for (uint32_t i = 0; i < file->n; i++) {
+        const struct cn_key_entry *entry = &file->entries[i];
+
+        if (entry->has_hash)
+            fresh_add(fresh, know(keys, entry, entry->hash, false), entry);
+        for (uint32_t k = 0; k < entry->n_certificates; k++) {
+            cn_certificate_name_hash(entry->certificates[k], hash);
+            fresh_add(fresh, know(keys, entry, hash, true), entry);
+        }
+        cn_account_set_limits(fresh->all[fresh->n - 1].key->account, &entry->limits);
+    }
 }
 
 /* Puts a new file in the place of the old one, which becomes `*file`. */
 static void
 exchange(struct cn_keys *keys, struct cn_key_file *file)
 {
-    struct cn_table *by_hash = cn_table_create(half_hash_of), *before;
-    struct cn_key **now = cn_alloc((file->n + 1) * sizeof(*now)), *key;
+    struct cn_table *before;
+    struct cn_key *key;
     struct cn_key_file old;
+    struct fresh fresh;
     size_t cursor = 0;
 
-    for (uint32_t i = 0; i < file->n; i++) {
-        now[i] = know(keys, &file->entries[i]);
-        cn_account_set_limits(now[i]->account, &file->entries[i].limits);
-        cn_table_insert(by_hash, now[i]);
-    }
+    fresh_make(keys, file, &fresh);
     pthread_rwlock_wrlock(&keys->lock);
     while ((key = cn_table_next(keys->known, &cursor)))
         key->now = NULL;
-    for (uint32_t i = 0; i < file->n; i++)
-        now[i]->now = &file->entries[i];
+    for (size_t i = 0; i < fresh.n; i++)
+        fresh.all[i].key->now = fresh.all[i].entry;
     old = keys->file;
     keys->file = *file;
     before = keys->by_hash;
-    keys->by_hash = by_hash;
+    keys->by_hash = fresh.by_hash;
     pthread_rwlock_unlock(&keys->lock);
     *file = old;
     cn_table_destroy(before);
-    cn_free(now);
+    cn_free(fresh.all);
 }
 
 int
-cn_keys_open(const char *path, bool owners, struct cn_keys **out, struct cn_error *err)
+cn_keys_open(const char *path, struct cn_keys_rules rules, struct cn_keys **out,
+             struct cn_error *err)
 {
     struct cn_keys *keys = cn_alloc(sizeof *keys);
     struct cn_key_file file;
@@ -175,7 +237,7 @@ cn_keys_open(const char *path, bool owners, struct cn_keys **out, struct cn_erro
 
     memset(keys, 0, sizeof *keys);
     keys->path = cn_strdup(path);
-    keys->owners = owners;
+    keys->rules = rules;
     rc = read_file(keys, &file, err);
     if (rc) {
         cn_free(keys->path);
@@ -236,11 +298,16 @@ cn_keys_count(const struct cn_keys *keys)
 /* --- checks, under the lock */
 
 static int
-check_entry(const struct cn_key_entry *entry, unsigned scopes, struct cn_error *err)
+check_entry(const struct cn_key_entry *entry, bool by_certificate, unsigned scopes,
+            struct cn_error *err)
 {
     struct cn_buf words;
     char time[25];
 
+    if (!entry && by_certificate)
+        return cn_fail(err, CN_E_KEY_REQUIRED,
+                       "the certificate belongs to no key any more: the server's key file has "
+                       "none of its names");
     if (!entry)
         return cn_fail(err, CN_E_KEY_REQUIRED,
                        "the key is unknown: it is misspelt, or the server's key file lacks it");
@@ -262,24 +329,67 @@ check_entry(const struct cn_key_entry *entry, unsigned scopes, struct cn_error *
     return CN_E_KEY_FORBIDDEN;
 }
 
+static const struct cn_key *
+find(const struct cn_keys *keys, const unsigned char hash[CN_KEY_HASH_BYTES])
+{
+    const struct cn_key *key = cn_table_find(
+        keys->by_hash, (struct cn_str){(const char *)hash, CN_KEY_HASH_BYTES / 2});
+
+    return key && sodium_memcmp(key->id, hash, CN_KEY_HASH_BYTES) == 0 ? key : NULL;
+}
+
+/* Finds the key of a certificate. If its names belong to several keys, the choice of one of them
+ * would give a client rights that nobody meant for it. */
+static int
+find_by_certificate(const struct cn_keys *keys, const struct cn_credentials *shown,
+                    const struct cn_key **out, struct cn_error *err)
+{
+    unsigned char hash[CN_KEY_HASH_BYTES];
+
+    for (uint32_t i = 0; i < shown->n_names; i++) {
+        const struct cn_key *key;
+
+        cn_certificate_name_hash(shown->names[i], hash);
+        key = find(keys, hash);
+        if (!key || (*out && (*out)->now == key->now))
+            continue;
+        if (*out)
+            return cn_fail(err, CN_E_KEY_REQUIRED,
+                           "the names of the certificate (%s) belong to two keys, %s and %s; give "
+                           "all of them to one key in the server's key file",
+                           shown->certificate, cn_key_name(*out), cn_key_name(key));
+        *out = key;
+    }
+    return *out ? 0
+                : cn_fail(err, CN_E_KEY_REQUIRED,
+                          "the certificate (%s) belongs to no key: add one of its names to the "
+                          "certificates of a key in the server's key file, or send the header "
+                          "Authorization: Bearer KEY",
+                          shown->certificate);
+}
+
 int
-cn_keys_identify(struct cn_keys *keys, struct cn_str authorization, unsigned scopes,
+cn_keys_identify(struct cn_keys *keys, const struct cn_credentials *shown, unsigned scopes,
                  const struct cn_key **out, struct cn_error *err)
 {
     unsigned char hash[CN_KEY_HASH_BYTES];
     const struct cn_key *key = NULL;
-    int rc;
+    int rc = 0;
 
-    if (!authorization.len)
+    if (!shown->authorization.len && !shown->certificate)
         return cn_fail(err, CN_E_KEY_REQUIRED,
-                       "this server requires a key: send the header Authorization: Bearer KEY");
-    if (!cn_key_text_hash(cn_key_text_of_bearer(authorization), hash))
-        return check_entry(NULL, scopes, err);
+                       "this server requires a key: send the header Authorization: Bearer KEY%s",
+                       keys->rules.certificates ? ", or connect with the certificate of a key" : "");
+    if (shown->authorization.len &&
+        !cn_key_text_hash(cn_key_text_of_bearer(shown->authorization), hash))
+        return check_entry(NULL, false, scopes, err);
     pthread_rwlock_rdlock(&keys->lock);
-    key = cn_table_find(keys->by_hash, (struct cn_str){(const char *)hash, CN_KEY_HASH_BYTES / 2});
-    if (key && sodium_memcmp(key->id, hash, sizeof hash) != 0)
-        key = NULL;
-    rc = check_entry(key ? key->now : NULL, scopes, err);
+    if (shown->authorization.len)
+        key = find(keys, hash);
+    else
+        rc = find_by_certificate(keys, shown, &key, err);
+    if (!rc)
+        rc = check_entry(key ? key->now : NULL, false, scopes, err);
     pthread_rwlock_unlock(&keys->lock);
     if (!rc || rc == CN_E_KEY_FORBIDDEN)
         *out = key;
@@ -292,7 +402,7 @@ cn_keys_check(struct cn_keys *keys, const struct cn_key *key, unsigned scopes, s
     int rc;
 
     pthread_rwlock_rdlock(&keys->lock);
-    rc = check_entry(key->now, scopes, err);
+    rc = check_entry(key->now, key->by_certificate, scopes, err);
     pthread_rwlock_unlock(&keys->lock);
     return rc;
 }
@@ -323,7 +433,7 @@ cn_keys_check_model(struct cn_keys *keys, const struct cn_key *key, struct cn_st
     int rc;
 
     pthread_rwlock_rdlock(&keys->lock);
-    rc = check_entry(key->now, CN_SCOPE_ANY, err);
+    rc = check_entry(key->now, key->by_certificate, CN_SCOPE_ANY, err);
     if (!rc)
         rc = check_model(key->now, model, err);
     pthread_rwlock_unlock(&keys->lock);

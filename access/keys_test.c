@@ -24,10 +24,28 @@ static char shop[CN_KEY_TEXT_MAX], admin[CN_KEY_TEXT_MAX];
 static struct cn_keys *keys;
 static struct cn_error err;
 
+#define RULES (struct cn_keys_rules){.owners = true, .certificates = true}
+
 static void
 write_text(struct cn_str text)
 {
     assert_int_equal(cn_write_file_atomically(path, beside, 0600, text.ptr, text.len), 0);
+}
+
+static void
+write_entries(const struct cn_key_entry *one, const struct cn_key_entry *two)
+{
+    struct cn_key_file file;
+    struct cn_buf text;
+
+    cn_key_file_init(&file);
+    assert_int_equal(cn_key_file_add(&file, one, &err), 0);
+    assert_int_equal(cn_key_file_add(&file, two, &err), 0);
+    cn_buf_init(&text, 0);
+    cn_key_file_write(&file, &text);
+    write_text(cn_buf_str(&text));
+    cn_buf_fini(&text);
+    cn_key_file_fini(&file);
 }
 
 /* Writes a file with the two keys. */
@@ -44,19 +62,10 @@ write_keys(bool shop_is_revoked, const char *shop_name)
     struct cn_key_entry two = {.name = CN_STR("admin"),
                                .scopes = CN_SCOPE_MANAGE | CN_SCOPE_OBSERVE,
                                .expires_wall_ms = CN_NEVER};
-    struct cn_key_file file;
-    struct cn_buf text;
 
-    assert_true(cn_key_text_hash(cn_str_from(shop), one.hash));
-    assert_true(cn_key_text_hash(cn_str_from(admin), two.hash));
-    cn_key_file_init(&file);
-    assert_int_equal(cn_key_file_add(&file, &one, &err), 0);
-    assert_int_equal(cn_key_file_add(&file, &two, &err), 0);
-    cn_buf_init(&text, 0);
-    cn_key_file_write(&file, &text);
-    write_text(cn_buf_str(&text));
-    cn_buf_fini(&text);
-    cn_key_file_fini(&file);
+    one.has_hash = cn_key_text_hash(cn_str_from(shop), one.hash);
+    two.has_hash = cn_key_text_hash(cn_str_from(admin), two.hash);
+    write_entries(&one, &two);
 }
 
 static int
@@ -70,7 +79,7 @@ set_up(void **state)
     cn_key_text_make(shop);
     cn_key_text_make(admin);
     write_keys(false, "shop");
-    assert_int_equal(cn_keys_open(path, true, &keys, &err), 0);
+    assert_int_equal(cn_keys_open(path, RULES, &keys, &err), 0);
     return 0;
 }
 
@@ -90,7 +99,8 @@ identify(const char *scheme, const char *key, unsigned scopes, const struct cn_k
     char text[200];
 
     snprintf(text, sizeof text, "%s%s", scheme, key);
-    return cn_keys_identify(keys, cn_str_from(text), scopes, out, &err);
+    return cn_keys_identify(keys, &(struct cn_credentials){.authorization = cn_str_from(text)},
+                            scopes, out, &err);
 }
 
 /* The form of a key lets leaked ones be found, and two keys are never alike. */
@@ -124,7 +134,8 @@ only_a_known_key_with_the_scope_is_admitted(void **state)
                         "the key shop lacks the scope that this request needs: manage");
     assert_string_equal(cn_key_name(key), "shop"); /* for the log */
     key = NULL;
-    assert_int_equal(cn_keys_identify(keys, CN_STR(""), CN_SCOPE_ANY, &key, &err),
+    assert_int_equal(cn_keys_identify(keys, &(struct cn_credentials){.n_names = 0}, CN_SCOPE_ANY,
+                                      &key, &err),
                      CN_E_KEY_REQUIRED);
     assert_int_equal(identify("Basic ", shop, CN_SCOPE_ANY, &key), CN_E_KEY_REQUIRED);
     assert_int_equal(identify("Bearer", shop, CN_SCOPE_ANY, &key), CN_E_KEY_REQUIRED);
@@ -215,6 +226,112 @@ a_damaged_file_changes_nothing(void **state)
     assert_int_equal(identify("Bearer ", shop, CN_SCOPE_INFER, &key), 0);
 }
 
+/* A client with a certificate that has these names. */
+static int
+connect_with(struct cn_str first, struct cn_str second, const struct cn_key **out)
+{
+    const struct cn_str names[] = {first, second};
+    const struct cn_credentials shown = {
+        .certificate = "the one of the test", .names = names, .n_names = second.len ? 2 : 1};
+
+    return cn_keys_identify(keys, &shown, CN_SCOPE_INFER, out, &err);
+}
+
+#define WITH_CERTIFICATES                                                                          \
+    "keys:\n- {name: shop, certificates: ['dns:Shop.Example', 'cn:shop'], scopes: [infer]}\n"      \
+    "- {name: ops, certificates: ['uri:spiffe://prod/ops'], scopes: [manage]}\n"
+#define NOBODY CN_STR("")
+
+/* A name of a certificate stands for one key, whichever other names the certificate has. */
+static void
+a_certificate_stands_for_its_key(void **state)
+{
+    const struct cn_key *key = NULL, *other;
+
+    (void)state;
+    write_text(CN_STR(WITH_CERTIFICATES));
+    assert_int_equal(cn_keys_reload(keys, &err), 0);
+    assert_int_equal(connect_with(CN_STR("dns:shop.example"), NOBODY, &key), 0);
+    assert_string_equal(cn_key_name(key), "shop");
+    assert_int_equal(connect_with(CN_STR("dns:unknown"), CN_STR("cn:shop"), &other), 0);
+    assert_ptr_equal(cn_key_account(other), cn_key_account(key));
+    assert_int_equal(cn_key_number(other), cn_key_number(key));
+    assert_int_equal(connect_with(CN_STR("uri:spiffe://prod/ops"), NOBODY, &other),
+                     CN_E_KEY_FORBIDDEN);
+    assert_string_equal(cn_key_name(other), "ops");
+    assert_int_not_equal(cn_key_number(other), cn_key_number(key));
+    other = NULL;
+    assert_int_equal(connect_with(CN_STR("cn:shop.example"), NOBODY, &other), CN_E_KEY_REQUIRED);
+    assert_non_null(strstr(err.message, "the certificate (the one of the test) belongs to no key"));
+    assert_int_equal(
+        connect_with(CN_STR("dns:shop.example"), CN_STR("uri:spiffe://prod/ops"), &other),
+        CN_E_KEY_REQUIRED);
+    assert_non_null(strstr(err.message, "belong to two keys, shop and ops"));
+    assert_null(other);
+}
+
+/* Taking a name off a key ends what was opened with it, and nothing else of the key. */
+static void
+a_certificate_that_is_taken_away_ends(void **state)
+{
+    const struct cn_key *by_dns, *by_cn;
+
+    (void)state;
+    write_text(CN_STR(WITH_CERTIFICATES));
+    assert_int_equal(cn_keys_reload(keys, &err), 0);
+    assert_int_equal(connect_with(CN_STR("dns:shop.example"), NOBODY, &by_dns), 0);
+    assert_int_equal(connect_with(CN_STR("cn:shop"), NOBODY, &by_cn), 0);
+    write_text(CN_STR("keys:\n- {name: shop, certificates: ['cn:shop'], scopes: [infer]}\n"));
+    assert_int_equal(cn_keys_reload(keys, &err), 0);
+    assert_int_equal(cn_keys_check(keys, by_cn, CN_SCOPE_INFER, &err), 0);
+    assert_int_equal(cn_keys_check(keys, by_dns, CN_SCOPE_INFER, &err), CN_E_KEY_REQUIRED);
+    assert_non_null(strstr(err.message, "the certificate belongs to no key any more"));
+    assert_int_equal(connect_with(CN_STR("dns:shop.example"), NOBODY, &by_dns), CN_E_KEY_REQUIRED);
+}
+
+/* A client that sends a key is that key's, or nobody: a wrong key must not become another one. */
+static void
+a_key_counts_more_than_a_certificate(void **state)
+{
+    struct cn_str name = CN_STR("cn:other");
+    struct cn_key_entry one = {.name = CN_STR("shop"), .expires_wall_ms = CN_NEVER};
+    struct cn_key_entry two = {.name = CN_STR("other"), .expires_wall_ms = CN_NEVER};
+    struct cn_credentials shown = {.certificate = "cn:other", .names = &name, .n_names = 1};
+    const struct cn_key *key = NULL;
+    char text[CN_KEY_TEXT_MAX + 7];
+
+    (void)state;
+    one.scopes = two.scopes = CN_SCOPE_INFER;
+    one.has_hash = cn_key_text_hash(cn_str_from(shop), one.hash);
+    two.certificates = &name;
+    two.n_certificates = 1;
+    write_entries(&one, &two);
+    assert_int_equal(cn_keys_reload(keys, &err), 0);
+    assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), 0);
+    assert_string_equal(cn_key_name(key), "other");
+    snprintf(text, sizeof text, "Bearer %s", shop);
+    shown.authorization = cn_str_from(text);
+    assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), 0);
+    assert_string_equal(cn_key_name(key), "shop");
+    shown.authorization = CN_STR("Bearer nonsense");
+    key = NULL;
+    assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), CN_E_KEY_REQUIRED);
+    assert_null(key);
+}
+
+/* Without an authority nobody would ask for certificates, and the key would be of no use. */
+static void
+certificates_need_an_authority(void **state)
+{
+    struct cn_keys *other;
+
+    (void)state;
+    write_text(CN_STR(WITH_CERTIFICATES));
+    assert_int_equal(
+        cn_keys_open(path, (struct cn_keys_rules){.owners = true}, &other, &err), CN_E_CONFIG);
+    assert_non_null(strstr(err.message, "the key shop has certificates, but the server asks no"));
+}
+
 static atomic_bool ends;
 
 /* Checks a key until the test ends. Returns how often it was refused. */
@@ -223,14 +340,16 @@ check_again_and_again(void *arg)
 {
     const struct cn_key *key = arg;
     uintptr_t refused = 0;
+    struct cn_credentials shown;
     struct cn_error mine;
     char text[CN_KEY_TEXT_MAX + 7];
 
     snprintf(text, sizeof text, "Bearer %s", shop);
+    shown = (struct cn_credentials){.authorization = cn_str_from(text)};
     while (!atomic_load(&ends)) {
         refused += cn_keys_check(keys, key, CN_SCOPE_INFER, &mine) != 0;
         refused += cn_keys_check_model(keys, key, CN_STR("asr-1"), &mine) != 0;
-        refused += cn_keys_identify(keys, cn_str_from(text), CN_SCOPE_INFER, &key, &mine) != 0;
+        refused += cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &mine) != 0;
     }
     return (void *)refused;
 }
@@ -269,6 +388,10 @@ main(void)
         CASE(a_key_expires),
         CASE(a_reload_takes_effect_for_keys_in_use),
         CASE(a_damaged_file_changes_nothing),
+        CASE(a_certificate_stands_for_its_key),
+        CASE(a_certificate_that_is_taken_away_ends),
+        CASE(a_key_counts_more_than_a_certificate),
+        CASE(certificates_need_an_authority),
         CASE(a_reload_disturbs_no_request),
     };
 

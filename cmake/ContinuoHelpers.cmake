@@ -111,7 +111,7 @@ function(cn_module name)
   set_target_properties(${ARG_FOR} PROPERTIES ENABLE_EXPORTS ON)
   foreach(folder core metrics/counters core/loop proto config archiver torchserve/errors
     torchserve/metrics torchserve/settings metrics/series scheduler management kserve kserve/models
-    metrics/page frontend/intake tracing)
+    metrics/page frontend/intake tracing access access/certificate)
     string(REPLACE "/" "_" target ${folder})
     set_target_properties(${ARG_FOR} PROPERTIES LINK_LIBRARY_OVERRIDE_cn_${target} WHOLE_ARCHIVE)
   endforeach()

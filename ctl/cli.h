@@ -59,7 +59,7 @@ struct cn_ctl_seq_options {
 struct cn_ctl_verb_options {
     const char *name, *workers, *batch_size, *policy, *deadline, *inference, *sequence, *key, *type;
     const char *model, *sort;
-    const char *keys, *scopes, *models, *expires;
+    const char *keys, *scopes, *models, *certificates, *expires;
     const char *rate, *burst, *concurrency, *max_num_sequence, *stored_bytes;
     bool yes, no_wait, start, end;
 };

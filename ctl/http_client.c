@@ -7,8 +7,9 @@
  * Answers are bounded, and so is the time: 15 seconds in all for ordinary calls. A stored sequence
  * may be larger than the usual 64 MiB; such a call may take any time as long as bytes keep coming.
  *
- * CONTINUO_TOKEN and CONTINUO_CA come from the environment and not from flags, because the command
- * line of a process can be read by all users of a machine. */
+ * CONTINUO_TOKEN comes from the environment and not from a flag, because the command line of a
+ * process can be read by all users of a machine, and so do CONTINUO_CA, CONTINUO_CLIENT_CERT and
+ * CONTINUO_CLIENT_KEY, the files for TLS. */
 #include "ctl/http_client.h"
 
 #include <ctype.h>
@@ -106,6 +107,7 @@ static void
 set_credentials(struct cn_ctl_http *http, bool with_token)
 {
     const char *token = getenv("CONTINUO_TOKEN"), *ca = getenv("CONTINUO_CA");
+    const char *certificate = getenv("CONTINUO_CLIENT_CERT"), *key = getenv("CONTINUO_CLIENT_KEY");
 
     if (with_token && token && *token) {
         curl_easy_setopt(http->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
@@ -113,6 +115,10 @@ set_credentials(struct cn_ctl_http *http, bool with_token)
     }
     if (ca && *ca)
         curl_easy_setopt(http->curl, CURLOPT_CAINFO, ca);
+    if (certificate && *certificate)
+        curl_easy_setopt(http->curl, CURLOPT_SSLCERT, certificate);
+    if (key && *key)
+        curl_easy_setopt(http->curl, CURLOPT_SSLKEY, key);
 }
 
 static void

@@ -9,11 +9,14 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "access/key_file.h"
+#include "access/certificate/certificate.h"
+#include "access/keys.h"
 #include "config/server/server_config.h"
+#include "core/containers/list.h"
 #include "core/memory/mem.h"
 #include "frontend/intake/grpc_module.h"
 #include "frontend/intake/headers.h"
+#include "grpc/client_certificate.h"
 #include "grpc/grpc_health.h"
 #include "grpc/kserve/grpc_repository.h"
 #include "grpc/kserve/grpc_service.h"
@@ -179,27 +182,52 @@ static const struct cn_grpc_method management_methods[] = {
 struct cn_rpc {
     struct cn_rpc_host host;
     struct cn_grpc *grpc;
+    struct cn_rpc_certificates **certificates; /* of each loop's clients */
     struct cn_grpc_server
         *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
 };
 
-/* Checks the key in the call's metadata, if the server requires keys. */
+/* What the client has shown: a key in the call's metadata, or a certificate. */
+static int
+take_credentials(struct cn_grpc_call *call, struct cn_credentials *out, struct cn_error *err)
+{
+    const struct cn_rpc *rpc =
+        cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
+    const struct cn_certificate *certificate;
+    const struct cn_header *headers, *header;
+    uint32_t n;
+    int rc;
+
+    headers = cn_grpc_call_headers(call, &n);
+    header = cn_header_find(headers, n, CN_STR("authorization"));
+    *out = (struct cn_credentials){.authorization = header ? header->value : CN_STR("")};
+    if (out->authorization.len || !cn_server_grpc_client_ca(rpc->host.config))
+        return 0;
+    rc = cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
+                               &certificate, err);
+    if (rc || !certificate)
+        return rc;
+    out->certificate = certificate->shown;
+    out->names = certificate->names;
+    out->n_names = certificate->n_names;
+    return 0;
+}
+
+/* Checks the client's key or certificate, if the server requires keys. */
 static int
 authorize(struct cn_grpc_call *call, enum cn_token_kind token, unsigned scopes,
           struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    const struct cn_header *headers, *header;
     const struct cn_key *key = NULL;
-    uint32_t n;
+    struct cn_credentials shown;
     int rc;
 
     if (!cn_server_needs_keys(host->config))
         return 0;
-    headers = cn_grpc_call_headers(call, &n);
-    header = cn_header_find(headers, n, CN_STR("authorization"));
-    rc = cn_management_authorize(host->management, token, scopes,
-                                 header ? header->value : (struct cn_str){NULL, 0}, &key, err);
+    rc = take_credentials(call, &shown, err);
+    if (!rc)
+        rc = cn_management_authorize(host->management, token, scopes, &shown, &key, err);
     cn_grpc_call_set_key(call, key); /* also if it is refused: for the log */
     if (rc)
         return rc;
@@ -292,29 +320,31 @@ static int
 read_identity(const struct cn_server_config *config, struct cn_arena *arena,
               struct cn_grpc_identity *out, struct cn_error *err)
 {
+    const char *client_ca = cn_server_grpc_client_ca(config);
     int rc;
 
+    out->needs_client = config->require_client_certificate;
     if (!config->certificate_file || !config->private_key_file)
         return cn_fail(err, CN_E_CONFIG,
                        "https for gRPC needs --certificate-file and --private-key-file (PEM)");
     rc = read_pem(config->certificate_file, arena, &out->certificate, err);
     if (!rc)
         rc = read_pem(config->private_key_file, arena, &out->key, err);
-    if (!rc && config->grpc_client_ca)
-        rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
+    if (!rc && client_ca)
+        rc = read_pem(client_ca, arena, &out->client_ca, err);
     /* Without this check, gRPC would keep the old certificates and report no error. */
-    if (!rc && config->grpc_client_ca &&
+    if (!rc && client_ca &&
         !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
                 CN_STR("CERTIFICATE-----").len))
-        rc = cn_fail(err, CN_E_CONFIG, "the grpc-client-ca %s has no PEM certificates",
-                     config->grpc_client_ca);
+        rc = cn_fail(err, CN_E_CONFIG, "the %s %s has no PEM certificates",
+                     config->grpc_client_ca ? "grpc-client-ca" : "client-ca", client_ca);
     return rc;
 }
 
 static int
 load_identity(struct cn_rpc *rpc, struct cn_error *err)
 {
-    struct cn_grpc_identity identity = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+    struct cn_grpc_identity identity = {.needs_client = true};
     struct cn_arena arena;
     int rc;
 
@@ -350,6 +380,9 @@ static void
 destroy(struct cn_rpc *rpc)
 {
     cn_grpc_destroy(rpc->grpc);
+    for (unsigned i = 0; i < rpc->host.n_loops; i++)
+        cn_rpc_certificates_destroy(rpc->certificates[i]);
+    cn_free(rpc->certificates);
     cn_free(rpc);
 }
 
@@ -381,6 +414,9 @@ create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], 
         cn_free(rpc);
         return rc;
     }
+    rpc->certificates = cn_alloc(host->n_loops * sizeof *rpc->certificates);
+    for (unsigned i = 0; i < host->n_loops; i++)
+        rpc->certificates[i] = cn_rpc_certificates_create();
     if (tls[CN_GRPC_INFERENCE] || tls[CN_GRPC_MANAGEMENT])
         rc = load_identity(rpc, err);
     if (!rc)

@@ -165,7 +165,11 @@ create_keys(struct cn_management *management, struct cn_error *err)
                        "disable_token_authorization is true)",
                        config->keys);
     if (config->keys)
-        return cn_keys_open(config->keys, config->sequence_ownership, &management->keys, err);
+        return cn_keys_open(
+            config->keys,
+            (struct cn_keys_rules){.owners = config->sequence_ownership,
+                                   .certificates = cn_server_grpc_client_ca(config) != NULL},
+            &management->keys, err);
     return config->token_auth ? cn_tokens_create(config->token_file, config->token_lifetime_ms,
                                                  &management->tokens, err)
                               : 0;
@@ -377,12 +381,14 @@ cn_management_first_failure(const struct cn_management *management)
 
 int
 cn_management_authorize(struct cn_management *management, enum cn_token_kind kind, unsigned scopes,
-                        struct cn_str authorization, const struct cn_key **key,
+                        const struct cn_credentials *shown, const struct cn_key **key,
                         struct cn_error *err)
 {
     if (management->keys)
-        return cn_keys_identify(management->keys, authorization, scopes, key, err);
-    return management->tokens ? cn_tokens_check(management->tokens, kind, authorization, err) : 0;
+        return cn_keys_identify(management->keys, shown, scopes, key, err);
+    return management->tokens
+               ? cn_tokens_check(management->tokens, kind, shown->authorization, err)
+               : 0;
 }
 
 int

@@ -22,6 +22,7 @@
 
 #define CN_MANAGEMENT_URL_MAX 320
 
+struct cn_credentials;
 struct cn_key;
 struct cn_management;
 
@@ -79,14 +80,14 @@ void cn_management_unready(struct cn_management *management, uint32_t counts[CN_
 /* Loop 0: the model of the command line that failed first, and why; empty: all could be loaded. */
 const char *cn_management_first_failure(const struct cn_management *management);
 
-/* Any thread: may this caller use the interface? `authorization`: the value of its Authorization
- * header or metadata; empty if it sent none. Without keys the answer is 0.
+/* Any thread: may this caller use the interface, with what it has `shown`? Without keys the answer
+ * is 0.
  * With token-auth, `kind` is the key that is needed: CN_E_TOKEN with TorchServe's text.
  * With named keys (keys), the key needs one of `scopes` (CN_SCOPE_...), and `*key` becomes the key:
  * CN_E_KEY_REQUIRED, CN_E_KEY_FORBIDDEN. */
 int cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
-                            unsigned scopes, struct cn_str authorization, const struct cn_key **key,
-                            struct cn_error *err);
+                            unsigned scopes, const struct cn_credentials *shown,
+                            const struct cn_key **key, struct cn_error *err);
 /* Any thread: is the named key of a caller still valid, and does it have one of the scopes? A key
  * of NULL may do everything: no named keys are required. */
 int cn_management_check_key(struct cn_management *management, const struct cn_key *key,

@@ -90,6 +90,13 @@ cn_server_needs_keys(const struct cn_server_config *config)
     return config->token_auth || config->keys;
 }
 
+/* The authorities that sign the certificates of gRPC's clients; NULL: clients need none. */
+static inline const char *
+cn_server_grpc_client_ca(const struct cn_server_config *config)
+{
+    return config->grpc_client_ca ? config->grpc_client_ca : config->client_ca;
+}
+
 /* Reads flags, environment and the file that they name. Strings belong to the config, which
  * cn_server_config_fini frees. Warnings about unknown keys, with the nearest known name, go to
  * `warn`. With --help, --version or one of the --print-...man flags only that flag is set, and all

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/key_certificates.h"
 #include "access/key_limits.h"
 #include "access/key_text.h"
 #include "core/memory/mem.h"
@@ -160,6 +161,43 @@ read_entry(const struct cn_ctl_options *options, struct cn_str *models, uint32_t
     return read_scopes(verb->scopes ? verb->scopes : "infer", &entry->scopes, err);
 }
 
+/* Appends an entry to the file. */
+static int
+append(const char *path, const struct cn_key_entry *entry, struct cn_error *err)
+{
+    struct change change;
+    int rc = change_begin(&change, path, true, err);
+
+    if (rc)
+        return rc;
+    rc = cn_key_file_add(&change.file, entry, err);
+    if (!rc)
+        rc = change_write(&change, err);
+    change_end(&change);
+    return rc;
+}
+
+/* Adds a key that nobody can send: its clients connect with a certificate. */
+static int
+add_certificates(const struct cn_ctl_options *options, const char *path, struct cn_key_entry *entry,
+                 struct cn_buf *out, struct cn_buf *hint, struct cn_error *err)
+{
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_key_certificates_read("--certificates", options->verb.certificates, &arena, entry, err);
+    if (!rc)
+        rc = append(path, entry, err);
+    cn_arena_fini(&arena);
+    if (!rc && options->json)
+        cn_buf_printf(out, "{\"name\": \"%s\"}\n", options->words[1]);
+    if (!rc)
+        cn_buf_puts(hint, "A client with such a certificate needs no key. A running server reads the "
+                          "file again on SIGHUP.\n");
+    return rc;
+}
+
 static int
 add_key(const struct cn_ctl_options *options, const char *path, struct cn_buf *out,
         struct cn_buf *hint, struct cn_error *err)
@@ -167,19 +205,15 @@ add_key(const struct cn_ctl_options *options, const char *path, struct cn_buf *o
     struct cn_str models[64];
     char text[CN_KEY_TEXT_MAX];
     struct cn_key_entry entry;
-    struct change change;
     int rc = read_entry(options, models, 64, &entry, err);
 
-    if (!rc)
-        rc = change_begin(&change, path, true, err);
+    if (!rc && options->verb.certificates)
+        return add_certificates(options, path, &entry, out, hint, err);
     if (rc)
         return rc;
     cn_key_text_make(text);
-    cn_key_text_hash(cn_str_from(text), entry.hash);
-    rc = cn_key_file_add(&change.file, &entry, err);
-    if (!rc)
-        rc = change_write(&change, err);
-    change_end(&change);
+    entry.has_hash = cn_key_text_hash(cn_str_from(text), entry.hash);
+    rc = append(path, &entry, err);
     if (!rc && options->json)
         cn_buf_printf(out, "{\"name\": \"%s\", \"key\": \"%s\"}\n", options->words[1], text);
     else if (!rc) {
@@ -252,6 +286,10 @@ put_row(const struct cn_key_entry *entry, struct cn_ctl_table *table)
     cn_buf_reset(&words);
     cn_key_limits_show(&entry->limits, &words);
     cn_ctl_table_add(table, "%.*s", CN_STR_ARG(cn_buf_str(&words)));
+    cn_buf_reset(&words);
+    for (uint32_t i = 0; i < entry->n_certificates; i++)
+        cn_buf_printf(&words, "%s%.*s", i ? ", " : "", CN_STR_ARG(entry->certificates[i]));
+    cn_ctl_table_add(table, "%.*s", CN_STR_ARG(words.len ? cn_buf_str(&words) : CN_STR("none")));
     cn_buf_fini(&words);
 }
 
@@ -259,7 +297,8 @@ static int
 list_keys(const struct cn_ctl_options *options, const char *path, struct cn_buf *out,
           struct cn_error *err)
 {
-    static const char *const heads[] = {"NAME", "STATE", "SCOPES", "MODELS", "EXPIRES", "LIMITS"};
+    static const char *const heads[] = {"NAME",    "STATE",  "SCOPES",      "MODELS",
+                                        "EXPIRES", "LIMITS", "CERTIFICATES"};
     struct cn_ctl_table table;
     struct cn_key_file file;
     int rc = cn_key_file_read(path, &file, err);
@@ -269,7 +308,7 @@ list_keys(const struct cn_ctl_options *options, const char *path, struct cn_buf 
     if (options->json) {
         cn_key_file_write(&file, out);
     } else {
-        cn_ctl_table_init(&table, "llllll");
+        cn_ctl_table_init(&table, "lllllll");
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
             cn_ctl_table_add(&table, "%s", heads[i]);
         for (uint32_t i = 0; i < file.n; i++)

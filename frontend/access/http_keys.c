@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "access/audit.h"
+#include "access/certificate/certificate.h"
+#include "access/keys.h"
+#include "frontend/access/http_certificate.h"
 #include "frontend/endpoints/management_http.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/http_request.h"
@@ -115,21 +118,41 @@ needed_scopes(struct cn_http_request *request)
     return CN_SCOPE_INFER;
 }
 
+/* What the client has shown: a key, or the certificate with which it has connected. */
+static void
+take_credentials(const struct cn_http_request *request, const struct cn_certificate *certificate,
+                 struct cn_credentials *out)
+{
+    const struct cn_header *header =
+        cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
+
+    *out = (struct cn_credentials){.authorization = {NULL, 0}};
+    if (header)
+        out->authorization = header->value;
+    if (!certificate)
+        return;
+    out->certificate = certificate->shown;
+    out->names = certificate->names;
+    out->n_names = certificate->n_names;
+}
+
 int
 cn_http_check_key(struct cn_http_request *request, struct cn_error *err)
 {
     const struct cn_http_shared *shared = request->listener->shared;
-    const struct cn_header *header;
+    const struct cn_certificate *certificate;
+    struct cn_credentials shown;
 
+    if (cn_http_check_certificate(request, &certificate, err))
+        return err->code;
     if (!cn_server_needs_keys(shared->config) || is_open(request) ||
         (!request->api->has_keys && !shared->config->keys))
         return 0;
+    take_credentials(request, certificate, &shown);
     if (cn_streams_is_handshake(request))
-        return cn_streams_authorize(request, err);
-    header = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
+        return cn_streams_authorize(request, &shown, err);
     return cn_management_authorize(shared->management, needed_key(request), needed_scopes(request),
-                                   header ? header->value : (struct cn_str){NULL, 0}, &request->key,
-                                   err);
+                                   &shown, &request->key, err);
 }
 
 /* The management API checks the model itself, because it reads the path itself. So does a

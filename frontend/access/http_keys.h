@@ -1,7 +1,8 @@
 /* frontend/access/http_keys.h - which key a request must show, and whether it does.
  *
  * Keys are either TorchServe's three (--token-auth) or named ones (--keys). Both are checked here
- * before the body of a request is taken. On the loop of the request. */
+ * before the body of a request is taken, and so is the client's certificate (--client-ca), which
+ * may stand for a named key. On the loop of the request. */
 #ifndef CN_FRONTEND_ACCESS_HTTP_KEYS_H
 #define CN_FRONTEND_ACCESS_HTTP_KEYS_H
 
@@ -20,7 +21,8 @@ bool cn_http_is_v2(const struct cn_http_request *request);
  * with this method or with these headers? */
 bool cn_http_is_preflight(const struct cn_http_request *request);
 
-/* Checks the key, and keeps a named one in request->key. 0 also if the server requires none. */
+/* Checks certificate and key, and keeps a named key in request->key. 0 also if the server requires
+ * none. */
 int cn_http_check_key(struct cn_http_request *request, struct cn_error *err);
 /* May the named key use the model of the request's route? A key that is limited to some models may
  * use only paths that name one of them, and those that concern no model. */

@@ -34,11 +34,13 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/access/http_certificate.h"
 #include "frontend/guard/client_addresses.h"
 #include "frontend/guard/tcp_progress.h"
 #include "frontend/http/http_discard.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
+#include "frontend/http/tls.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 
@@ -444,8 +446,10 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session,
     if (cn_loop_watch(listener->loop, &conn->watch, fd,
                       EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
         cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
-    if (tls_session)
+    if (tls_session) {
+        cn_tls_ask_client(tls_session);
         read_through_us(conn, tls_session);
+    }
     return conn;
 }
 
@@ -469,6 +473,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     cn_buf_fini(&conn->head_text);
+    cn_http_certificate_forget(conn);
     conn->magic = 0;
     cn_free(conn);
     cn_accept_go_on(&listener->accept);

@@ -19,6 +19,7 @@
 #include "frontend/guard/library_calls.h"
 
 struct cn_client_address;
+struct cn_http_certificate;
 struct cn_http_listener;
 struct cn_http_request;
 struct cn_ws_stream;
@@ -54,6 +55,7 @@ struct cn_http_conn {
     struct cn_list refused_link;  /* in the listener's list while a byte of the client is refused */
     uint64_t n_requests;          /* that libmicrohttpd has begun to handle */
     struct cn_client_address *from;
+    struct cn_http_certificate *certificate; /* of the client; NULL: it was not looked at yet */
     uint64_t looked_ms, counted; /* when the timer last looked at the rate, and what it saw */
     uint64_t phase_ms;           /* loop time at which the phase began */
     uint8_t phase;               /* enum cn_http_phase */

@@ -20,6 +20,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/access/http_certificate.h"
 #include "frontend/access/http_keys.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
 #include "frontend/endpoints/routes.h"
@@ -372,7 +373,7 @@ check_step(const struct cn_http_request *request, struct cn_error *err)
         !(cn_http_is_unsafe(request) || (request->match.route->flags & CN_ROUTE_PREDICTS)))
         return 0;
     return cn_browser_check_step(request->headers, request->n_headers,
-                                 request->listener->shared->config->cors_allowed_origin, err);
+                                 cn_http_allowed_origin(request), err);
 }
 
 /* A request that manages the server must not come from a page of another site, and neither must a
@@ -395,7 +396,7 @@ check_foreign_sites(const struct cn_http_request *request, struct cn_error *err)
                        "browsers may change nothing here (--page read-only); use continuo-ctl or "
                        "curl on the server's machine");
     return cn_browser_check_origin(request->headers, request->n_headers,
-                                   config->cors_allowed_origin, err);
+                                   cn_http_allowed_origin(request), err);
 }
 
 /* Does no route of the interface name this path? Management's last route has no pattern and takes

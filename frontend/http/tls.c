@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "access/certificate/certificate.h"
 #include "core/log/log.h"
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
@@ -37,6 +38,7 @@ struct identity {
     gnutls_pcert_st chain[CHAIN_MAX];
     unsigned n_chain;
     gnutls_privkey_t key;
+    struct cn_client_ca *client_ca; /* NULL: clients need no certificate */
 };
 
 /* The identity in use; its list `older` has those from before. */
@@ -54,6 +56,7 @@ identity_free(struct identity *identity)
     gnutls_free(identity->certs);
     if (identity->key)
         gnutls_privkey_deinit(identity->key);
+    cn_client_ca_destroy(identity->client_ca);
     cn_free(identity);
 }
 
@@ -291,6 +294,8 @@ identity_load(const struct cn_server_config *config, struct identity **out, stru
         rc = make_chain(identity, err);
     if (!rc)
         rc = check_pair(identity, err);
+    if (!rc && config->client_ca)
+        rc = cn_client_ca_read(config->client_ca, &identity->client_ca, err);
     if (rc) {
         identity_free(identity);
         return rc;
@@ -317,6 +322,21 @@ cn_tls_reload(const struct cn_server_config *config, struct cn_error *err)
     atomic_store_explicit(&current, identity, memory_order_release);
     log_identity(identity);
     return 0;
+}
+
+const struct cn_client_ca *
+cn_tls_client_ca(void)
+{
+    const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
+
+    return identity ? identity->client_ca : NULL;
+}
+
+void
+cn_tls_ask_client(gnutls_session_t session)
+{
+    if (cn_tls_client_ca())
+        gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
 }
 
 uint64_t

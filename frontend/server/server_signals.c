@@ -53,8 +53,14 @@ show_certificate_end(struct cn_server *server)
 int
 cn_server_start_tls(struct cn_server *server, struct cn_error *err)
 {
-    int rc = has_tls(server) ? cn_tls_start(&server->config, err) : 0;
+    int rc = 0;
 
+    if (has_tls(server))
+        rc = cn_tls_start(&server->config, err);
+    else if (server->config.client_ca)
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "client-ca needs an https address, because only TLS has certificates of "
+                     "clients; write --inference-address https://... or remove client-ca");
     show_certificate_end(server);
     return rc;
 }

@@ -102,6 +102,15 @@ checks_hosts(const struct cn_server *server, enum cn_server_api api)
            (config->dialect != CN_DIALECT_TORCHSERVE || cn_address_is_loopback(address));
 }
 
+/* Can other machines use the address without a certificate that a `client_ca` has signed? */
+static bool
+is_reached(const struct cn_server_config *config, const struct cn_address *address,
+           const char *client_ca)
+{
+    return !cn_address_is_loopback(address) &&
+           !(address->is_https && client_ca && config->require_client_certificate);
+}
+
 /* Management runs any code that a client sends, so an address that other machines reach needs keys
  * or a certificate of each client. */
 static int
@@ -111,13 +120,13 @@ check_management(const struct cn_server *server, struct cn_error *err)
     const struct cn_address *address = &server->addresses[CN_MANAGEMENT];
     struct cn_address grpc = {0};
     const char *flag = "--management-address", *text = config->management_address;
-    bool is_open = !cn_address_is_loopback(address);
+    bool is_open = is_reached(config, address, config->client_ca);
 
     if (cn_server_needs_keys(config) || config->insecure_management)
         return 0;
     if (!is_open && strcmp(config->grpc_management_address, "none") != 0 &&
         cn_address_parse(config->grpc_management_address, 7071, &grpc, NULL) == 0) {
-        is_open = !cn_address_is_loopback(&grpc) && !(grpc.is_https && config->grpc_client_ca);
+        is_open = is_reached(config, &grpc, cn_server_grpc_client_ca(config));
         flag = "--grpc-management-address";
         text = config->grpc_management_address;
     }
@@ -126,7 +135,8 @@ check_management(const struct cn_server *server, struct cn_error *err)
     return cn_fail(
         err, CN_E_CONFIG,
         "%s %s is an address that other machines reach, and whoever reaches management "
-        "can run code on this machine: require keys (--keys FILE, or --token-auth%s), or let "
+        "can run code on this machine: require keys (--keys FILE, or --token-auth%s) or, on an "
+        "https address, a certificate of each client (--client-ca FILE), or let "
         "management listen on 127.0.0.1 or a unix socket; --insecure-management starts "
         "the server all the same",
         flag, text,
@@ -150,12 +160,12 @@ check_model_control(const struct cn_server *server, struct cn_error *err)
     if (config->model_control_mode != CN_CONTROL_EXPLICIT || !config->model_api ||
         cn_server_needs_keys(config) || config->insecure_management)
         return 0;
-    is_open = !cn_address_is_loopback(&server->addresses[CN_INFERENCE]) &&
+    is_open = is_reached(config, &server->addresses[CN_INFERENCE], config->client_ca) &&
               !cn_v2_access_is_restricted(CN_V2_HTTP, CN_V2_MODEL_REPOSITORY);
     if (!is_open && strcmp(config->grpc_inference_address, "none") != 0 &&
         !cn_v2_access_is_restricted(CN_V2_GRPC, CN_V2_MODEL_REPOSITORY) &&
         cn_address_parse(config->grpc_inference_address, 7070, &grpc, NULL) == 0) {
-        is_open = !cn_address_is_loopback(&grpc) && !(grpc.is_https && config->grpc_client_ca);
+        is_open = is_reached(config, &grpc, cn_server_grpc_client_ca(config));
         flag = "--grpc-inference-address";
         restrict_flag = "--grpc-restricted-protocol";
         text = config->grpc_inference_address;

@@ -18,10 +18,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "access/key_file.h"
+#include "access/keys.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
 #include "core/time/clock.h"
+#include "frontend/access/http_certificate.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/browser_checks.h"
 #include "frontend/http/http_answer.h"
@@ -60,24 +61,23 @@ use_ticket(struct cn_http_request *request, struct cn_str ticket, struct cn_erro
     return rc ? rc : cn_management_check_key(shared->management, request->key, CN_SCOPE_INFER, err);
 }
 
-/* A header is the strongest word, then a key among the subprotocols, then a ticket. A ticket beside
- * a key is not used up. */
+/* A header is the strongest word, then a key among the subprotocols, then a ticket, and then the
+ * certificate of the connection. A ticket beside a key is not used up. */
 int
-cn_streams_authorize(struct cn_http_request *request, struct cn_error *err)
+cn_streams_authorize(struct cn_http_request *request, const struct cn_credentials *shown,
+                     struct cn_error *err)
 {
     const struct cn_http_shared *shared = request->listener->shared;
-    const struct cn_header *header =
-        cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
     const struct cn_header *ticket =
         cn_header_find(request->query, request->n_query, CN_STR("ticket"));
     struct cn_str key = cn_ws_find_key(request->headers, request->n_headers);
-    struct cn_str given = header ? header->value : (struct cn_str){NULL, 0};
+    struct cn_credentials given = *shown;
 
-    if (ticket && !header && !key.len)
+    if (ticket && !given.authorization.len && !key.len)
         return use_ticket(request, ticket->value, err);
-    if (!header && key.len)
-        given = cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
-    return cn_management_authorize(shared->management, request->api->token, CN_SCOPE_INFER, given,
+    if (!given.authorization.len && key.len)
+        given.authorization = cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
+    return cn_management_authorize(shared->management, request->api->token, CN_SCOPE_INFER, &given,
                                    &request->key, err);
 }
 
@@ -197,7 +197,7 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
     };
     if (!rc)
         rc = cn_browser_check_origin(request->headers, request->n_headers,
-                                     listener->shared->config->cors_allowed_origin, err);
+                                     cn_http_allowed_origin(request), err);
     if (!rc)
         rc = check_id(opening->id, err);
     if (!rc)

@@ -7,6 +7,7 @@
 
 #include "core/errors/error.h"
 
+struct cn_credentials;
 struct cn_http_request;
 
 /* Route functions. The arguments of the first one's path are the model, perhaps its version, and
@@ -17,8 +18,10 @@ void cn_streams_handle_tickets(struct cn_http_request *request);
 /* Does the request open a stream? Then its key may be elsewhere than in the Authorization
  * header. */
 bool cn_streams_is_handshake(const struct cn_http_request *request);
-/* Checks the key or the ticket of such a request. If it has no right one, returns CN_E_TOKEN
- * (--token-auth), or CN_E_KEY_REQUIRED or CN_E_KEY_FORBIDDEN (--keys). */
-int cn_streams_authorize(struct cn_http_request *request, struct cn_error *err);
+/* Checks the key or the ticket of such a request, or else what it has `shown` as any request does.
+ * If it has no right one, returns CN_E_TOKEN (--token-auth), or CN_E_KEY_REQUIRED or
+ * CN_E_KEY_FORBIDDEN (--keys). */
+int cn_streams_authorize(struct cn_http_request *request, const struct cn_credentials *shown,
+                         struct cn_error *err);
 
 #endif

@@ -162,6 +162,7 @@ cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identi
     own->client_ca = identity->client_ca.len
                          ? cn_strndup(identity->client_ca.ptr, identity->client_ca.len)
                          : NULL;
+    own->needs_client = identity->needs_client;
     own->generation++;
     pthread_mutex_unlock(&own->mutex);
 }
@@ -193,10 +194,11 @@ fetch_identity(void *ctx, grpc_ssl_server_certificate_config **out)
 static void
 listen_tls(struct cn_grpc_server *server, const char *host, uint16_t *port)
 {
+    const struct cn_grpc_keys *own = &server->grpc->identity;
     grpc_ssl_client_certificate_request_type asked =
-        server->grpc->identity.client_ca
-            ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-            : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+        !own->client_ca     ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+        : own->needs_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                            : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY;
     char address[300];
 
     server->tls = grpc_ssl_server_credentials_create_with_options(

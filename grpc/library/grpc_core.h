@@ -76,9 +76,11 @@ struct cn_grpc_method {
 int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                    unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
 /* The certificate and key of TLS ports, as PEM text, which is copied. If `client_ca` is not empty,
- * clients must show a certificate that it has signed. */
+ * clients are asked for a certificate that it has signed, and must show one if `needs_client`. That
+ * they are asked, and whether they must, is decided when a port is opened. */
 struct cn_grpc_identity {
     struct cn_str certificate, key, client_ca;
+    bool needs_client;
 };
 /* Sets the identity for handshakes that begin from now on. Loop 0. */
 void cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity);
@@ -116,6 +118,9 @@ struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
 /* The named key that the call showed; NULL: it needs none. */
 void cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key);
 const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
+/* The certificate of the client's connection, PEM, which the core has verified; it stays until the
+ * call is freed. Empty: the client has none. */
+struct cn_str cn_grpc_call_certificate(struct cn_grpc_call *call);
 /* The call's arena, which is freed with the call. */
 struct cn_arena *cn_grpc_call_arena(struct cn_grpc_call *call);
 /* The request's metadata; valid until the call is freed. */

@@ -93,6 +93,7 @@ struct cn_grpc_server {
 struct cn_grpc_keys {
     pthread_mutex_t mutex;
     char *certificate, *key, *client_ca;
+    bool needs_client;
     uint64_t generation;
 };
 
