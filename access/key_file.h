@@ -18,6 +18,7 @@
 #define CN_KEY_NAME_MAX 64     /* bytes of a key's name */
 #define CN_KEY_PATTERN_MAX 256 /* bytes of a pattern of models */
 #define CN_KEY_HASH_BYTES 32
+#define CN_KEY_HASH_PREFIX "blake2b:"
 
 /* What a key may be used for; bits. */
 enum cn_key_scope {
@@ -58,7 +59,8 @@ void cn_key_file_fini(struct cn_key_file *file);
 
 /* Makes a file without keys. */
 void cn_key_file_init(struct cn_key_file *file);
-/* Adds a key. Its texts are copied. CN_E_CONFIG: the name is not valid or not new. */
+/* Adds a key. Its texts are copied. CN_E_CONFIG: the name is not valid or not new, or a key has one
+ * of its certificates already. */
 int cn_key_file_add(struct cn_key_file *file, const struct cn_key_entry *entry,
                     struct cn_error *err);
 /* The key of that name, or NULL. */
@@ -66,6 +68,9 @@ struct cn_key_entry *cn_key_file_find(struct cn_key_file *file, struct cn_str na
 /* Appends the file as JSON, one key on each line; cn_key_file_parse reads it again. */
 void cn_key_file_write(const struct cn_key_file *file, struct cn_buf *out);
 
+/* Is it 1 to CN_KEY_NAME_MAX letters, digits, dots, hyphens and underscores, and begins with one of
+ * the first two? */
+bool cn_key_name_is_valid(struct cn_str name);
 /* Reads "infer", "manage" or "observe"; 0: it is none of them. */
 unsigned cn_key_scope_read(struct cn_str word);
 /* Appends "infer, observe". */

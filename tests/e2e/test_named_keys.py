@@ -351,7 +351,7 @@ def test_the_commands_write_a_file_that_shows_no_key(folder):
     other = json.loads(ctl("add", "ops", "--scopes", "manage,observe", "--keys", path, "--json").stdout)
     assert other["name"] == "ops" and other["key"] != key
     listed = ctl("ls", env={"CONTINUO_KEYS": str(path)}).stdout
-    assert listed.splitlines()[0].split() == ["NAME", "STATE", "SCOPES", "MODELS", "EXPIRES", "LIMITS"]
+    assert listed.splitlines()[0].split() == ["NAME", "STATE", "SCOPES", "MODELS", "EXPIRES", "LIMITS", "CERTIFICATES"]
     assert "counter, asr-*" in listed and "2999-12-31T00:00:00.000Z" in listed and "manage, observe" in listed
     path.chmod(0o640)
     assert ctl("revoke", "shop", "--keys", path).stdout == "the key shop is revoked\n"
