@@ -236,12 +236,13 @@ refuse_member(const char *file, const struct cn_yaml *node, struct cn_error *err
     for (size_t i = 0; i < N_MEMBERS; i++)
         names[i] = members[i].name;
     near = cn_suggest(node->key, names, N_MEMBERS);
-    return cn_fail(err, CN_E_CONFIG,
-                   "%s:%u:%u: a key has no member \"%s\"%s%s%s; its members are name, hash, "
-                   "certificates, scopes, models, expires, revoked, rate, burst, concurrency, maxNumSequence "
-                   "and storedBytes",
-                   file, node->key_line, node->key_column, cn_yaml_shown(node->key, shown),
-                   near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return cn_fail(
+        err, CN_E_CONFIG,
+        "%s:%u:%u: a key has no member \"%s\"%s%s%s; its members are name, hash, "
+        "certificates, scopes, models, expires, revoked, rate, burst, concurrency, maxNumSequence "
+        "and storedBytes",
+        file, node->key_line, node->key_column, cn_yaml_shown(node->key, shown),
+        near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
 static int
@@ -254,7 +255,8 @@ read_entry(const struct reader *reader, const struct cn_yaml *node, struct cn_ke
 
     *entry = (struct cn_key_entry){.expires_wall_ms = CN_NEVER};
     if (node->kind != CN_YAML_MAP)
-        return cn_yaml_refuse(reader->file, node, "keys", "a map with name, scopes, and hash or certificates", err);
+        return cn_yaml_refuse(reader->file, node, "keys",
+                              "a map with name, scopes, and hash or certificates", err);
     for (uint32_t i = 0; !rc && i < node->n_items; i++) {
         const struct cn_yaml *item = node->items[i];
 

@@ -75,9 +75,10 @@ cn_key_file_add(struct cn_key_file *file, const struct cn_key_entry *entry, stru
         return cn_fail(err, CN_E_CONFIG, "there is a key %.*s already", CN_STR_ARG(entry->name));
     for (uint32_t i = 0; i < entry->n_certificates; i++)
         if (is_taken(file, entry, i))
-            return cn_fail(err, CN_E_CONFIG,
-                           "a key has the certificate %.*s already; a certificate belongs to one key",
-                           CN_STR_ARG(entry->certificates[i]));
+            return cn_fail(
+                err, CN_E_CONFIG,
+                "a key has the certificate %.*s already; a certificate belongs to one key",
+                CN_STR_ARG(entry->certificates[i]));
     all = cn_arena_alloc(&file->arena, (file->n + 1) * sizeof *all);
     if (file->n)
         memcpy(all, file->entries, file->n * sizeof *all);

@@ -1,8 +1,8 @@
 /* access/keys.c - the named keys of a running server.
  *
  * A struct cn_key is one way to show one entry of the file: the key itself, or the name of one
- * certificate. So an entry has several of them, with one account. When a name is taken off an entry,
- * only what was opened by that certificate loses its rights.
+ * certificate. So an entry has several of them, with one account. When a name is taken off an
+ * entry, only what was opened by that certificate loses its rights.
  *
  * Readers hold a lock for as long as they look at an entry, which is well below a microsecond.
  * Loop 0 reads and checks a new file before it takes the lock, and then only exchanges pointers. A
@@ -165,7 +165,7 @@ struct fresh {
     struct {
         struct cn_key *key;
         const struct cn_key_entry *entry;
-    } *all;
+    } * all;
     size_t n;
 };
 
@@ -332,8 +332,8 @@ check_entry(const struct cn_key_entry *entry, bool by_certificate, unsigned scop
 static const struct cn_key *
 find(const struct cn_keys *keys, const unsigned char hash[CN_KEY_HASH_BYTES])
 {
-    const struct cn_key *key = cn_table_find(
-        keys->by_hash, (struct cn_str){(const char *)hash, CN_KEY_HASH_BYTES / 2});
+    const struct cn_key *key =
+        cn_table_find(keys->by_hash, (struct cn_str){(const char *)hash, CN_KEY_HASH_BYTES / 2});
 
     return key && sodium_memcmp(key->id, hash, CN_KEY_HASH_BYTES) == 0 ? key : NULL;
 }
@@ -379,7 +379,8 @@ cn_keys_identify(struct cn_keys *keys, const struct cn_credentials *shown, unsig
     if (!shown->authorization.len && !shown->certificate)
         return cn_fail(err, CN_E_KEY_REQUIRED,
                        "this server requires a key: send the header Authorization: Bearer KEY%s",
-                       keys->rules.certificates ? ", or connect with the certificate of a key" : "");
+                       keys->rules.certificates ? ", or connect with the certificate of a key"
+                                                : "");
     if (shown->authorization.len &&
         !cn_key_text_hash(cn_key_text_of_bearer(shown->authorization), hash))
         return check_entry(NULL, false, scopes, err);

@@ -28,8 +28,8 @@ struct cn_keys_rules {
 /* What a client has shown. A verified certificate counts only without `authorization`. */
 struct cn_credentials {
     struct cn_str authorization; /* "Bearer KEY"; empty: the client sent none */
-    const char *certificate;     /* what messages call the client's certificate; NULL: it has none */
-    const struct cn_str *names;  /* the certificate's names (access/certificate_name.h) */
+    const char *certificate;    /* what messages call the client's certificate; NULL: it has none */
+    const struct cn_str *names; /* the certificate's names (access/certificate_name.h) */
     uint32_t n_names;
 };
 

@@ -24,7 +24,11 @@ static char shop[CN_KEY_TEXT_MAX], admin[CN_KEY_TEXT_MAX];
 static struct cn_keys *keys;
 static struct cn_error err;
 
-#define RULES (struct cn_keys_rules){.owners = true, .certificates = true}
+#define RULES                                                                                      \
+    (struct cn_keys_rules)                                                                         \
+    {                                                                                              \
+        .owners = true, .certificates = true                                                       \
+    }
 
 static void
 write_text(struct cn_str text)
@@ -134,9 +138,9 @@ only_a_known_key_with_the_scope_is_admitted(void **state)
                         "the key shop lacks the scope that this request needs: manage");
     assert_string_equal(cn_key_name(key), "shop"); /* for the log */
     key = NULL;
-    assert_int_equal(cn_keys_identify(keys, &(struct cn_credentials){.n_names = 0}, CN_SCOPE_ANY,
-                                      &key, &err),
-                     CN_E_KEY_REQUIRED);
+    assert_int_equal(
+        cn_keys_identify(keys, &(struct cn_credentials){.n_names = 0}, CN_SCOPE_ANY, &key, &err),
+        CN_E_KEY_REQUIRED);
     assert_int_equal(identify("Basic ", shop, CN_SCOPE_ANY, &key), CN_E_KEY_REQUIRED);
     assert_int_equal(identify("Bearer", shop, CN_SCOPE_ANY, &key), CN_E_KEY_REQUIRED);
     assert_int_equal(identify("Bearer", "", CN_SCOPE_ANY, &key), CN_E_KEY_REQUIRED);
@@ -327,8 +331,8 @@ certificates_need_an_authority(void **state)
 
     (void)state;
     write_text(CN_STR(WITH_CERTIFICATES));
-    assert_int_equal(
-        cn_keys_open(path, (struct cn_keys_rules){.owners = true}, &other, &err), CN_E_CONFIG);
+    assert_int_equal(cn_keys_open(path, (struct cn_keys_rules){.owners = true}, &other, &err),
+                     CN_E_CONFIG);
     assert_non_null(strstr(err.message, "the key shop has certificates, but the server asks no"));
 }
 

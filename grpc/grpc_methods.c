@@ -191,8 +191,7 @@ struct cn_rpc {
 static int
 take_credentials(struct cn_grpc_call *call, struct cn_credentials *out, struct cn_error *err)
 {
-    const struct cn_rpc *rpc =
-        cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
+    const struct cn_rpc *rpc = cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
     const struct cn_certificate *certificate;
     const struct cn_header *headers, *header;
     uint32_t n;

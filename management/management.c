@@ -386,9 +386,8 @@ cn_management_authorize(struct cn_management *management, enum cn_token_kind kin
 {
     if (management->keys)
         return cn_keys_identify(management->keys, shown, scopes, key, err);
-    return management->tokens
-               ? cn_tokens_check(management->tokens, kind, shown->authorization, err)
-               : 0;
+    return management->tokens ? cn_tokens_check(management->tokens, kind, shown->authorization, err)
+                              : 0;
 }
 
 int

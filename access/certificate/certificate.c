@@ -127,7 +127,8 @@ describe(gnutls_x509_crt_t crt, struct cn_certificate *out)
         if (gnutls_x509_crt_get_dn(crt, subject, &len) < 0)
             len = 0;
         cn_buf_printf(&text, "subject %s, which has no name that a key can have",
-                      len ? cn_log_quote(subject, strlen(subject), shown, sizeof shown) : "unknown");
+                      len ? cn_log_quote(subject, strlen(subject), shown, sizeof shown)
+                          : "unknown");
     }
     out->shown = cn_arena_strndup(&out->arena, text.data, text.len);
     cn_buf_fini(&text);

@@ -28,15 +28,15 @@ struct name {
 };
 #define DNS(text)                                                                                  \
     {                                                                                              \
-        2, text, sizeof(text) - 1                                                 \
+        2, text, sizeof(text) - 1                                                                  \
     }
 #define URI(text)                                                                                  \
     {                                                                                              \
-        6, text, sizeof(text) - 1                                                     \
+        6, text, sizeof(text) - 1                                                                  \
     }
 #define EMAIL(text)                                                                                \
     {                                                                                              \
-        1, text, sizeof(text) - 1                                              \
+        1, text, sizeof(text) - 1                                                                  \
     }
 
 /* Writes the extension: a sequence of names, each of less than 128 bytes. */
@@ -158,9 +158,9 @@ static void
 odd_names_stand_for_nobody(void **state)
 {
     static const struct name odd[] = {
-        DNS("*.example"),           DNS("admin\0.evil.example"), DNS("admin\0"),
-        DNS("a b.example"),         DNS("line\nbreak"),          DNS("caf\xc3\xa9.example"),
-        URI("spiffe://prod/a\0b"),  URI("spiffe://prod/\xff"),   EMAIL("a@b\x7f"),
+        DNS("*.example"),          DNS("admin\0.evil.example"), DNS("admin\0"),
+        DNS("a b.example"),        DNS("line\nbreak"),          DNS("caf\xc3\xa9.example"),
+        URI("spiffe://prod/a\0b"), URI("spiffe://prod/\xff"),   EMAIL("a@b\x7f"),
     };
 
     (void)state;
@@ -205,9 +205,9 @@ bytes_that_are_no_certificate_are_refused(void **state)
 
     (void)state;
     for (unsigned len = 0; len < der.size; len += 7)
-        assert_int_equal(cn_certificate_read((struct cn_str){(const char *)der.data, len}, false,
-                                             &none, &err),
-                         CN_E_CERTIFICATE);
+        assert_int_equal(
+            cn_certificate_read((struct cn_str){(const char *)der.data, len}, false, &none, &err),
+            CN_E_CERTIFICATE);
     assert_null(none);
     gnutls_free(der.data);
 }

@@ -26,8 +26,9 @@ read_file(const char *path, struct cn_buf *out, struct cn_error *err)
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the client-ca %s", path);
     if (fstat(fileno(file), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES) {
         fclose(file);
-        return cn_fail(err, CN_E_CONFIG, "the client-ca %s is not a regular file of at most %u bytes",
-                       path, FILE_MAX_BYTES);
+        return cn_fail(err, CN_E_CONFIG,
+                       "the client-ca %s is not a regular file of at most %u bytes", path,
+                       FILE_MAX_BYTES);
     }
     room = cn_buf_reserve(out, FILE_MAX_BYTES);
     out->len = room ? fread(room, 1, FILE_MAX_BYTES, file) : 0;

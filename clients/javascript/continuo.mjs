@@ -32,6 +32,7 @@ const HELP = {
   model_not_found: "Check the model's name; GET /models on the management address lists them.",
   key_required: "Give the client a valid key: new Client(url, { token }).",
   key_forbidden: "Use a key with the scope or the model that the message names.",
+  certificate_refused: "Connect with a certificate that the server accepts; the message says what is wrong.",
   key_limit: "Send more slowly, or end sequences; the message names the limit of the key.",
   token_refused: "Give the client the inference key: new Client(url, { token }).",
   too_large: "Send a smaller body, or start the server with a larger --max-request-size.",

@@ -193,8 +193,9 @@ add_certificates(const struct cn_ctl_options *options, const char *path, struct 
     if (!rc && options->json)
         cn_buf_printf(out, "{\"name\": \"%s\"}\n", options->words[1]);
     if (!rc)
-        cn_buf_puts(hint, "A client with such a certificate needs no key. A running server reads the "
-                          "file again on SIGHUP.\n");
+        cn_buf_puts(hint,
+                    "A client with such a certificate needs no key. A running server reads the "
+                    "file again on SIGHUP.\n");
     return rc;
 }
 

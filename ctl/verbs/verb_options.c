@@ -247,12 +247,13 @@ check_keys_words(const struct cn_ctl_options *options, struct cn_error *err)
     if (lists != (options->n_words == 1))
         return cn_fail(err, CN_E_CONFIG, "keys %s takes %s", options->words[0],
                        lists ? "no further word" : "the name of one key");
-    if ((verb->scopes || verb->models || verb->certificates || verb->expires || verb->rate || verb->burst ||
-         verb->concurrency || verb->max_num_sequence || verb->stored_bytes) &&
+    if ((verb->scopes || verb->models || verb->certificates || verb->expires || verb->rate ||
+         verb->burst || verb->concurrency || verb->max_num_sequence || verb->stored_bytes) &&
         strcmp(options->words[0], "add") != 0)
-        return cn_fail(err, CN_E_CONFIG,
-                       "--scopes, --models, --certificates, --expires and the limits work only with "
-                       "keys add");
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "--scopes, --models, --certificates, --expires and the limits work only with "
+            "keys add");
     return 0;
 }
 

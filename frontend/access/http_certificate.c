@@ -31,9 +31,10 @@ take(gnutls_session_t session, struct cn_certificate **out, struct cn_error *err
     if (!sent || n == 0)
         return 0;
     if (n > CN_TLS_CLIENT_CHAIN_MAX)
-        return cn_fail(err, CN_E_CERTIFICATE,
-                       "the client's certificate comes with %u others; at most %d may come together",
-                       n - 1, CN_TLS_CLIENT_CHAIN_MAX - 1);
+        return cn_fail(
+            err, CN_E_CERTIFICATE,
+            "the client's certificate comes with %u others; at most %d may come together", n - 1,
+            CN_TLS_CLIENT_CHAIN_MAX - 1);
     for (unsigned i = 0; i < n; i++)
         chain[i] = (struct cn_str){(const char *)sent[i].data, sent[i].size};
     rc = cn_certificate_read(chain[0], false, out, err);

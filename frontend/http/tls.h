@@ -21,8 +21,8 @@ struct cn_client_ca;
 /* The TLS versions that are offered, in GnuTLS' notation. */
 #define CN_TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
 
-/* Reads certificate, key and the authorities of clients. Main thread, before the listeners are created. CN_E_CONFIG says which
- * file is wrong and what to do. */
+/* Reads certificate, key and the authorities of clients. Main thread, before the listeners are
+ * created. CN_E_CONFIG says which file is wrong and what to do. */
 int cn_tls_start(const struct cn_server_config *config, struct cn_error *err);
 /* Reads them again, on loop 0. If that fails, the server keeps the old ones. */
 int cn_tls_reload(const struct cn_server_config *config, struct cn_error *err);

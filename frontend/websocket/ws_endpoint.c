@@ -76,7 +76,8 @@ cn_streams_authorize(struct cn_http_request *request, const struct cn_credential
     if (ticket && !given.authorization.len && !key.len)
         return use_ticket(request, ticket->value, err);
     if (!given.authorization.len && key.len)
-        given.authorization = cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
+        given.authorization =
+            cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
     return cn_management_authorize(shared->management, request->api->token, CN_SCOPE_INFER, &given,
                                    &request->key, err);
 }

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from certificates import Authority
 from models import BIN, ROOT, Model, archiver, counter, pack
 from test_examples import FENCE, blocks
 from test_tls import Identity
@@ -93,6 +94,7 @@ class Desk:
             if s is not None:
                 for port, url in ((8080, s.inference), (8081, s.management)):
                     command = command.replace(f"http://{host}:{port}", url)
+                command = command.replace(f"https://{host}:8443", s.inference)
         return command
 
     def run_client(self, text):
@@ -206,6 +208,15 @@ def with_certificates(desk):
     identity.key.rename(desk.folder / "key.pem")
 
 
+def with_client_certificates(desk):
+    with_named_keys(desk)
+    with_certificates(desk)
+    authority = Authority(desk.folder)
+    shop = authority.issue("shop", ["subjectAltName=DNS:shop.example"])
+    for made, name in ((authority.cert, "clients-ca.pem"), (shop.cert, "shop.pem"), (shop.key, "shop.key")):
+        shutil.copy(made, desk.folder / name)
+
+
 def served_average(desk):
     desk.serve(average())
 
@@ -286,6 +297,7 @@ PAGES = {
     ("install", 7): Elsewhere("building an image needs podman or docker"),
     ("install", 8): Elsewhere("tests/e2e/test_image.py makes an image of a small tree; a whole one takes minutes"),
     ("keys", 0): with_named_keys,
+    ("keys", 1): with_client_certificates,
     ("onnx", 0): an_onnx_gru,
     ("operating", 0): counter_with_a_sequence,
     ("operating", 1): Elsewhere("tests/e2e/test_ctl_verbs.py runs each of these commands"),

@@ -32,7 +32,7 @@ def openssl(*args):
 
 
 def utc(seconds):
-    """Returns the time in so many seconds, as openssl wants it."""
+    """Returns the time that many `seconds` from now, as openssl wants it."""
     return (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)).strftime("%Y%m%d%H%M%SZ")
 
 

@@ -322,6 +322,12 @@ class KeyRequiredError(ContinuoError):
     word, status, type = "key_required", 401, "InvalidKeyException"
 
 
+class CertificateRefusedError(ContinuoError):
+    """The error `certificate_refused` of the server."""
+
+    word, status, type = "certificate_refused", 403, "ForbiddenException"
+
+
 class KeyForbiddenError(ContinuoError):
     """The error `key_forbidden` of the server."""
 
@@ -438,6 +444,7 @@ HELP: Dict[str, str] = {
     "version_not_found": "Check the version; GET /models/MODEL/all shows the model's versions.",
     "token_refused": "Give the client the inference key: Client(url, token=KEY).",
     "key_required": "Give the client a valid key: Client(url, token=KEY).",
+    "certificate_refused": "Give the client a certificate that the server accepts: Client(url, tls=CONTEXT).",
     "key_limit": "Send more slowly, or end sequences; the message names the limit of the key.",
     "key_forbidden": "Use a key with the scope or the model that the message names.",
     "too_large": "Send a smaller body, or start the server with a larger --max-request-size.",
