@@ -44,6 +44,7 @@
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
+#include "management/workers/temp_watch.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server end within milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
@@ -267,6 +268,7 @@ cn_management_destroy(struct cn_management *management)
     cn_file_thread_destroy(management->downloaders);
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
+    cn_temp_watch_stop();
     cn_registry_destroy(management->registry);
     cn_environments_destroy(management->environments);
     cn_health_fini(&management->health);

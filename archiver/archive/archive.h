@@ -8,6 +8,7 @@
 #ifndef CN_ARCHIVER_ARCHIVE_ARCHIVE_H
 #define CN_ARCHIVER_ARCHIVE_ARCHIVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "archiver/archive/manifest.h"
@@ -38,5 +39,8 @@ int cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir
 /* Deletes a folder with all that is in it, as far as it can be deleted, or a file. Does not follow
  * links, even if a process that may write into the folder makes them meanwhile. */
 void cn_archive_remove_dir(const char *dest);
+/* Deletes what is in a folder in the same way, and keeps the folder. False: there is no
+ * such folder. */
+bool cn_archive_empty_dir(const char *dest);
 
 #endif

@@ -70,18 +70,16 @@ empty(struct removal *removal, int folder, unsigned depth)
     closedir(entries);
 }
 
-void
-cn_archive_remove_dir(const char *dest)
+bool
+cn_archive_empty_dir(const char *dest)
 {
     struct removal removal = {0};
     struct stat st;
     unsigned before, passes = 0;
 
     removal.top = open(dest, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (removal.top < 0) {
-        unlink(dest); /* a file or a link */
-        return;
-    }
+    if (removal.top < 0)
+        return false;
     if (fstat(removal.top, &st) == 0) {
         removal.device = st.st_dev;
         do {
@@ -90,5 +88,14 @@ cn_archive_remove_dir(const char *dest)
         } while (removal.n_moved > before && ++passes < PASSES_MAX);
     }
     close(removal.top);
-    rmdir(dest);
+    return true;
+}
+
+void
+cn_archive_remove_dir(const char *dest)
+{
+    if (cn_archive_empty_dir(dest))
+        rmdir(dest);
+    else
+        unlink(dest); /* a file or a link */
 }

@@ -296,8 +296,10 @@ static struct cn_bounds
 bounds_of(const struct cn_model_config *config, const struct cn_server_config *server)
 {
     return cn_bounds_smaller(
-        (struct cn_bounds){server->worker_memory, server->worker_cpu, server->worker_processes},
-        (struct cn_bounds){config->worker_memory, config->worker_cpu, config->worker_processes});
+        (struct cn_bounds){server->worker_memory, server->worker_cpu, server->worker_processes,
+                           server->worker_temp_bytes},
+        (struct cn_bounds){config->worker_memory, config->worker_cpu, config->worker_processes,
+                           config->worker_temp_bytes});
 }
 
 /* The --worker-files, and the folders of the certificates in the URL of --state-store, because

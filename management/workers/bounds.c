@@ -41,6 +41,7 @@ cn_bounds_smaller(struct cn_bounds one, struct cn_bounds other)
     SMALLER(memory_bytes);
     SMALLER(cpu_percent);
     SMALLER(processes);
+    SMALLER(temp_bytes);
 #undef SMALLER
     return one;
 }

@@ -21,7 +21,7 @@ do_strike(void *ctx)
         struct cn_worker_process *worker = cn_worker_pool_member_of(node)->worker;
 
         if (cn_worker_index(worker) == strike->index)
-            strike->pid = cn_worker_strike(worker);
+            strike->pid = cn_worker_strike(worker, "an operator asked for it");
     }
     cn_call_on(strike->pool->spec.home, answer_strike, strike);
 }

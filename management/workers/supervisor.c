@@ -460,12 +460,12 @@ cn_worker_kill(struct cn_worker_process *worker)
 }
 
 pid_t
-cn_worker_strike(struct cn_worker_process *worker)
+cn_worker_strike(struct cn_worker_process *worker, const char *why)
 {
     const pid_t pid = worker->exited ? 0 : worker->pid;
 
     if (pid)
-        cn_worker_kill_for(worker, "an operator asked for it");
+        cn_worker_kill_for(worker, why);
     return pid;
 }
 

@@ -77,9 +77,9 @@ void cn_worker_stop(struct cn_worker_process *worker);
 /* Like cn_worker_stop(), but with kill -9: a step that runs is not committed. */
 void cn_worker_kill(struct cn_worker_process *worker);
 
-/* Kills the present process with kill -9; the worker then starts another one. Returns its pid, or 0
- * if there is none. */
-pid_t cn_worker_strike(struct cn_worker_process *worker);
+/* Kills the present process with kill -9, and notes why; the worker then starts another one.
+ * Returns its pid, or 0 if there is none. */
+pid_t cn_worker_strike(struct cn_worker_process *worker, const char *why);
 
 enum cn_worker_state cn_worker_state(const struct cn_worker_process *worker);
 uint32_t cn_worker_index(const struct cn_worker_process *worker);

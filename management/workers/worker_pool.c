@@ -108,6 +108,7 @@ finish_close(struct cn_worker_pool *pool)
     struct cn_worker_pool_close *order = pool->close;
 
     cn_error_lines_fini(&pool->error_lines);
+    cn_worker_pool_unwatch_temp(pool);
     cn_model_queue_destroy(pool->queue);
     pool->queue = NULL;
     pool->close = NULL;
@@ -358,6 +359,7 @@ do_start(void *ctx)
         .error_lines = &pool->error_lines,
     };
     cn_worker_pool_begin_scaling(pool);
+    cn_worker_pool_watch_temp(pool);
     check_soon(pool);
     start->queue = pool->queue;
     cn_call_on(pool->spec.home, answer_start, start);
@@ -529,6 +531,7 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
         cn_free(cn_worker_pool_member_of(node));
     }
     cn_worker_destroy(pool->workers_spec.zygote);
+    cn_worker_pool_unwatch_temp(pool);
     cn_error_lines_fini(&pool->error_lines);
     pool_free(pool);
 }

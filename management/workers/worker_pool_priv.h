@@ -1,5 +1,5 @@
-/* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c and pool_facts.c
- * share: a pool from inside. On the queue's loop. */
+/* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c, pool_temp.c and
+ * pool_facts.c share: a pool from inside. On the queue's loop. */
 #ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
 #define CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
 
@@ -29,6 +29,7 @@ struct cn_worker_pool {
     struct cn_timer tick; /* looks at the load; armed while there is something to look at */
     bool emptied;         /* closing: no job is left, the workers are stopping */
     struct cn_worker_pool_close *close; /* the order to close; NULL: none yet */
+    struct cn_temp_watch *temp_watch;   /* NULL: its temporary files have no bound */
     char last_error[CN_LAST_WORDS_MAX];
     struct cn_deferred check; /* at the end of the turn: numbers changed */
 };
@@ -65,6 +66,12 @@ void cn_worker_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted,
                                  enum cn_scale_reason reason);
 /* Sets the number of workers that should run, and starts or stops some. */
 void cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
+
+/* --- pool_temp.c */
+
+/* Begins to bound the temporary files of the workers, if there is a bound, and ends that. */
+void cn_worker_pool_watch_temp(struct cn_worker_pool *pool);
+void cn_worker_pool_unwatch_temp(struct cn_worker_pool *pool);
 
 /* --- pool_scaling.c */
 

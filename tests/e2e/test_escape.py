@@ -234,7 +234,7 @@ def test_limits_that_do_not_hold_are_told(prison):
     """Root's processes are never counted, so without a control group the operator has to know."""
     s, _ = prison("own", ["--worker-processes", "40"])
     [worker] = s.workers("prisoner")
-    assert s.describe("prisoner")["limits"] == {"memoryBytes": 0, "cpuPercent": 0, "processes": 40}
+    assert s.describe("prisoner")["limits"] == {"memoryBytes": 0, "cpuPercent": 0, "processes": 40, "tempBytes": 0}
     if os.geteuid() == 0 and "limitsLacking" in worker:
         assert worker["limitsLacking"].startswith("processes: ")
         s.expect_log("event=limits_lacking", "processes: ")

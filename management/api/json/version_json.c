@@ -83,6 +83,7 @@ show_limits(const struct cn_bounds *bounds)
     put(out, "memoryBytes", number(bounds->memory_bytes));
     put(out, "cpuPercent", number(bounds->cpu_percent));
     put(out, "processes", number(bounds->processes));
+    put(out, "tempBytes", number(bounds->temp_bytes));
     return out;
 }
 
@@ -244,7 +245,8 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "startupTimeout", number(config->startup_timeout_s));
     put(out, "maxRetryTimeoutInSec", json_integer(0)); /* workers are always started again */
     put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
-    if (about->bounds.memory_bytes || about->bounds.cpu_percent || about->bounds.processes)
+    if (about->bounds.memory_bytes || about->bounds.cpu_percent || about->bounds.processes ||
+        about->bounds.temp_bytes)
         put(out, "limits", show_limits(&about->bounds));
     put(out, "parallelType", json_string(cn_parallel_word(config->parallel)));
     put(out, "parallelLevel", json_integer(0));
