@@ -159,6 +159,8 @@ enum cn_answer_flags {
     CN_ANSWER_PENDING = 1u << 18, /* an import that no plain row has confirmed */
     CN_ANSWER_MOVED = 1u << 19,   /* it was moved away from here; for a tombstone with another
                                    * reason CLOSED_BEFORE is set instead */
+    /* with OPENED: the store had a sequence of this id that was open; it counted until now */
+    CN_ANSWER_REPLACED = 1u << 20,
 };
 
 #define CN_STATE_BYTES_UNKNOWN UINT64_MAX

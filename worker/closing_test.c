@@ -58,7 +58,7 @@ late_step_begins_anew_where_that_is_wanted(void **state)
     cn_clock_advance(1200);
     got = client_step(c, 2, "a", "1", 0, 0); /* the live record has expired */
     assert_string_equal(got.body, "1");
-    assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_RESTARTED_IDLE);
+    assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_REPLACED | CN_ANSWER_RESTARTED_IDLE);
     got = client_step(c, 2, "a", "1", CN_ROW_REDELIVERED, 0);
     assert_true(has(got.flags, CN_ANSWER_REPLAYED) && has(got.flags, CN_ANSWER_RESTARTED_IDLE));
     assert_int_equal(client_step(c, 3, "a", "1", 0, 0).flags, 0);

@@ -25,8 +25,9 @@ on_full(void *ctx)
              "the temporary files of the model take more than %" PRIu64
              " bytes (--worker-temp-bytes, handler.limits.tempBytes); they are deleted",
              about->bounds.temp_bytes);
-    cn_log(CN_LOG_WARN, "event=temporary_files_full model=%s version=%s max_bytes=%" PRIu64
-                        " note=\"its workers are killed, and the files deleted\"",
+    cn_log(CN_LOG_WARN,
+           "event=temporary_files_full model=%s version=%s max_bytes=%" PRIu64
+           " note=\"its workers are killed, and the files deleted\"",
            about->name, about->version, about->bounds.temp_bytes);
     cn_list_for_each(node, &pool->members)
         cn_worker_strike(cn_worker_pool_member_of(node)->worker, why);

@@ -73,10 +73,10 @@ fits(int folder, unsigned depth, uint64_t *left)
         does = bytes <= *left;
         *left -= does ? bytes : 0;
         if (does && S_ISDIR(st.st_mode))
-            does = depth < DEPTH_MAX &&
-                   fits(openat(dirfd(entries), entry->d_name,
-                               O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
-                        depth + 1, left);
+            does =
+                depth < DEPTH_MAX && fits(openat(dirfd(entries), entry->d_name,
+                                                 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+                                          depth + 1, left);
     }
     closedir(entries);
     return does;

@@ -130,6 +130,8 @@ cn_owned_learn(struct cn_sequence *sequence, const struct cn_answer *answer, boo
     struct cn_owned *owned = owned_of(sequence);
     const bool opened = (answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0 &&
                         !(answer->flags & CN_ANSWER_REPLAYED);
+    /* Then the one that it replaces is in the numbers, but its bytes are not known. */
+    const bool adds = opened && !(answer->flags & CN_ANSWER_REPLACED);
 
     if (!owned) { /* it came before its owner had a key, so only the store knows it */
         if (opened || gone)
@@ -137,20 +139,20 @@ cn_owned_learn(struct cn_sequence *sequence, const struct cn_answer *answer, boo
         return;
     }
     if (gone) {
-        if (!owned->counted && ended && !opened)
+        if (!owned->counted && ended && !adds)
             cn_owned_recount(sequence->queue); /* it was in the store: nobody knows its bytes */
         uncount(sequence, owned);
         return;
     }
     if (answer->error_code != 0 && answer->generation == 0)
         return;
-    if (opened && !owned->counted) {
+    if (adds && !owned->counted) {
         change(sequence, owned, 1, 0);
         owned->counted = true;
     } else if (!owned->counted) {
         owned->counted = true;
         owned->bytes = answer->state_bytes > INT64_MAX ? 0 : answer->state_bytes;
-        if (answer->state_bytes > INT64_MAX)
+        if (opened || answer->state_bytes > INT64_MAX)
             cn_owned_recount(sequence->queue);
     }
     set_bytes(sequence, owned, answer->state_bytes);

@@ -170,6 +170,32 @@ the_store_is_counted_first(void **state)
     expect_use(2, 20);
 }
 
+/* A START under an id that is only in the store takes no second place, and one that also ends
+ * gives its place back when the store is counted. */
+static void
+a_start_replaces_what_is_in_the_store(void **state)
+{
+    struct client c;
+
+    (void)state;
+    worker_comes(3);
+    expect_use(3, 30);
+    begin(&c, "shop/b", CN_ROW_START);
+    answer(CN_ANSWER_OPENED | CN_ANSWER_REPLACED, 0, 14);
+    expect_use(3, 30); /* the bytes of the old one are not known */
+    begin(&c, "shop/b", 0);
+    answer(0, 0, 20);
+    expect_use(3, 36);
+    pass(rig, SOON_MS);
+    list(3, "");
+    expect_use(3, 30);
+    begin(&c, "shop/c", CN_ROW_START | CN_ROW_END);
+    answer(CN_ANSWER_OPENED | CN_ANSWER_REPLACED | CN_ANSWER_ENDED, 0, 0);
+    pass(rig, 30 * SOON_MS);
+    list(2, "");
+    expect_use(2, 20);
+}
+
 /* Pages: a change behind the list's place is found by the list, one before it is added. */
 static void
 steps_go_on_while_the_store_is_counted(void **state)
@@ -289,6 +315,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(answers_change_the_numbers),
         TEST(the_store_is_counted_first),
+        TEST(a_start_replaces_what_is_in_the_store),
         TEST(steps_go_on_while_the_store_is_counted),
         TEST(a_place_is_reserved_until_the_answer),
         TEST(at_the_limit_a_stored_sequence_goes_on),

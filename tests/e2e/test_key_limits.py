@@ -148,6 +148,20 @@ def test_sequences_are_limited_across_restarts_and_deaths(server, keys):
     uses(s, keys, "two", sequences=1)
 
 
+def test_a_start_takes_the_place_of_what_is_in_the_store(server, keys):
+    """After a restart the server knows the sequences of the store only by their number."""
+    keys.add("shop", "infer", "--max-num-sequence", 3)
+    s = serving(server, keys)
+    assert all(step(s, keys, "shop", name).status == 200 for name in ("a", "b"))
+    s.stop()
+    s.restart()
+    uses(s, keys, "shop", sequences=2)
+    assert step(s, keys, "shop", "a", **START).text == "1"
+    assert use(s, keys, "shop")["sequences"] == 2  # at once, and not after the next count
+    assert step(s, keys, "shop", "c").status == 200
+    assert step(s, keys, "shop", "d").error == "key_limit"
+
+
 @pytest.mark.parametrize("policy", ["pin", "migrate"])
 def test_a_swap_of_versions_changes_no_count(server, keys, policy):
     """A sequence that stays in the old version, or moves to the new one, is counted once."""

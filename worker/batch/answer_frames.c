@@ -134,13 +134,23 @@ stored_by(const struct cn_batch_entry *entry)
                                                              : CN_STATE_BYTES_UNKNOWN;
 }
 
+/* Did the step open a sequence in the place of one that was open? The server may not know that one,
+ * and would count both. */
+static uint32_t
+replaced_by(const struct cn_batch_entry *entry)
+{
+    return (entry->answer_flags & CN_ANSWER_OPENED) && entry->had_record && !entry->had_tombstone
+               ? CN_ANSWER_REPLACED
+               : 0;
+}
+
 static struct cn_answer
 answer_of(struct cn_worker *worker, struct cn_batch_entry *entry)
 {
     const struct cn_reply *reply = &entry->item.reply;
     struct cn_answer answer = {
         .job_id = entry->row->job_id,
-        .flags = entry->answer_flags,
+        .flags = entry->answer_flags | replaced_by(entry),
         .error_code = reply->error_code,
         .status = reply->status,
         .generation = entry->generation,
