@@ -289,8 +289,10 @@ threads_of_user(void)
     return n;
 }
 
+/* A process that forks workers gets no such limit: they would inherit it, an ordinary user cannot
+ * raise it for them, and no worker could be forked when others of that user have grown. */
 static void
-set_limit(const struct cn_bounds *bounds, pid_t pid, char lacking[CN_BOUNDS_TEXT])
+set_limit(const struct cn_bounds *bounds, pid_t pid, bool forks, char lacking[CN_BOUNDS_TEXT])
 {
     const char *why = groups.why_not;
     struct rlimit limit;
@@ -306,6 +308,10 @@ set_limit(const struct cn_bounds *bounds, pid_t pid, char lacking[CN_BOUNDS_TEXT
               bounds->memory_bytes || bounds->cpu_percent ? "the same, and the user is root" : why);
         return;
     }
+    if (forks) {
+        lacks(lacking, "processes", "this process must fork the workers, for which it holds");
+        return;
+    }
     limit.rlim_cur = limit.rlim_max = threads_of_user() + bounds->processes;
     if (prlimit(pid, RLIMIT_NPROC, &limit, NULL) != 0)
         lacks(lacking, "processes", strerror(errno));
@@ -314,13 +320,14 @@ set_limit(const struct cn_bounds *bounds, pid_t pid, char lacking[CN_BOUNDS_TEXT
 /* --- both */
 
 void
-cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, char lacking[CN_BOUNDS_TEXT])
+cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, bool forks,
+              char lacking[CN_BOUNDS_TEXT])
 {
     char group[PATH_MAX], name[NAME_BYTES];
 
     lacking[0] = '\0';
     if (!groups.base[0]) {
-        set_limit(bounds, pid, lacking);
+        set_limit(bounds, pid, forks, lacking);
         return;
     }
     name_of(name, id);

@@ -33,8 +33,9 @@ void cn_bounds_start(const char *mount, const char *own);
 const char *cn_bounds_no_groups(void);
 
 /* Bounds the process, which runs no code of the model yet. `id` is unique among the server's
- * workers. Writes into `lacking` which bounds do not hold and why ("": all hold). */
-void cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid,
+ * workers. `forks`: workers are forked from it. Writes into `lacking` which bounds do not hold and
+ * why ("": all hold). */
+void cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, bool forks,
                    char lacking[CN_BOUNDS_TEXT]);
 /* The worker's process has ended: kills what it has left in its group, and removes the group. */
 void cn_bounds_end(uint32_t id);

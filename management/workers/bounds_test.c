@@ -126,13 +126,13 @@ missing_controllers_are_left_out(void **state)
 static void
 worker_gets_its_bounds(void **state)
 {
-    const struct cn_bounds bounds = {1 << 30, 150, 64};
+    const struct cn_bounds bounds = {.memory_bytes = 1 << 30, .cpu_percent = 150, .processes = 64};
     char lacking[CN_BOUNDS_TEXT], pid[32];
     const char *path = group_of(7);
 
     (void)state;
     cn_bounds_start(mount, own);
-    cn_bounds_set(&bounds, 7, getpid(), lacking);
+    cn_bounds_set(&bounds, 7, getpid(), false, lacking);
     assert_string_equal(lacking, "");
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
     assert_string_equal(get(path, "memory.max"), "1073741824");
@@ -140,7 +140,7 @@ worker_gets_its_bounds(void **state)
     assert_string_equal(get(path, "cpu.max"), "150000 100000");
     assert_string_equal(get(path, "pids.max"), "64");
     assert_string_equal(get(path, "cgroup.procs"), pid);
-    cn_bounds_set(&(struct cn_bounds){0}, 7, getpid(), lacking);
+    cn_bounds_set(&(struct cn_bounds){0}, 7, getpid(), false, lacking);
     assert_string_equal(get(path, "memory.max"), "max");
     assert_string_equal(get(path, "cpu.max"), "max 100000");
     assert_string_equal(get(path, "pids.max"), "max");
@@ -166,14 +166,14 @@ end_of_a_worker_ends_its_group(void **state)
 static void
 failures_are_named(void **state)
 {
-    const struct cn_bounds bounds = {1 << 30, 0, 64};
+    const struct cn_bounds bounds = {.memory_bytes = 1 << 30, .processes = 64};
     char lacking[CN_BOUNDS_TEXT], path[2 * PATH_MAX];
 
     (void)state;
     cn_bounds_start(mount, own);
     snprintf(path, sizeof(path), "%s/pids.max", group_of(9));
     unlink(path);
-    cn_bounds_set(&bounds, 9, getpid(), lacking);
+    cn_bounds_set(&bounds, 9, getpid(), false, lacking);
     assert_string_equal(lacking, "processes: No such file or directory");
 }
 
@@ -181,7 +181,7 @@ failures_are_named(void **state)
 static void
 without_groups_the_user_is_bounded(void **state)
 {
-    const struct cn_bounds bounds = {1 << 30, 0, 64};
+    const struct cn_bounds bounds = {.memory_bytes = 1 << 30, .processes = 64};
     char lacking[CN_BOUNDS_TEXT];
     struct rlimit limit;
     int status = 0;
@@ -192,12 +192,22 @@ without_groups_the_user_is_bounded(void **state)
     cn_bounds_start(mount, own);
     assert_non_null(strstr(cn_bounds_no_groups(), "cannot be read"));
     if ((child = fork()) == 0) {
-        cn_bounds_set(&bounds, 1, getpid(), lacking);
+        cn_bounds_set(&bounds, 1, getpid(), false, lacking);
         getrlimit(RLIMIT_NPROC, &limit);
         if (!strstr(lacking, "memory: "))
             _exit(1);
         _exit(geteuid() == 0 ? (strstr(lacking, "processes: ") ? 0 : 2)
                              : (limit.rlim_max < 1000000 && limit.rlim_max > 64 ? 0 : 3));
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    if ((child = fork()) == 0) { /* workers inherit the limits of the process that forks them */
+        struct rlimit before;
+
+        getrlimit(RLIMIT_NPROC, &before);
+        cn_bounds_set(&bounds, 2, getpid(), true, lacking);
+        getrlimit(RLIMIT_NPROC, &limit);
+        _exit(limit.rlim_max == before.rlim_max && strstr(lacking, "processes: ") ? 0 : 1);
     }
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
@@ -229,12 +239,13 @@ static void
 smaller_bound_counts(void **state)
 {
     const struct cn_bounds bounds =
-        cn_bounds_smaller((struct cn_bounds){0, 200, 10}, (struct cn_bounds){5, 100, 20});
+        cn_bounds_smaller((struct cn_bounds){0, 200, 10, 0}, (struct cn_bounds){5, 100, 20, 8});
 
     (void)state;
     assert_int_equal(bounds.memory_bytes, 5);
     assert_int_equal(bounds.cpu_percent, 100);
     assert_int_equal(bounds.processes, 10);
+    assert_int_equal(bounds.temp_bytes, 8);
 }
 
 int

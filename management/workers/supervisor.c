@@ -232,7 +232,8 @@ set_bounds(struct cn_worker_process *worker)
     static atomic_flag said = ATOMIC_FLAG_INIT;
     char quoted[CN_BOUNDS_TEXT + 64];
 
-    cn_bounds_set(&worker->spec->about->bounds, worker->id, worker->pid, worker->unbounded);
+    cn_bounds_set(&worker->spec->about->bounds, worker->id, worker->pid,
+                  cn_worker_is_zygote(worker), worker->unbounded);
     if (!worker->unbounded[0] || atomic_flag_test_and_set(&said))
         return;
     cn_log(CN_LOG_WARN, "event=limits_lacking model=%s version=%s limits=%s",

@@ -268,6 +268,23 @@ def test_a_forked_worker_stands_behind_the_walls_of_its_zygote(server):
     assert answer.text in REFUSED, answer
 
 
+@needs_python
+def test_forked_workers_have_the_limit_of_processes(server):
+    """The process that forks them has none: they would inherit it, and it would end their forks when others grow."""
+    user = 57000 + os.getpid() % 3000
+    model = python("prisoner", PRISONER, preload=True, minWorkers=2, maxWorkers=2)
+    model.yaml["python"] = interpreter_of("nobody")
+    s = as_nobody(server(model, flags=["--worker-processes", "40"], start=False), user)
+    pids = s.expect_ready("prisoner", 2)
+    workers = s.workers("prisoner")
+    if any("limitsLacking" in worker and "Operation not permitted" not in worker["limitsLacking"] for worker in workers):
+        pytest.skip(workers[0]["limitsLacking"])
+    assert not any("limitsLacking" in worker for worker in workers), workers
+    for pid in pids:
+        line = next(line for line in open(f"/proc/{pid}/limits", encoding="ascii") if line.startswith("Max processes"))
+        assert 40 <= int(line.split()[3]) < 1000, line
+
+
 def test_the_server_is_not_dumpable(server):
     """A process that is not dumpable has files in /proc that belong to root; as root they always do, so what is
     checked is that another process of the same user cannot read them."""
