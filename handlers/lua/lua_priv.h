@@ -37,6 +37,7 @@ struct lua_watch {
     bool works;                /* the timers exist */
     timer_t alarm, grace;      /* by the clock, and by the processor's time that this thread uses */
     volatile uint64_t ends_ms; /* the model's limit for the present call; CN_NEVER: none */
+    volatile bool apart;       /* the present call is for no row */
     volatile uint64_t alarm_at_ms;        /* when the alarm goes off; CN_NEVER: it is not set */
     volatile uint64_t call, overdue_call; /* the present call, and the one whose time was over */
 };
@@ -142,7 +143,9 @@ _Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ..
  * deadline) and within the model's limit for a step. Later calls raise once it is over, and
  * rt->expired is true. */
 void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
-/* Begins a time limit of `limit_ms`, without the model's limit. */
+/* The same for a stream's timer, which belongs to none of the rows that wait for the worker. */
+void cn_lua_arm_timer(struct lua_rt *rt);
+/* Begins a time limit of `limit_ms`, without the model's limit, for calls that belong to no row. */
 void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
 /* Ends the time limit: calls may take any time until one begins again. */
 void cn_lua_disarm(struct lua_rt *rt);
@@ -151,8 +154,9 @@ void cn_lua_hook_next(struct lua_rt *rt);
 /* lua_watch.c: begins to watch the calls of this process's runtime. 0 or CN_E_LOAD_FAILED. */
 int cn_lua_watch_open(struct lua_rt *rt, struct cn_error *err);
 void cn_lua_watch_close(struct lua_rt *rt);
-/* A call begins, and must be over at `ends_ms`; CN_NEVER: none runs that has a limit. */
-void cn_lua_watch_call(struct lua_rt *rt, uint64_t ends_ms);
+/* A call begins, and must be over at `ends_ms`; CN_NEVER: none runs that has a limit. `apart`: it
+ * is for no row. */
+void cn_lua_watch_call(struct lua_rt *rt, uint64_t ends_ms, bool apart);
 /* Puts a new coroutine (NULL: nothing) under the time limit of its creator L. Lua copies the hook
  * to it, but not the fact that the time may be up. */
 void cn_lua_hook_coroutine(lua_State *L, lua_State *coroutine);

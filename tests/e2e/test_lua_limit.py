@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from models import BUILD, Model
+from waiting import expect
 
 # Each of them runs for years, or for minutes, without much memory.
 ENDLESS = {
@@ -102,3 +103,35 @@ def test_a_deadline_of_a_client_does_not_end_a_worker(server):
     client.step("m", "a", "a second")
     assert client.step("m", "b", "x").text == "1"
     assert s.ready_pids("m") == pids
+
+
+CLOSING = """
+return {
+    init = function() return { n = 0 } end,
+    step = function(state, req)
+        state.n, state.hangs = state.n + 1, req.body == "hang"
+        return { text = tostring(state.n) }
+    end,
+    close = function(seq, state)
+        if state and state.hangs then ('x'):rep(1 << 20):find('.-.-.-y') end
+    end,
+}
+"""
+
+
+def test_a_row_does_not_get_the_error_of_a_call_beside_it(server):
+    """The sequence `a` expires, and its close() ends the worker. A step of `b` that the worker has meanwhile is sent
+    again, and is not told that it took too long."""
+    s = server(Model("m", CLOSING, {**LIMITS, "sequenceMaxIdleMSec": 1000}))
+    client = s.client()
+    assert client.step("m", "a", "hang").text == "1"
+    answers = []
+
+    def has_died():
+        answers.append(client.step("m", "b", "x"))
+        return s.workers("m")[0]["restarts"]
+
+    expect(has_died, "close() ends the worker", 30)
+    answers.append(client.step("m", "b", "x"))
+    assert [answer.text for answer in answers] == [str(i + 1) for i in range(len(answers))], answers[-3:]
+    s.expect_log("event=worker_ended", "a call of the handler beside its steps")

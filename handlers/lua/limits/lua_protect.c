@@ -139,14 +139,14 @@ time_hook(lua_State *L, lua_Debug *ar)
 
 /* `limit_ms` is the end of the model's own limit, which the client's deadline may precede. */
 static void
-arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms, uint64_t limit_ms)
+arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms, uint64_t limit_ms, bool apart)
 {
     if (rt->expired || !lua_gethook(rt->L))
         lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
     rt->expired = false;
     rt->started_ms = now_ms;
     rt->deadline_ms = deadline_ms;
-    cn_lua_watch_call(rt, limit_ms);
+    cn_lua_watch_call(rt, limit_ms, apart);
 }
 
 void
@@ -154,7 +154,16 @@ cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
 {
     const uint64_t limit_ms = rt->step_time_ms ? now_ms + rt->step_time_ms : CN_NEVER;
 
-    arm(rt, now_ms, limit_ms < deadline_ms ? limit_ms : deadline_ms, limit_ms);
+    arm(rt, now_ms, limit_ms < deadline_ms ? limit_ms : deadline_ms, limit_ms, false);
+}
+
+void
+cn_lua_arm_timer(struct lua_rt *rt)
+{
+    const uint64_t now_ms = cn_now_ms();
+    const uint64_t limit_ms = rt->step_time_ms ? now_ms + rt->step_time_ms : CN_NEVER;
+
+    arm(rt, now_ms, limit_ms, limit_ms, true);
 }
 
 void
@@ -162,13 +171,13 @@ cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
 {
     uint64_t now_ms = cn_now_ms();
 
-    arm(rt, now_ms, now_ms + limit_ms, now_ms + limit_ms);
+    arm(rt, now_ms, now_ms + limit_ms, now_ms + limit_ms, true);
 }
 
 void
 cn_lua_disarm(struct lua_rt *rt)
 {
-    arm(rt, 0, CN_NEVER, CN_NEVER);
+    arm(rt, 0, CN_NEVER, CN_NEVER, false);
 }
 
 void

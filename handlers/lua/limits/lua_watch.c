@@ -9,7 +9,9 @@
  * So a timer sends this thread a signal when the model's limit for the call is over. The signal's
  * function lets the hook fire at the next instruction. If the same call uses GRACE_MS more of the
  * processor, the process ends with CN_WORKER_OVERDUE. The server then sends its rows again, each
- * one alone, and the row that ends a worker alone gets the error of a time limit.
+ * one alone, and the row that ends a worker alone gets the error of a time limit. If the call was
+ * for no row (close, migrate, describe, a timer), the status is CN_WORKER_OVERDUE_APART, and the
+ * rows are sent again as after any other death.
  *
  * A step makes no system call for that. The timer is set if none will go off before; one that was
  * set for an older call goes off too early, and is set again for the present one. The grace is
@@ -84,9 +86,16 @@ on_grace(struct lua_rt *rt)
     static const char words[] =
         "the handler's call reached its time limit (handler.limits.callMSec) in a function that "
         "cannot be interrupted\n";
+    static const char apart[] =
+        "a call of the handler beside its steps (close, migrate, describe, a timer) reached its "
+        "time limit (handler.limits.callMSec) in a function that cannot be interrupted\n";
 
     if (rt->watch.ends_ms == CN_NEVER || rt->watch.overdue_call != rt->watch.call)
         return;
+    if (rt->watch.apart) {
+        (void)!write(STDERR_FILENO, apart, sizeof(apart) - 1);
+        _exit(CN_WORKER_OVERDUE_APART);
+    }
     (void)!write(STDERR_FILENO, words, sizeof(words) - 1);
     _exit(CN_WORKER_OVERDUE);
 }
@@ -151,9 +160,10 @@ cn_lua_watch_close(struct lua_rt *rt)
 
 /* The order matters: the signal may come between any two lines. */
 void
-cn_lua_watch_call(struct lua_rt *rt, uint64_t ends_ms)
+cn_lua_watch_call(struct lua_rt *rt, uint64_t ends_ms, bool apart)
 {
     rt->watch.call++;
+    rt->watch.apart = apart;
     rt->watch.ends_ms = ends_ms;
     if (rt->watch.works && ends_ms < rt->watch.alarm_at_ms)
         set_alarm(rt, ends_ms);

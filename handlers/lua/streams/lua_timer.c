@@ -57,7 +57,7 @@ time_came(struct cn_timer *base)
 
     cn_assert(timer->magic == TIMER_MAGIC);
     free_timer(timer);
-    cn_lua_arm(rt, cn_now_ms(), CN_NEVER);
+    cn_lua_arm_timer(rt);
     rc = cn_lua_protect(rt, call_protected, &ref);
     if (rt->expired || rc == LUA_ERRMEM)
         cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s error=\"continuo.after: %s\"",
