@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from client import Client
-from collector import Collector
+from collector import ALL, Collector, check_spans
 from models import Model, counter, stateless
 from rpc import Rpc, request
 from server import address_of
@@ -15,7 +15,6 @@ from websocketing import Stream, binary_step
 CALLER = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 SAMPLED = f"00-{CALLER}-{SPAN}-01"
-ALL = {"request", "queue", "batch", "handler", "commit"}
 
 # Answers with the traceparent that the handler got.
 TELL_LUA = """
@@ -49,20 +48,11 @@ def expect_traces(collector, n, timeout=20):
 
 
 def check_step(spans, sequence, step, parent=""):
-    """The spans of one step: all five, in one trace, with the right parents, in the order of time."""
-    assert set(spans) == ALL, spans
-    request, queue, batch, handler, commit = (spans[name] for name in ("request", "queue", "batch", "handler",
-                                                                       "commit"))
-    assert (request.parent, request.kind) == (parent, 2)
-    assert (queue.parent, batch.parent) == (request.id, request.id)
-    assert (handler.parent, commit.parent) == (batch.id, batch.id)
-    assert len({span.id for span in spans.values()}) == 5
-    for span in spans.values():
-        assert span.attributes["continuo.sequence.id"] == sequence
-        assert span.attributes["continuo.step"] == step
-        assert span.attributes["continuo.model"] and span.resource["service.name"] == "continuo"
-        assert request.begin <= span.begin <= span.end <= request.end, (span, request)
-    assert queue.end <= batch.begin <= handler.begin <= handler.end <= commit.begin <= commit.end <= batch.end
+    """The spans of one step, with what only the messages say and not every collector shows."""
+    check_spans(spans, sequence, step, parent)
+    assert spans["request"].kind == 2
+    assert all(span.attributes["continuo.model"] and span.resource["service.name"] == "continuo"
+               for span in spans.values())
 
 
 def metric(s, name):

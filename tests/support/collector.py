@@ -5,6 +5,8 @@ import threading
 
 from rpc import module
 
+ALL = {"request", "queue", "batch", "handler", "commit"}  # the spans of a step
+
 
 def messages():
     """Returns the class of an export request: that of the public definition if its package is installed
@@ -37,6 +39,23 @@ class Span:
 
 def _attributes(pairs):
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+
+
+def check_spans(spans, sequence, step, parent=""):
+    """The spans of one step, by name: all five, in one trace, with the right parents, in the order of time."""
+    assert set(spans) == ALL, spans
+    request, queue, batch, handler, commit = (spans[name] for name in ("request", "queue", "batch", "handler",
+                                                                       "commit"))
+    assert request.parent == parent
+    assert (queue.parent, batch.parent) == (request.id, request.id)
+    assert (handler.parent, commit.parent) == (batch.id, batch.id)
+    assert len({span.id for span in spans.values()}) == 5
+    assert len({span.trace for span in spans.values()}) == 1
+    for span in spans.values():
+        assert span.attributes["continuo.sequence.id"] == sequence
+        assert span.attributes["continuo.step"] == step
+        assert request.begin <= span.begin <= span.end <= request.end, (span, request)
+    assert queue.end <= batch.begin <= handler.begin <= handler.end <= commit.begin <= commit.end <= batch.end
 
 
 class Collector(http.server.ThreadingHTTPServer):
