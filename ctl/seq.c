@@ -23,7 +23,7 @@
 #include "ctl/json_out.h"
 
 #define LIMIT_DEFAULT 1000
-#define SORTED_MAX 1000000          /* sequences that are read to be sorted */
+#define SORTED_ROOM 4000            /* sequences that --sort may hold besides those it shows */
 #define FILE_MAX_BYTES (1ull << 30) /* the largest value that --max-envelope-size can have */
 #define KEEP_BYTES (64u << 20)      /* the limit for all other answers */
 
@@ -141,9 +141,9 @@ compare(const void *a, const void *b)
     return number_a < number_b ? 1 : number_a > number_b ? -1 : 0;
 }
 
-/* Puts the sequences into the order that --sort asks for. */
+/* Puts the sequences into the order that --sort asks for, and keeps the first `limit`. */
 static json_t *
-sorted(json_t *all, const char *word)
+sorted(json_t *all, const char *word, size_t limit)
 {
     static const char *const keys[][2] = {{"id", "sequence"},
                                           {"idle", "idleMSec"},
@@ -159,11 +159,36 @@ sorted(json_t *all, const char *word)
     for (size_t i = 0; i < n; i++)
         items[i] = json_array_get(all, i);
     qsort(items, n, sizeof(*items), compare);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && i < limit; i++)
         json_array_append(out, items[i]);
     cn_free(items);
     json_decref(all);
     return out;
+}
+
+/* Asks for one page, which begins at `token`, and sets `token` to that of the next one, or to "".
+ * Without a limit, the server chooses the size of the page. */
+static int
+read_page(struct seq *seq, char *token, size_t room)
+{
+    const struct cn_ctl_seq_options *wish = &seq->options->seq;
+    json_t *next;
+    int rc;
+
+    set_path(seq);
+    add_query(seq, "state", wish->state ? wish->state : "live");
+    if (wish->prefix)
+        add_query(seq, "prefix", wish->prefix);
+    if (wish->idle_s)
+        add_number(seq, "min_idle_ms", wish->idle_s * 1000ull);
+    if (token[0])
+        add_query(seq, "next_page_token", token);
+    rc = call_json(seq, "GET", (struct cn_str){NULL, 0});
+    if (rc)
+        return rc;
+    next = json_object_get(seq->value, "nextPageToken");
+    snprintf(token, room, "%s", json_is_string(next) ? json_string_value(next) : "");
+    return 0;
 }
 
 static int
@@ -171,32 +196,24 @@ list(struct seq *seq)
 {
     const struct cn_ctl_seq_options *wish = &seq->options->seq;
     const char *sort = seq->options->verb.sort;
-    size_t limit = wish->limit ? wish->limit : LIMIT_DEFAULT;
-    /* The largest may be on the last page, so all of them are read. */
-    const size_t fetched = sort ? SORTED_MAX : limit;
-    json_t *all = json_array(), *page;
+    const size_t limit = wish->limit ? wish->limit : LIMIT_DEFAULT;
+    json_t *all = json_array();
     char token[1024] = "";
+    bool more = false;
     int rc;
 
+    /* The largest may be on the last page, so --sort reads all pages. What cannot be among the
+     * first is forgotten on the way, because a server may have millions of sequences. */
     do {
-        set_path(seq); /* without a limit, the server chooses the size of the page */
-        add_query(seq, "state", wish->state ? wish->state : "live");
-        if (wish->prefix)
-            add_query(seq, "prefix", wish->prefix);
-        if (wish->idle_s)
-            add_number(seq, "min_idle_ms", wish->idle_s * 1000ull);
-        if (token[0])
-            add_query(seq, "next_page_token", token);
-        if ((rc = call_json(seq, "GET", (struct cn_str){NULL, 0})) != 0)
+        rc = read_page(seq, token, sizeof token);
+        if (rc)
             break;
-        page = json_object_get(seq->value, "sequences");
-        json_array_extend(all, page);
-        page = json_object_get(seq->value, "nextPageToken");
-        snprintf(token, sizeof token, "%s", json_is_string(page) ? json_string_value(page) : "");
-    } while (token[0] && json_array_size(all) < fetched);
-    if (rc == 0 && sort)
-        all = sorted(all, sort);
-    if (rc == 0 && (token[0] || json_array_size(all) > limit))
+        json_array_extend(all, json_object_get(seq->value, "sequences"));
+        more = more || json_array_size(all) > limit;
+        if (sort && (!token[0] || json_array_size(all) > 2 * limit + SORTED_ROOM))
+            all = sorted(all, sort, limit);
+    } while (token[0] && (sort || json_array_size(all) < limit));
+    if (rc == 0 && (token[0] || more))
         cn_buf_printf(seq->hint, "Only the first %zu are shown; there may be more: raise --limit\n",
                       limit);
     while (json_array_size(all) > limit)

@@ -168,6 +168,27 @@ lists_go_on_where_they_ended(void **state)
     client_stop(c);
 }
 
+/* The next batch waits for a LIST, so one LIST does not look for ever for what is rare. */
+static void
+a_list_looks_at_a_bounded_number_of_sequences(void **state)
+{
+    struct client *c = *state;
+    struct cn_query_result got;
+    char id[8];
+
+    start(c);
+    for (unsigned i = 0; i < 2500; i++) {
+        snprintf(id, sizeof id, "%04u", i);
+        client_step(c, 1, id, "1", 0, 0);
+    }
+    client_step(c, 2, "z", "end", 0, 0);
+    got = list(c, CN_QUERY_CLOSED, "", "", 9);
+    assert_true(ids_are(&got, "") && cn_str_eq(got.next, CN_STR("1999")));
+    got = list(c, CN_QUERY_CLOSED, "1999", "", 9);
+    assert_true(ids_are(&got, "z ") && got.next.len == 0);
+    client_stop(c);
+}
+
 /* Without an order of ids, sequences come in the order of their creation. Those that make steps
  * meanwhile keep their place. */
 static void
@@ -390,6 +411,7 @@ main(void)
         WORKER_TEST(a_sequence_is_shown_as_its_last_step_left_it),
         WORKER_TEST(a_closed_sequence_shows_why),
         WORKER_TEST(lists_go_on_where_they_ended),
+        WORKER_TEST(a_list_looks_at_a_bounded_number_of_sequences),
         WORKER_TEST(a_list_of_a_memory_store_ends_though_steps_go_on),
         WORKER_TEST(only_silent_ones_are_listed_if_asked),
         WORKER_TEST(what_was_read_can_be_written_and_goes_on),

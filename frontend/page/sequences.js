@@ -10,6 +10,8 @@ import { hashOf } from "./models.js";
 import { Table } from "./table.js";
 
 const PAGE = 100;
+// A search reads so many pages until it finds something: the server looks at some thousand sequences for each of them.
+const SEARCHED = 20;
 const STEPS = 50;
 
 function listTable(name, version) {
@@ -52,11 +54,16 @@ function listView({ feed }, [name = "", version = ""]) {
       holder.replaceChildren(table.element);
     }
     try {
-      const page = await call("GET", withQuery(`${modelPath(of, number_)}/sequences`,
-        { prefix: prefix.value, state: state.value, limit: PAGE, next_page_token: tokens[tokens.length - 1] }));
-      next = page.nextPageToken || null;
+      let page = null;
+      next = tokens[tokens.length - 1];
+      for (let read = 0; read < SEARCHED && (!page || (next && !page.sequences.length)); read++) {
+        page = await call("GET", withQuery(`${modelPath(of, number_)}/sequences`,
+          { prefix: prefix.value, state: state.value, limit: PAGE, next_page_token: next }));
+        next = page.nextPageToken || null;
+      }
       table.show(page.sequences);
-      setText(status, `page ${tokens.length}, ${page.sequences.length} sequences; the columns sort this page`);
+      setText(status, next && !page.sequences.length ? `page ${tokens.length}: none found yet; the next page searches further`
+        : `page ${tokens.length}, ${page.sequences.length} sequences; the columns sort this page`);
     } catch (error) {
       setText(status, error.message);
     }

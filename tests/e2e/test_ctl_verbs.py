@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -221,6 +222,31 @@ def test_sequences_are_sorted(server, ctl):
         assert [row.split()[0] for row in rows] == list(order)
     assert [each["sequence"] for each in
             json.loads(ctl(s, "seq", "ls", "counter", "--sort", "step", "--limit", 2, "--json").stdout)] == ["e", "b"]
+
+
+# Runs a program and prints the most memory that it had, in kB. A process begins with the peak of the one that made it,
+# so this is not done by the tests' own large process.
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak_bytes(s, *words):
+    command = [sys.executable, "-S", "-c", PEAK, BIN / "continuo-ctl", "--server", s.management, *map(str, words)]
+    # AddressSanitizer would keep what was freed.
+    return int(subprocess.check_output(command, env=os.environ | {"ASAN_OPTIONS": "quarantine_size_mb=1"},
+                                       timeout=limit(60))) << 10
+
+
+def test_to_sort_many_sequences_takes_bounded_memory(server):
+    """Of all 20,000 sequences, it keeps those that may be among the first. All of them would take 55 MB."""
+    s = server(counter(batchSize=64, maxNumSequence=30000))
+    opening = s.bench("--open-only", 20000, "--connections", 64)
+    assert opening.wait(limit(120)) == 0, opening.stderr.read()
+    few = peak_bytes(s, "seq", "ls", "counter", "--limit", 10)
+    assert peak_bytes(s, "seq", "ls", "counter", "--limit", 10, "--sort", "size") < few + (25 << 20)
 
 
 # A state with each kind of value that Lua can store.

@@ -111,6 +111,21 @@ def test_sequences_are_found_sorted_and_paged(server, chromium):
         page.watch.is_clean()
 
 
+def test_a_search_among_very_many_goes_on_until_it_finds_something(server, chromium):
+    """The server looks at 2000 sequences for each page. Five thousand are open, and the last one has ended."""
+    s = server(counter(batchSize=64, maxNumSequence=10000), flags=FAST)
+    opening = s.bench("--open-only", 5000, "--prefix", "a", "--connections", 32)
+    assert opening.wait(limit(120)) == 0, opening.stderr.read()
+    s.client().step("counter", "z", "1", headers={"ts_request_sequence_end": "true"})
+    with page_of(chromium, s.management) as page:
+        goto(page, s, "sequences/counter/1.0")
+        page.get_by_text("page 1, 100 sequences").wait_for()
+        page.get_by_label("State").select_option("closed")
+        page.get_by_text("page 1, 1 sequences").wait_for()
+        assert page.locator("tbody tr").first.locator("a").text_content() == "z"
+        assert 3 <= sum("state=closed" in url for url in page.watch.requests) <= 4
+
+
 def test_sequences_are_forked_exported_and_deleted(server, chromium):
     s = server(counter(), flags=FAST)
     client = s.client()
