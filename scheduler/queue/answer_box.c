@@ -190,6 +190,17 @@ has_message_out(const struct cn_job *job)
     return job->cancel_message == CN_JOB_MESSAGE_OUT || job->credit_message == CN_JOB_MESSAGE_OUT;
 }
 
+/* From here on no message of the job leaves, because its owner may free it at any time. The owner
+ * may still have pieces that its client takes only now, and says so. */
+static void
+keep_messages(struct cn_job *job)
+{
+    if (job->cancel_message == CN_JOB_MESSAGE_HOME)
+        cn_job_message_to(&job->cancel_message, CN_JOB_MESSAGE_SPENT);
+    if (job->credit_message == CN_JOB_MESSAGE_HOME)
+        cn_job_message_to(&job->credit_message, CN_JOB_MESSAGE_SPENT);
+}
+
 /* On the origin: gives the job's owner a piece of the answer. With the final one the owner may free
  * the job, so what a trace says of it is noted before. */
 static void
@@ -207,6 +218,8 @@ give(struct cn_job *job, struct cn_answer_box *box)
     if ((box->answer.flags & CN_ANSWER_FINAL) && !cn_job_stands_in(job) &&
         cn_tuned(CN_TUNING_STAGE_TIMES))
         cn_loop_answered(job->origin);
+    if (box->answer.flags & CN_ANSWER_FINAL)
+        keep_messages(job);
     job->ops->on_answer(job, box);
     if (trace)
         cn_trace_send(trace, loop);

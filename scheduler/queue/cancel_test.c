@@ -352,6 +352,9 @@ far_answered(struct cn_job *job, struct cn_answer_box *box)
     cn_answer_box_free(box);
     if (!final)
         return;
+    /* Its client may leave now, or take pieces that have waited for it. No message may go out. */
+    cn_model_queue_consumed(&client->job, 1 << 30);
+    cn_model_queue_cancel(far->queue, &client->job);
     far->live[client->place] = NULL;
     memset(client, 0xee, sizeof(*client));
     cn_free(client);

@@ -18,11 +18,11 @@ struct cn_model_queue;
 void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
 /* Says that the client has left. A waiting job is answered with CN_E_CANCELLED soon. A job in
  * flight is answered when its worker answers, because its step may be committed already. A second
- * call does nothing. */
+ * call does nothing, and nor does one after the final piece. */
 void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
 
-/* Says that the client took `bytes` of the pieces. Call it before the final piece has come. It is
- * cheap to call often: the bytes are added up until a message is worth sending. */
+/* Says that the client took `bytes` of the pieces. It is cheap to call often: the bytes are added up
+ * until a message is worth sending. After the final piece it does nothing. */
 void cn_model_queue_consumed(struct cn_job *job, size_t bytes);
 
 #endif

@@ -236,6 +236,34 @@ def test_a_client_that_always_lags_behind_costs_bounded_bytes(server):
     assert resident(running.process.pid) - before < (30 + SPARE_MB) << 20
 
 
+PIECES_LUA = """
+local M = { api = 1 }
+function M.init() return { n = 0 } end
+function M.step(state, req)
+    for i = 1, 9 do coroutine.yield({ text = string.rep("x", 8000) }) end
+    return { text = "end" }
+end
+return M
+"""
+
+
+@pytest.mark.parametrize("loops", [1, 2, 4])
+def test_pieces_that_are_taken_after_the_final_answer(server, loops):
+    """All pieces come at once, and only one of them has room at a time. When the last ones are taken, the step has
+    ended, and nothing may be said of it to the loop of its model."""
+    running = server(Model("pieces", PIECES_LUA, {"stream": {"bufferBytes": 80000}}),
+                     flags=["--stream-buffer", "1024", "--loops", str(loops)])
+    streams = [Stream(running, "pieces", f"s{i}", form="plain") for i in range(8)]
+    for _ in range(20):
+        for stream in streams:
+            stream.send("go")
+        for stream in streams:
+            assert [len(stream.get()) for _ in range(10)] == [8000] * 9 + [3]
+    for stream in streams:
+        stream.cut()
+    expect(lambda: running.metric("continuo_streams_open") == 0, "no stream is left")
+
+
 def test_steps_beyond_the_credit_wait(server):
     running = server(counter(), flags=["--stream-credit", "4"])
     with Stream(running, "counter", "a") as stream, running.hold():
