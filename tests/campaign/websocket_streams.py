@@ -136,6 +136,10 @@ class Campaign:
                     self.server.kill_worker("counter")
                     self.count.worker_kills += 1
 
+    async def talk_only(self):
+        """The streams alone, until somebody sets `over`."""
+        await asyncio.gather(*(Stream(self, i).run() for i in range(self.args.streams)))
+
     async def run(self):
         streams = [asyncio.ensure_future(Stream(self, i).run()) for i in range(self.args.streams)]
         end = time.monotonic() + self.args.seconds
