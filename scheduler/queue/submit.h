@@ -21,8 +21,8 @@ void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
  * call does nothing, and nor does one after the final piece. */
 void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
 
-/* Says that the client took `bytes` of the pieces. It is cheap to call often: the bytes are added up
- * until a message is worth sending. After the final piece it does nothing. */
+/* Says that the client took `bytes` of the pieces. It is cheap to call often: the bytes are added
+ * up until a message is worth sending. After the final piece it does nothing. */
 void cn_model_queue_consumed(struct cn_job *job, size_t bytes);
 
 #endif

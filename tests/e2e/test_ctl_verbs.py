@@ -241,7 +241,7 @@ def peak_bytes(s, *words):
 
 
 def test_to_sort_many_sequences_takes_bounded_memory(server):
-    """Of all 20,000 sequences, it keeps those that may be among the first. All of them would take 55 MB."""
+    """It keeps only those of 20,000 sequences that may be among the first. All of them would take 55 MB."""
     s = server(counter(batchSize=64, maxNumSequence=30000))
     opening = s.bench("--open-only", 20000, "--connections", 64)
     assert opening.wait(limit(120)) == 0, opening.stderr.read()
