@@ -16,8 +16,9 @@ Where pip puts what, below the folder of the environment:
     libexec/continuo/libraries/    the libraries
     share/, include/       manual pages, completions, examples, documentation; the header for C handlers
     lib/pythonX.Y/site-packages/continuo/    the package for handlers once more, for their tests
-continuo-torch puts its library into libexec/continuo, too. The library finds PyTorch in the same environment, and needs
-the version against which it was built, or a later one that was tried. pip installs continuo-torchserve for
+continuo-torch puts its library into libexec/continuo, too, or several if the build has them (scripts/torch_versions.sh): a
+worker opens that which fits the PyTorch of the same environment. A library needs the version against which it was built,
+or a later one that was tried. pip installs continuo-torchserve for
 `continuo[torchserve]`; it takes the place of the package torchserve, whose program has the same name.
 
 No file has an absolute path in it. Each program looks for libraries beside itself (RUNPATH with $ORIGIN), so an
@@ -242,29 +243,53 @@ def build_wheel(build, folder):
     wheel.make("continuo", version, tag, METADATA.replace("{glibc}", glibc()), files, programs)
 
 
+def minor_of(version):
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
 def torch_versions(known):
-    """Returns the versions that pip may install beside a library that was built against this one."""
-    major, minor = (int(number) for number in known.split(".")[:2])
-    if not TORCH_FROM <= (major, minor) < TORCH_BEFORE:
-        return f"=={known}"
-    return f">={major}.{minor},<{TORCH_BEFORE[0]}.{TORCH_BEFORE[1]}"
+    """Returns the versions that pip may install beside libraries that were built against these, the newest first."""
+    newest, oldest = minor_of(known[0]), minor_of(known[-1])
+    if not TORCH_FROM <= newest < TORCH_BEFORE:
+        return f"=={known[0]}"
+    if newest[1] - oldest[1] >= len(known):
+        raise sbom.Failure(f"there are libraries for PyTorch {', '.join(known)} only, and not for those between")
+    return f">={oldest[0]}.{oldest[1]},<{TORCH_BEFORE[0]}.{TORCH_BEFORE[1]}"
+
+
+def torch_libraries(build):
+    """Returns the build's libraries, by the version of PyTorch against which each was built, the newest first."""
+    found = {}
+    for library in sorted((build / "bin").glob("libcontinuo_torch*.so")):
+        torch = pathlib.Path(run("patchelf", "--print-rpath", library).strip().split(":")[0]).parent
+        if not (torch / "version.py").exists():
+            raise sbom.Failure(f"{torch} is no Python package of PyTorch, so pip could not install what {library.name} "
+                               "needs")
+        version = re.search(r"^__version__ = '([0-9.]+)", (torch / "version.py").read_text(), re.M)[1]
+        if minor_of(version) in [minor_of(each) for each in found]:
+            raise sbom.Failure(f"there are two libraries for PyTorch {version}: remove {library}")
+        found[version] = library
+    if not found:
+        raise sbom.Failure(f"no libcontinuo_torch.so in {build / 'bin'}: scripts/setup.sh --torch installs PyTorch, and "
+                           "the next build makes it")
+    return dict(sorted(found.items(), key=lambda item: minor_of(item[0]), reverse=True))
 
 
 def build_torch_wheel(build, folder):
-    library, made = build / "bin" / "libcontinuo_torch.so", folder / "libcontinuo_torch.so"
-    if not library.exists():
-        raise sbom.Failure(f"no {library}: scripts/setup.sh --torch installs PyTorch, and the next build makes it")
-    torch = pathlib.Path(run("patchelf", "--print-rpath", library).strip().split(":")[0]).parent
-    if not (torch / "version.py").exists():
-        raise sbom.Failure(f"{torch} is no Python package of PyTorch, so pip could not install what the library needs")
-    known = re.search(r"^__version__ = '([0-9.]+)", (torch / "version.py").read_text(), re.M)[1]
+    """A worker opens libcontinuo_torch.so first, so that has to be the newest; then those with a version in the name."""
+    known = torch_libraries(build)
     version = wheel.version_of(build / "bin" / "python" / "continuo")
-    run("strip", "-o", made, library)
-    run("patchelf", "--set-rpath", TORCH_RUNPATH, made)
-    inside = f"continuo_torch-{version}.data/data/libexec/continuo/{made.name}"
-    licence = (f"continuo_torch-{version}.dist-info/licenses/LICENSE", (wheel.ROOT / "LICENSE").read_bytes())
+    files = [(f"continuo_torch-{version}.dist-info/licenses/LICENSE", (wheel.ROOT / "LICENSE").read_bytes())]
+    programs = []
+    for i, (against, library) in enumerate(known.items()):
+        end = "" if i == 0 else "-{}.{}".format(*minor_of(against))
+        made = folder / f"libcontinuo_torch{end}.so"
+        run("strip", "-o", made, library)
+        run("patchelf", "--set-rpath", TORCH_RUNPATH, made)
+        programs.append(f"continuo_torch-{version}.data/data/libexec/continuo/{made.name}")
+        files.append((programs[-1], made.read_bytes()))
     wheel.make("continuo_torch", version, f"py3-none-manylinux_{glibc().replace('.', '_')}_{platform.machine()}",
-               TORCH_METADATA.replace("{torch}", torch_versions(known)), [(inside, made.read_bytes()), licence], [inside])
+               TORCH_METADATA.replace("{torch}", torch_versions(list(known))), files, programs)
 
 
 def build_torchserve_wheel(build, folder):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tries what scripts/package.sh has made, in an empty Debian 12 for each, and prints how long each part took:
-#   scripts/try_packages.sh wheel              the wheels, where only Python is: as a user without rights and network
+#   scripts/try_packages.sh wheel [TORCH]      the wheels, where only Python is: as a user without rights and network; with
+#                                              this version of PyTorch (2.12.1), or that of .venv
 #   scripts/try_packages.sh deb                the Debian package, installed by apt
 #   scripts/try_packages.sh upgrade [OLD.deb]  an older package with a running server and live sequences, upgraded, then
 #                                              purged. Without OLD.deb: this package with a lower version
@@ -34,10 +35,11 @@ prepare() {
 }
 
 # PyTorch's wheel and what it requires, for the Python of Debian 12, in $root/mnt/wheels; and an LSTM in /mnt.
-add_torch() {
+add_torch() { # version, or "" for that of .venv
     local version wheels
     version=$(.venv/bin/python -c 'import torch; print(torch.__version__)' 2>/dev/null) ||
         skip "there is no PyTorch in .venv (scripts/setup.sh --torch)"
+    version=${1:-$version}
     wheels=build/torch-wheels/$version
     if ! compgen -G "$wheels/torch-*.whl" >/dev/null; then
         say "pip download torch==$version"
@@ -60,12 +62,12 @@ as_nobody() { # command... in the tree, without rights, in a folder of its own
     offline=1 in_root setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/home/try "$@"
 }
 
-try_wheel() {
+try_wheel() { # version of PyTorch, or ""
     local wheel
     wheel=$(newest build/continuo-*manylinux*.whl)
     [ -n "$wheel" ] || skip "there is no wheel in build/ (scripts/package.sh wheels)"
     prepare
-    add_torch
+    add_torch "$1"
     cp "$wheel" "$(newest build/continuo_torch-*.whl)" "$root/mnt/wheels/"
     quietly apt-get -qq update
     quietly env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3-venv
@@ -91,6 +93,7 @@ INSIDE
     mv "$root/mnt/models/lstm.pt" "$root/mnt/"
     offline=1 in_root setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/home/try \
         PATH=/home/try/env/bin:/usr/bin:/bin bash /mnt/try_serving.sh /home/try/lstm
+    say "the worker has told: $(grep -om 1 'libtorch [0-9][^"]*' "$root/home/try/lstm/log" || true)"
     .venv/bin/python scripts/try_lstm.py check "$work" "$root/home/try/lstm/answers"
 }
 
@@ -109,7 +112,7 @@ try_deb() {
     install_deb "$deb"
     say "apt-get install: $((SECONDS - began)) s"
     as_nobody bash /mnt/try_serving.sh /home/try/counter
-    add_torch
+    add_torch ""
     cp "$(newest build/continuo-*manylinux*.whl)" "$(newest build/continuo_torch-*.whl)" "$root/mnt/wheels/"
     quietly env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3-venv
     offline=1 quietly sh -c 'python3 -m venv /opt/torch && /opt/torch/bin/pip --disable-pip-version-check install --quiet \
@@ -199,10 +202,10 @@ INSIDE
 }
 
 case $what in
-wheel) try_wheel ;;
+wheel) try_wheel "${2:-}" ;;
 deb) try_deb ;;
 upgrade) try_upgrade "${2:-}" ;;
--h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
 *) echo "scripts/try_packages.sh: what is to be tried: wheel, deb or upgrade? (--help)" >&2; exit 2 ;;
 esac
 say "all answers are right"

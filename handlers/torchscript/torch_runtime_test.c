@@ -480,6 +480,53 @@ an_older_libtorch_is_refused_by_its_version(void **state)
     unsetenv("FAKE_LIBTORCH");
 }
 
+static void
+copy_library(const char *name)
+{
+    char command[3 * TEST_DIR_MAX + sizeof(library)];
+
+    snprintf(command, sizeof(command), "cp %s %s/%s", library, dir, name);
+    assert_int_equal(system(command), 0);
+}
+
+static void
+compiled_against(const char *libtorch, const char *version)
+{
+    struct cn_runtime *rt;
+
+    setenv("FAKE_LIBTORCH", libtorch, 1);
+    rt = must_open("sum", SUM_YAML);
+    if (!strstr(rt->ops->describe(rt), version))
+        fail_msg("with %s: \"%s\" is not in \"%s\"", libtorch, version, rt->ops->describe(rt));
+    rt->ops->close(rt);
+}
+
+/* A wheel brings a library for each of some versions of PyTorch, and cannot know which is there. */
+static void
+the_library_for_the_libtorch_that_is_there_is_chosen(void **state)
+{
+    char path[2 * TEST_DIR_MAX];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/torch.so", dir);
+    load.torch_library = path;
+    copy_library("torch.so"); /* for 2.13 */
+    copy_library("torch-2.9.so");
+    copy_library("torch-2.12.so");
+    copy_library("torch-old.so"); /* not ours, and would take any */
+    compiled_against("2.14.0", "built with 2.13.0");
+    compiled_against("2.12.1", "built with 2.12");
+    compiled_against("2.11.0", "built with 2.9");
+    setenv("FAKE_LIBTORCH", "2.8.0", 1);
+    refused("sum", SUM_YAML, "libtorch 2.8.0 is older than that against which");
+    refused("sum", SUM_YAML, "install PyTorch 2.9 or later");
+    unsetenv("FAKE_LIBTORCH");
+    snprintf(path, sizeof(path), "%s/broken.so", dir);
+    test_dir_write(dir, "broken.so", "");
+    test_dir_write(dir, "broken-2.12.so", "");
+    refused("sum", SUM_YAML, "broken.so: file too short");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -487,6 +534,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_older_libtorch_is_refused_by_its_version),
+        TEST(the_library_for_the_libtorch_that_is_there_is_chosen),
         TEST(each_row_has_its_own_state),
         TEST(a_rows_fault_is_nobody_elses),
         TEST(attributes_are_set_and_read),

@@ -2,7 +2,11 @@
 older, was built by others and uses other libraries. The installed PyTorch saves the models. Only where bits are
 compared with that PyTorch may the last digit differ.
 
-Skipped if libtorch-dev was not installed when the programs were built."""
+Skipped if libtorch-dev was not installed when the programs were built. CONTINUO_TORCH_OTHER names another library, such
+as build/release/bin/libcontinuo_torch-2.12.so; LD_LIBRARY_PATH then says where its libtorch is."""
+
+import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -23,7 +27,8 @@ from test_torch_lua import (  # noqa: F401
 # pylint: enable=unused-import
 from waiting import expect
 
-LIBRARY = BIN.parent / "tests" / "torch-system" / "libcontinuo_torch.so"
+LIBRARY = pathlib.Path(os.environ.get("CONTINUO_TORCH_OTHER",
+                                      BIN.parent / "tests" / "torch-system" / "libcontinuo_torch.so")).resolve()
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason=f"{LIBRARY} was not built (libtorch-dev)")
 
 

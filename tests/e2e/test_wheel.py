@@ -96,14 +96,17 @@ def test_the_installed_server_has_grpc_and_python_models(installed, server, fold
 
 
 def test_torchscript_models_find_the_pytorch_of_the_environment(wheel, installed, folder):
-    """The library comes with a wheel of its own, because it fits one version of PyTorch only."""
+    """The libraries come with a wheel of their own, because they fit some versions of PyTorch only."""
     torch = importlib.util.find_spec("torch")
     if torch is None or not (BUILD / "bin/libcontinuo_torch.so").exists():
         pytest.skip("this build has no TorchScript library, or the tests' Python has no PyTorch")
     library, = wheel.parent.glob(wheel.name.replace("continuo-", "continuo_torch-").replace("cp39-abi3", "py3-none"))
     with zipfile.ZipFile(library) as opened:
         metadata, = [opened.read(name).decode() for name in opened.namelist() if name.endswith("/METADATA")]
+        brought = {os.path.basename(name) for name in opened.namelist() if name.endswith(".so")}
     assert re.search(r"^Requires-Dist: torch(==[0-9.]+|>=2\.\d+,<2\.\d+)$", metadata, re.M)
+    assert "libcontinuo_torch.so" in brought, "a worker opens it first"
+    assert len(brought) == len(list(BUILD.glob("bin/libcontinuo_torch*.so"))), brought
     run(sys.executable, "-m", "pip", "--python", installed / "bin/python", "install", "--quiet", "--no-deps",
         "--no-index", library)
     site, = installed.glob("lib/python3*/site-packages")

@@ -15,9 +15,9 @@ if needs=$(ldd "$1/continuo-worker" | grep -E 'libstdc\+\+|libc\+\+'); then
     echo "continuo-worker needs:" $needs
     bad=1
 fi
-library=$1/libcontinuo_torch.so
-if [ -e "$library" ]; then
+for library in "$1"/libcontinuo_torch*.so; do
+    [ -e "$library" ] || continue
     symbols=$(nm -D --defined-only "$library" | awk '{print $3}' | xargs)
-    [ "$symbols" = continuo_torch ] || { echo "libcontinuo_torch.so exports: $symbols"; bad=1; }
-fi
+    [ "$symbols" = continuo_torch ] || { echo "${library##*/} exports: $symbols"; bad=1; }
+done
 exit $bad

@@ -11,6 +11,7 @@
  * A second word in the file is an order for load(): "thread" starts a thread and leaves it running,
  * "die" ends the process, and with a path it waits until that file exists. Results lie in static
  * memory, and libtorch's stay valid until the next run, too. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,10 +249,17 @@ const struct ctt_api *
 continuo_torch(uint32_t abi)
 {
     const char *version = getenv("FAKE_LIBTORCH"); /* the one that is loaded */
+    static char named[8];
+    const char *at;
+    Dl_info me;
 
     if (version) {
         api.version = version;
         api.compiled = "2.13.0";
+        /* A copy says in its name against which version it would have been built. */
+        if (dladdr(&api, &me) && (at = strrchr(me.dli_fname, '-')) &&
+            sscanf(at, "-%7[0-9.]", named) == 1)
+            api.compiled = named;
     }
     return abi == CTT_ABI ? &api : NULL;
 }
