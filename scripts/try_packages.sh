@@ -3,8 +3,9 @@
 #   scripts/try_packages.sh wheel [TORCH]      the wheels, where only Python is: as a user without rights and network; with
 #                                              this version of PyTorch (2.12.1), or that of .venv
 #   scripts/try_packages.sh deb                the Debian package, installed by apt
-#   scripts/try_packages.sh upgrade [OLD.deb]  an older package with a running server and live sequences, upgraded, then
-#                                              purged. Without OLD.deb: this package with a lower version
+#   scripts/try_packages.sh upgrade [OLD.deb]  an older package with a running server and 200 live sequences, in Lua and in
+#                                              Python, upgraded, then purged. Without OLD.deb: this package with a lower
+#                                              version; scripts/old_package.sh makes one of an older commit
 # A server in the tree serves a counter and an LSTM of PyTorch, is killed with kill -9 and starts again, and all answers
 # must be right (scripts/try_serving.sh). PyTorch itself is fetched before; that is not counted. Needs root's rights, .venv
 # with PyTorch, and the package registries that apt and pip are configured with. --keep as the last word keeps the tree.
@@ -48,6 +49,7 @@ add_torch() { # version, or "" for that of .venv
     fi
     mkdir -p "$root/mnt/wheels"
     cp "$wheels"/*.whl "$root/mnt/wheels/"
+    echo "$version" >"$root/mnt/torch-version" # pip of the tree may know of a folder with another one
     .venv/bin/python scripts/try_lstm.py make "$work"
     cp "$work"/{lstm.pt,lstm.yaml,days} "$root/mnt/"
 }
@@ -86,7 +88,8 @@ PATH=/home/try/env/bin:$PATH
 bash /mnt/try_serving.sh /home/try/counter
 echo "try: from the empty machine to the last answer of the counter: $(($(now) - first)) ms"
 began=$(now)
-env/bin/pip --disable-pip-version-check install --quiet --no-index --no-cache-dir --find-links /mnt/wheels continuo-torch
+env/bin/pip --disable-pip-version-check install --quiet --no-index --no-cache-dir --find-links /mnt/wheels continuo-torch \
+    "torch==$(cat /mnt/torch-version)"
 said "pip install of continuo-torch and PyTorch"
 INSIDE
     as_nobody bash /mnt/wheel.sh
@@ -116,17 +119,19 @@ try_deb() {
     cp "$(newest build/continuo-*manylinux*.whl)" "$(newest build/continuo_torch-*.whl)" "$root/mnt/wheels/"
     quietly env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3-venv
     offline=1 quietly sh -c 'python3 -m venv /opt/torch && /opt/torch/bin/pip --disable-pip-version-check install --quiet \
-        --no-index --no-cache-dir --find-links /mnt/wheels continuo-torch'
+        --no-index --no-cache-dir --find-links /mnt/wheels continuo-torch "torch==$(cat /mnt/torch-version)"'
     as_nobody CONTINUO_TORCH_LIBRARY=/opt/torch/libexec/continuo/libcontinuo_torch.so \
         bash /mnt/try_serving.sh /home/try/lstm
     .venv/bin/python scripts/try_lstm.py check "$work" "$root/home/try/lstm/answers"
 }
 
-# The service's own settings are used, and the user that systemd would make up. There is no systemd in the tree.
+# The service's own settings are used, and the user that systemd would make up. There is no systemd in the tree. Steps are
+# sent by a program of ours, because the continuo-ctl of an older package may be unable to.
 try_upgrade() { # older package, or ""
     local new old=$1
     new=$(newest build/continuo_*.deb)
     [ -n "$new" ] || skip "there is no package in build/ (scripts/package.sh)"
+    [ -z "$old" ] || [ -f "$old" ] || { echo "scripts/try_packages.sh: there is no package $old" >&2; exit 2; }
     prepare
     if [ -z "$old" ]; then
         old=$work/old.deb
@@ -137,7 +142,10 @@ try_upgrade() { # older package, or ""
     say "from $(dpkg-deb -f "$old" Version) to $(dpkg-deb -f "$new" Version)"
     cp "$old" "$root/mnt/old.deb"
     cp "$new" "$root/mnt/new.deb"
+    cp scripts/try_sequences.py "$root/mnt/"
+    cp examples/python/counter/handler.py "$root/mnt/handler.py"
     quietly apt-get -qq update
+    quietly env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3
     quietly sh -c 'find / -xdev ! -path "/mnt/*" ! -path "/tmp/*" ! -path "/var/lib/dpkg/*" ! -path "/var/lib/apt/*" \
         ! -path "/var/cache/*" ! -path "/var/log/*" | sort >/mnt/before'
     cat >"$root/mnt/upgrade.sh" <<'INSIDE'
@@ -154,40 +162,39 @@ up() {
   done
   wrong "the server is not ready after 60 s"
 }
-step() {
-  local answer
-  answer=$(continuo-ctl predict counter "$1" --sequence a) || { tail -n 20 /tmp/log; wrong "step $1 was refused"; }
-  [ "$answer" = "$2" ] || wrong "the answer to $1 is $answer, and not $2"
+steps() { # the first, the last
+  python3 -B /mnt/try_sequences.py "$1" "$2" counter pycounter || { tail -n 20 /tmp/log; wrong "an answer is not right"; }
 }
 export DEBIAN_FRONTEND=noninteractive
 apt install /mnt/old.deb
 install -d -o 61184 -g 61184 /var/lib/continuo /var/lib/continuo/models
 continuo-archiver --model-name counter --version 1.0 --handler /mnt/handler.lua --config-file /mnt/counter.yaml \
   --export-path /var/lib/continuo/models >/dev/null
+continuo-archiver --model-name pycounter --version 1.0 --handler /mnt/handler.py --config-file /mnt/counter.yaml \
+  --export-path /var/lib/continuo/models >/dev/null
 echo "models: all" >>/etc/continuo/continuo.yaml
 up
-step 4 4
-step 8 12
+steps 1 4
 apt install /mnt/new.deb
 echo "try: upgraded while the server runs"
 grep -q "^models: all" /etc/continuo/continuo.yaml || wrong "the settings were replaced"
-step 30 42
+steps 5 5
 echo "try: the old server goes on until it is restarted"
 kill $server
 wait $server || { tail -n 20 /tmp/log; wrong "the old server did not end well"; }
 up
-step 1 43
+steps 6 7
 { kill -9 $server; wait $server || true; } 2>/dev/null
 up
-step 2 45
-echo "try: the new server goes on with the sequence, after a drain and after kill -9"
+steps 8 9
+echo "try: the new server goes on with all sequences, after a drain and after kill -9"
 kill $server
 wait $server
 apt remove continuo
 [ -d /var/lib/continuo/state ] && [ -f /etc/continuo/continuo.yaml ] || wrong "states or settings went with remove"
 apt install /mnt/new.deb
 up
-step 3 48
+steps 10 10
 kill $server
 wait $server
 echo "try: removed and installed again, it goes on"
@@ -205,7 +212,7 @@ case $what in
 wheel) try_wheel "${2:-}" ;;
 deb) try_deb ;;
 upgrade) try_upgrade "${2:-}" ;;
--h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
 *) echo "scripts/try_packages.sh: what is to be tried: wheel, deb or upgrade? (--help)" >&2; exit 2 ;;
 esac
 say "all answers are right"
