@@ -3,7 +3,7 @@ older, was built by others and uses other libraries. The installed PyTorch saves
 compared with that PyTorch may the last digit differ.
 
 Skipped if libtorch-dev was not installed when the programs were built. CONTINUO_TORCH_OTHER names another library, such
-as build/release/bin/libcontinuo_torch-2.12.so; LD_LIBRARY_PATH then says where its libtorch is."""
+as a copy of build/release/bin/libcontinuo_torch-2.12.so to which patchelf --set-rpath has told an installed PyTorch 2.12."""
 
 import os
 import pathlib
