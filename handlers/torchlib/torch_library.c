@@ -19,10 +19,10 @@
 #define HOW_TO_GET                                                                                 \
     "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
 
-/* Says whether the libtorch that is loaded is older than the one against which the library was built.
- * Calls may go wrong then: a library that was built against 2.13 crashes with 2.12. A newer libtorch
- * that lacks a function is refused when the library is opened. Versions that cannot be read are not
- * compared. */
+/* Says whether the libtorch that is loaded is older than the one against which the library was
+ * built. Calls may go wrong then: a library that was built against 2.13 crashes with 2.12. A newer
+ * libtorch that lacks a function is refused when the library is opened. Versions that cannot be
+ * read are not compared. */
 static bool
 is_older(const struct ctt_api *api)
 {

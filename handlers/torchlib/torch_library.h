@@ -6,10 +6,10 @@
 #include "core/errors/error.h"
 #include "handlers/torchlib/torch_abi.h"
 
-/* Opens the library at `path`, or with "" the one beside this program. If that needs a newer libtorch
- * than the one that it finds, a library beside it is taken that was built against an older one and
- * says so in its name: libcontinuo_torch-2.12.so. What was opened stays open, because libtorch
- * cannot be unloaded. Returns CN_E_LOAD_FAILED, with a sentence that says how to get it,
+/* Opens the library at `path`, or with "" the one beside this program. If that needs a newer
+ * libtorch than the one that it finds, a library beside it is taken that was built against an older
+ * one and says so in its name: libcontinuo_torch-2.12.so. What was opened stays open, because
+ * libtorch cannot be unloaded. Returns CN_E_LOAD_FAILED, with a sentence that says how to get it,
  * if there is no library or if it has another ABI. */
 int cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_error *err);
 

@@ -19,8 +19,13 @@ alone() { # what, header, compiler and flags
 }
 trap 'rm -f /tmp/continuo-headers.$$' EXIT
 
-# Lua's, libyaml's ... headers may lie where only pkg-config knows.
-read -ra outside <<<"$(pkg-config --cflags lua5.4 msgpack libarchive jansson 2>/dev/null)"
+# Lua's, libyaml's ... headers may lie where only pkg-config knows. It is asked for each by itself, because it says nothing
+# at all if it does not know one of them; Debian 13 has no msgpack.
+outside=()
+for library in lua5.4 msgpack libarchive jansson; do
+    read -ra flags <<<"$(pkg-config --cflags "$library" 2>/dev/null)"
+    outside+=(${flags[@]+"${flags[@]}"})
+done
 # Python's headers are wanted only for the worker of Python models.
 if pkg-config --exists python3; then
     read -ra python <<<"$(pkg-config --cflags python3)"
