@@ -279,7 +279,8 @@ static void
 on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
               enum MHD_ConnectionNotificationCode what)
 {
-    const union MHD_ConnectionInfo *info, *tls;
+    const union MHD_ConnectionInfo *info;
+    int fd;
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         cn_http_conn_close(cn_http_conn_cast(*slot));
@@ -287,8 +288,9 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
     }
     info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     cn_assert(info);
-    tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    *slot = cn_http_conn_open(ctx, info->connect_fd, tls ? tls->tls_session : NULL,
+    fd = info->connect_fd; /* libmicrohttpd 1.0 writes what is asked next to the same place */
+    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    *slot = cn_http_conn_open(ctx, fd, info ? info->tls_session : NULL,
                               ((struct cn_http_listener *)ctx)->accepted_from);
     ((struct cn_http_listener *)ctx)->accepted_from = NULL;
     if (cn_access_log_enabled())
