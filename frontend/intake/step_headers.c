@@ -9,8 +9,12 @@
 
 #include <inttypes.h>
 
+#include "core/text/suggest.h"
 #include "core/text/utf8.h"
 #include "frontend/intake/headers.h"
+
+#define MISSPELT_EDITS 2     /* so many letters may be wrong in a name that means a known one */
+#define MISSPELT_NAME_MIN 15 /* of a known name */
 
 /* Reads a flag. `first` is the header that has set it before, or NULL. */
 static int
@@ -74,6 +78,40 @@ cn_intake_read_id(const struct cn_header *header, struct cn_sequence_headers *ou
     return 0;
 }
 
+/* A header that is nearly one of these has a typing error. If it were ignored, the step would run in a
+ * new sequence, or would not begin or end one. Short names, which an operator may have chosen, are
+ * near to too many others. */
+static int
+refuse_misspelt(struct cn_str name, struct cn_error *err)
+{
+    const struct cn_str known[] = {
+        cn_sequence_name(CN_NAME_ID),    cn_sequence_name(CN_NAME_START),
+        cn_sequence_name(CN_NAME_END),   CN_STR(CN_SHORT_SEQUENCE_HEADER),
+        CN_STR(CN_LONG_SEQUENCE_HEADER), CN_STR("ts-request-sequence-step"),
+        CN_STR("continuo-sequence-step")};
+    unsigned best = MISSPELT_EDITS + 1;
+    size_t nearest = 0;
+
+    for (size_t i = 0; best > 0 && i < sizeof(known) / sizeof(known[0]); i++) {
+        unsigned edits;
+
+        /* Most headers are none of them; the first two tests cost nothing. */
+        if (name.len + MISSPELT_EDITS < known[i].len || known[i].len < MISSPELT_NAME_MIN ||
+            ((name.ptr[0] ^ known[i].ptr[0]) & ~0x20) ||
+            (edits = cn_edit_distance(name, known[i])) >= best)
+            continue;
+        best = edits;
+        nearest = i;
+    }
+    if (best == 0 || best > MISSPELT_EDITS)
+        return 0;
+    return cn_fail(
+        err, CN_E_BAD_REQUEST,
+        "header %.*s is not known; did you mean %.*s? Nothing was done, because the step "
+        "might be one of another sequence",
+        CN_STR_ARG(name), CN_STR_ARG(known[nearest]));
+}
+
 int
 cn_intake_read_sequence(const struct cn_header *headers, uint32_t n,
                         struct cn_sequence_headers *out, struct cn_error *err)
@@ -94,6 +132,8 @@ cn_intake_read_sequence(const struct cn_header *headers, uint32_t n,
             rc = read_flag(&headers[i], &start, &out->start, err);
         else if (which == CN_NAME_END)
             rc = read_flag(&headers[i], &end, &out->end, err);
+        else
+            rc = refuse_misspelt(headers[i].name, err);
         if (rc)
             return rc;
     }

@@ -53,6 +53,42 @@ empty_id_is_no_id(void **state)
     assert_int_equal(got.id.len, 0);
 }
 
+/* A step whose id is not read would run in a new sequence, and its client would never hear why. */
+static void
+misspelt_names_are_refused_with_the_right_one(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"ts-request-sequenceid", "did you mean ts_request_sequence_id?"},
+        {"TS-Request-Seqence-Id", "did you mean ts_request_sequence_id?"},
+        {"ts_request_sequence_strat", "did you mean ts_request_sequence_start?"},
+        {"ts-request-sequence-ends", "did you mean ts_request_sequence_end?"},
+        {"Continuo-Sequense", "did you mean Continuo-Sequence?"},
+        {"ts-request-sequence-stepp", "did you mean ts-request-sequence-step?"}};
+    static const char *const others[] = {"Continuo-Sequence-Step",
+                                         "ts-request-sequence-step",
+                                         "Continuo-Sequence-Restarted",
+                                         "Content-Encoding",
+                                         "tsx",
+                                         "ts-request-priority",
+                                         ""};
+    struct cn_sequence_headers got;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        const struct cn_header list[] = {{cn_str_from(wrong[i][0]), CN_STR("true")}};
+        struct cn_error err = {0};
+
+        assert_int_equal(READ(list, &got, &err), CN_E_BAD_REQUEST);
+        if (!strstr(err.message, wrong[i][1]) || !strstr(err.message, wrong[i][0]))
+            fail_msg("%s", err.message);
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        const struct cn_header list[] = {{cn_str_from(others[i]), CN_STR("1")}};
+
+        assert_int_equal(READ(list, &got, NULL), 0);
+    }
+}
+
 static void
 use_names(const char *id, const char *start, const char *end, const char *wrong)
 {
@@ -245,8 +281,8 @@ ids_are_bounded_and_printable(void **state)
 static void
 other_headers_are_left_alone(void **state)
 {
-    const struct cn_header list[] = {HEADER("ts_request_sequence_", "x"),
-                                     HEADER("ts_request_sequence_idx", "x"),
+    const struct cn_header list[] = {HEADER("ts_request_sequence", "x"),
+                                     HEADER("ts_request_sequence_index", "x"),
                                      HEADER("x_ts_request_sequence_id", "x"), HEADER("ts", "x")};
     struct cn_sequence_headers got;
 
@@ -261,6 +297,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_spelling_is_read_and_kept),
         cmocka_unit_test(empty_id_is_no_id),
+        cmocka_unit_test(misspelt_names_are_refused_with_the_right_one),
         cmocka_unit_test(headers_may_be_renamed),
         cmocka_unit_test(flags_are_true_or_false),
         cmocka_unit_test(two_ids_are_refused),
