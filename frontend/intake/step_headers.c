@@ -13,7 +13,7 @@
 #include "core/text/utf8.h"
 #include "frontend/intake/headers.h"
 
-#define MISSPELT_EDITS 2     /* so many letters may be wrong in a name that means a known one */
+#define MISSPELT_EDITS 2     /* letters that may be wrong in a name that means a known one */
 #define MISSPELT_NAME_MIN 15 /* of a known name */
 
 /* Reads a flag. `first` is the header that has set it before, or NULL. */
@@ -78,9 +78,9 @@ cn_intake_read_id(const struct cn_header *header, struct cn_sequence_headers *ou
     return 0;
 }
 
-/* A header that is nearly one of these has a typing error. If it were ignored, the step would run in a
- * new sequence, or would not begin or end one. Short names, which an operator may have chosen, are
- * near to too many others. */
+/* A header that is nearly one of these has a typing error. If it were ignored, the step would run
+ * in a new sequence, or would not begin or end one. Short names, which an operator may have chosen,
+ * are near to too many others. */
 static int
 refuse_misspelt(struct cn_str name, struct cn_error *err)
 {

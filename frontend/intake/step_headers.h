@@ -19,8 +19,8 @@ struct cn_sequence_headers {
 /* Reads ts-request-sequence-id, -start and -end (or the names that sequence_names.h has for them),
  * in any case and with - or _. Continuo-Sequence, Continuo-Sequence-Id and Inference-Session-Id
  * mean the same as the first. CN_E_BAD_REQUEST: an id is longer than CN_SEQUENCE_ID_MAX bytes or is
- * not printable UTF-8, there are two different ids, a flag is neither true nor false, or the name of
- * a header is that of one of these headers with a typing error. An empty id counts as absent. */
+ * not printable UTF-8, there are two different ids, a flag is neither true nor false, or a header
+ * has the name of one of these with a typing error. An empty id counts as absent. */
 int cn_intake_read_sequence(const struct cn_header *headers, uint32_t n,
                             struct cn_sequence_headers *out, struct cn_error *err);
 
