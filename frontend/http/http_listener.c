@@ -420,6 +420,15 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
     listener->ready = true; /* the first request may be there already */
 }
 
+/* Each daemon belongs to one loop. A newer libmicrohttpd than that of Debian 12 must be told, or it
+ * opens a connection some time after MHD_add_connection(), when on_connection() no longer knows the
+ * client. */
+#if MHD_VERSION >= 0x00097707
+#define ONE_THREAD MHD_USE_NO_THREAD_SAFETY
+#else
+#define ONE_THREAD 0
+#endif
+
 static struct MHD_Daemon *
 start_daemon(struct cn_http_listener *listener)
 {
@@ -435,7 +444,7 @@ start_daemon(struct cn_http_listener *listener)
     MHD_set_panic_func(on_panic, NULL);
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
-            (listener->is_tls ? MHD_USE_TLS : 0),
+            ONE_THREAD | (listener->is_tls ? MHD_USE_TLS : 0),
         0, NULL, NULL, on_request, NULL, MHD_OPTION_CONNECTION_LIMIT,
         config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
