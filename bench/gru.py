@@ -223,7 +223,7 @@ def share(script, seconds):
 
 
 class FloatGru(Gru):
-    """The same with a number in, under the name that grpc-bench gives its tensor."""
+    """Takes a number, under the name that grpc-bench gives its tensor."""
 
     def forward(self, FP32, h):
         h = self.cell(torch.tanh(self.spread(FP32)), h)

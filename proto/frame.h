@@ -33,7 +33,8 @@
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
 /* Exit status of a worker whose handler has exceeded its time limit and cannot be interrupted. */
 #define CN_WORKER_OVERDUE 75
-/* The same, where it was no call for one of the rows that the worker has: they are not to blame. */
+/* Exit status of a worker that ended in this way during a call for none of its rows, which are not
+ * to blame. */
 #define CN_WORKER_OVERDUE_APART 76
 /* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store, beside 0 and 1.
  */

@@ -143,7 +143,8 @@ _Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ..
  * deadline) and within the model's limit for a step. Later calls raise once it is over, and
  * rt->expired is true. */
 void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
-/* The same for a stream's timer, which belongs to none of the rows that wait for the worker. */
+/* Begins the time limit of a stream's timer, which belongs to none of the rows that wait for the
+ * worker. */
 void cn_lua_arm_timer(struct lua_rt *rt);
 /* Begins a time limit of `limit_ms`, without the model's limit, for calls that belong to no row. */
 void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
