@@ -399,6 +399,10 @@ send_unary(struct slot *slot)
 
     new_call(slot);
     slot->began_s = now_s();
+    if (load.sequences) {
+        ops[0].data.send_initial_metadata.count = 1;
+        ops[0].data.send_initial_metadata.metadata = &slot->sequence;
+    }
     slot->request =
         slot->kind == KIND_INFER ? grpc_raw_byte_buffer_create(&load.infer, 1) : make_request(slot);
     ops[1].data.send_message.send_message = slot->request;

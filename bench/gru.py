@@ -266,13 +266,16 @@ def wires(folder, rounds, seconds):
         with served.Served({"gru": (script, config)}, ["--busy-wait", 0], grpc=True) as s:
             commands = wire_commands(s, folder, rows, seconds)
             pids = [s.process.pid, s.worker_pid("gru")]
-            samples = {name: [] for name in commands}
+            samples, opened = {name: [] for name in commands}, 0
             for name in [name for _ in range(rounds) for name in commands]:
                 before, began = spent(s), sum(own_cpu_us(pid) for pid in pids)
                 run = subprocess.run([str(word) for word in commands[name]], stdout=subprocess.PIPE, text=True, check=False)
                 result = json.loads(run.stdout.splitlines()[-1])
                 if result["errors"]:
                     raise SystemExit(f"bench/gru.py: {name}: wrong answers: {result}")
+                opened += 2 * rows
+                if (live := metric(s, "continuo_sequences_opened_total")) != opened:
+                    raise SystemExit(f"bench/gru.py: {name}: the server has opened {live:.0f} sequences instead of {opened}")
                 whole = sum(own_cpu_us(pid) for pid in pids) - began
                 runs, model, _ = (b - a for a, b in zip(before, spent(s)))
                 steps = result["steps"]
@@ -283,8 +286,9 @@ def wires(folder, rounds, seconds):
 
 
 def own_cpu_us(pid):
-    """CPU time of a process's threads, without its children."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()) / 1000
+    """CPU time of a process in microseconds, also of its threads that have ended, without its children."""
+    words = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 # --- forked workers ---
