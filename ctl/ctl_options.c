@@ -89,9 +89,8 @@ cn_ctl_help(FILE *out)
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs("\nCONTINUO_TOKEN is a key for management, if the server needs one. "
-          "CONTINUO_CA is a CA file for https. CONTINUO_CLIENT_CERT and CONTINUO_CLIENT_KEY are "
-          "files (PEM) with the certificate that the server wants of its clients.\n"
+    fputs("\nCONTINUO_TOKEN is a key; CONTINUO_CA, CONTINUO_CLIENT_CERT and CONTINUO_CLIENT_KEY "
+          "are PEM files.\n"
           "URL is http(s)://HOST:PORT or unix:/PATH. "
           "Exit status: 0 fine, 1 problem or no answer, 2 bad usage.\n",
           out);
