@@ -112,6 +112,67 @@ very_deep_folders_are_too_much(void **state)
     assert_true(cn_temp_watch_is_full(dir, 1 << 30));
 }
 
+static unsigned calls;
+
+static void
+on_full(void *ctx)
+{
+    (void)ctx;
+    calls++;
+}
+
+/* Runs turns until the condition holds. The limit is for a machine that is busy. */
+#define RUN_UNTIL(condition)                                                                       \
+    do {                                                                                           \
+        for (int turns = 0; !(condition) && turns < 6000; turns++)                                 \
+            cn_loop_turn(loop, 10);                                                                \
+        assert_true(condition);                                                                    \
+    } while (0)
+
+static bool
+is_empty(void)
+{
+    return !cn_temp_watch_is_full(dir, 0);
+}
+
+/* The thread that empties the folder may still be at it, and take the new file, too. */
+static bool
+is_told_again(void)
+{
+    if (is_empty())
+        put("again", 64 * KB);
+    return calls == 2;
+}
+
+/* A full folder is told once, emptied when that is asked for, and can then be full again. */
+static void
+a_folder_is_told_and_emptied(void **state)
+{
+    struct cn_temp_watch *watch, *other;
+    struct cn_loop *loop;
+    char gone[TEST_DIR_MAX];
+
+    (void)state;
+    test_dir_make(gone);
+    assert_int_equal(cn_loop_create(0, &loop, NULL), 0);
+    calls = 0;
+    watch = cn_temp_watch_add(dir, 32 * KB, loop, on_full, NULL);
+    other = cn_temp_watch_add(gone, 1, loop, on_full, NULL);
+    assert_non_null(watch);
+    cn_temp_watch_remove(other); /* the thread may be looking at it */
+    put("large", 64 * KB);
+    RUN_UNTIL(calls == 1);
+    cn_temp_watch_empty(watch);
+    RUN_UNTIL(is_empty());
+    assert_int_equal(calls, 1);
+    RUN_UNTIL(is_told_again());
+    cn_temp_watch_remove(watch);
+    cn_temp_watch_stop();
+    cn_temp_watch_stop();
+    cn_loop_destroy(loop);
+    assert_int_equal(rmdir(gone), 0);
+}
+
 int
 main(void)
 {
@@ -120,6 +181,7 @@ main(void)
         CASE(what_lies_in_the_folder_counts),
         CASE(links_are_not_followed),
         CASE(very_deep_folders_are_too_much),
+        CASE(a_folder_is_told_and_emptied),
     };
 
     return cmocka_run_group_tests_name("management.temp_watch", tests, NULL, NULL);
