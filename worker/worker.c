@@ -595,7 +595,9 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
         while ((rc = cn_worker_turn(&worker, INT_MAX, &err)) > 0)
             ;
     if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* it cannot be forked: not an error */
-        cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
+        /* What the server was told is in its own log line, worker_ended. */
+        cn_log(worker.told_why ? CN_LOG_DEBUG : CN_LOG_ERROR,
+               "event=worker_stopped model=%s reason=%s",
                worker.load.model_name ? worker.load.model_name : "-",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
     cn_worker_close(&worker);

@@ -205,6 +205,7 @@ struct cn_worker {
     struct cn_streams streams;
     struct cn_commits_away commits_away;
     bool stopping;
+    bool told_why; /* the server knows why this worker could not start */
     /* an error of frames that were read while a handler ran; code 0: none */
     struct cn_error broken;
     uint64_t batches, rows;

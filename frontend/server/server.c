@@ -487,6 +487,9 @@ give_up(struct cn_server *server, unsigned failed)
             "starts the server without it\n",
             cn_management_first_failure(server->management), more);
     cn_log(CN_LOG_ERROR, "event=start_failed models=%u", failed);
+    /* Nothing was served that could drain. Lines about that would only hide the reason. */
+    if (server->config.log_level == CN_LOG_INFO)
+        cn_log_set_level(CN_LOG_WARN);
     server->exit_code = 1;
     cn_server_stop_begin(server, 0);
 }

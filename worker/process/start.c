@@ -277,6 +277,6 @@ cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
     if (rc == 0)
         rc = states_open(worker, err);
     if (rc != 0)
-        cn_worker_send_loaded(worker, err->code, err->message, NULL);
+        worker->told_why = cn_worker_send_loaded(worker, err->code, err->message, NULL) == 0;
     return rc;
 }
