@@ -7,6 +7,7 @@
 #   cache        where trees are kept
 #   ccache_dir   a compiler cache that commands see, or empty
 #   offline      not empty: commands have no network
+#   release      the name of another Debian than 12, such as trixie
 # The functions set work, root, certificates and times.
 . scripts/debian-root.sh
 work= child= times=() offline=
@@ -64,24 +65,24 @@ make_work_folder() { # name
 
 make_empty_root() {
     local key tar
-    debian_sources >"$work/sources.list"
+    debian_sources | sed "s/ bookworm/ ${release:-bookworm}/" >"$work/sources.list"
     [ -s "$work/sources.list" ] || skip "apt of this machine has no Debian 12 (bookworm) among its sources"
     write_apt_configuration "$certificates" "$certificates" >"$work/apt.conf"
     key=$(cat "$work/sources.list" "$work/apt.conf" | sha256sum | cut -c 1-16)
-    tar=$cache/debian-12-$key.tar
+    tar=$cache/${release:-debian-12}-$key.tar
     if [ -z "$cached" ] || [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
-        say "mmdebstrap makes an empty Debian 12"
+        say "mmdebstrap makes an empty ${release:-Debian 12}"
         tar=$work/new.tar
         mkdir "$work/tmp"
         apart env TMPDIR="$work/tmp" mmdebstrap --quiet --mode=root --variant=minbase --format=tar \
             --aptopt="$work/apt.conf" --customize-hook='rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"' \
-            bookworm "$tar" "$work/sources.list" ||
+            "${release:-bookworm}" "$tar" "$work/sources.list" ||
             skip "mmdebstrap could make no root from the package registry that apt is configured with"
         if [ -n "$cached" ]; then
             mkdir -p "$cache"
-            rm -f "$cache"/debian-12-*.tar
-            mv "$tar" "$cache/debian-12-$key.tar"
-            tar=$cache/debian-12-$key.tar
+            rm -f "$cache/${release:-debian-12}"-*.tar
+            mv "$tar" "$cache/${release:-debian-12}-$key.tar"
+            tar=$cache/${release:-debian-12}-$key.tar
         fi
     fi
     mkdir "$work/root"

@@ -32,6 +32,11 @@ test_packages=(
   minisign        # its program verifies our signatures, and ours its own; skipped where it is missing
   python3-venv    # for .venv, where the Python packages of the end-to-end tests go
 )
+# Debian 13 has another name for one package, and no clang-format 14, without which its lint test is skipped.
+if [ "$(. /etc/os-release 2>/dev/null && echo "$ID ${VERSION_ID%%.*}")" = "debian 13" ]; then
+  packages=("${packages[@]/#libmsgpack-dev/libmsgpack-c-dev}")
+  test_packages=(${test_packages[@]/clang-format-14/}) # names have no blanks; the empty one is gone
+fi
 dev_packages=(clang clang-tidy libclang-rt-14-dev)
 # A CPU build: others bring gigabytes of CUDA packages. Where the package index has no such version,
 # CONTINUO_TORCH names another one: a version, or the path of a wheel.
