@@ -29,13 +29,16 @@ class Authority:
         self.file = folder / f"{name}.pem"
 
     def sign(self, name, subject=NAME, days=3):
-        """Returns the files of a new certificate and its key."""
+        """Returns the files of a new certificate and its key. With `days` below 0 it has expired."""
+        times = ["-days", days]
+        if days < 0 and b"-not_after" in subprocess.run(["openssl", "x509", "-help"], capture_output=True,
+                                                        check=False).stderr:  # such a newer one refuses -days -1
+            times = ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
         _openssl(self.folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                  "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         (self.folder / f"{name}.ext").write_text(f"subjectAltName=DNS:{subject}\n", encoding="ascii")
         _openssl(self.folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
-                 f"{self.name}.key", "-CAcreateserial", "-days", days, "-extfile", f"{name}.ext", "-out",
-                 f"{name}.pem")
+                 f"{self.name}.key", "-CAcreateserial", *times, "-extfile", f"{name}.ext", "-out", f"{name}.pem")
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
 
