@@ -175,6 +175,18 @@ check_id(struct cn_str id, struct cn_error *err)
     return cn_intake_read_id(&header, &none, err);
 }
 
+/* Frames that came together with the handshake are not HTTP, so they were not read (http_strict.h),
+ * and the stream would begin in the middle of them. */
+static int
+check_nothing_behind(const struct cn_http_request *request, struct cn_error *err)
+{
+    if (!request->conn->strict.why)
+        return 0;
+    return cn_fail(err, CN_E_BAD_REQUEST,
+                   "bytes came behind the handshake before it was answered; send the first message "
+                   "after the answer 101 (RFC 6455, section 4.1)");
+}
+
 /* Checks everything that can be wrong before the connection is a WebSocket. */
 static int
 prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
@@ -200,6 +212,8 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
         rc = cn_browser_check_origin(request->headers, request->n_headers,
                                      cn_http_allowed_origin(request), err);
     if (!rc)
+        rc = check_nothing_behind(request, err);
+    if (!rc)
         rc = check_id(opening->id, err);
     if (!rc)
         rc = check_headers(request, opening->id, err);
@@ -221,9 +235,8 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
     return 0;
 }
 
-/* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes that the
- * client has sent behind its handshake without waiting for the answer; they are the first
- * frames. */
+/* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes behind the
+ * handshake that looked like another request. A frame does not, but they are looked at as frames. */
 static void
 on_upgraded(struct cn_http_request *request, int fd, struct cn_str extra,
             const struct cn_http_upgrade *upgrade)

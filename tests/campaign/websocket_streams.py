@@ -113,27 +113,29 @@ class Stream:
             with contextlib.suppress(*BROKEN):
                 async with websockets.asyncio.client.connect(
                         self.url(), subprotocols=["continuo.v1.json"], compression=None, ping_interval=None,
-                        open_timeout=60, close_timeout=1, proxy=None) as ws:
+                        open_timeout=60, close_timeout=1, proxy=None, ssl=self.campaign.tls) as ws:
                     await self.talk(ws)
             await asyncio.sleep(self.rng.random() / 5)
 
 
 class Campaign:
+    tls = None
+
     def __init__(self, args, server):
         self.args, self.server, self.count, self.over = args, server, Count(), False
         self.rng = random.Random(args.seed)
 
-    def kill(self):
-        """Runs in a thread of its own until the campaign is over."""
+    def kill(self, models=("counter",), servers=0.2):
+        """Runs in a thread of its own until the campaign is over. `servers`: the share of the kills that kill the server."""
         while not self.over:
             time.sleep(self.rng.uniform(0.5, 3))
             with contextlib.suppress(AssertionError, OSError, IndexError):
-                if self.rng.random() < 0.2:
+                if self.rng.random() < servers:
                     self.server.kill()
                     self.count.server_kills += 1
                     self.server.restart()
                 else:
-                    self.server.kill_worker("counter")
+                    self.server.kill_worker(self.rng.choice(models))
                     self.count.worker_kills += 1
 
     async def talk_only(self):

@@ -141,6 +141,30 @@ def test_handshakes_that_are_refused(echo, path, headers, status, word, part):
     assert part in answer.json()["message"]
 
 
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_client_that_does_not_wait_for_its_handshake(server, folder, tls):
+    """A frame that comes together with the handshake is refused. Over TLS such a connection once stayed for ever, also
+    after its client had gone."""
+    more = [*Identity(folder, "ws").flags(), "--inference-address", "https://127.0.0.1:0"] if tls else []
+    running = server(stateless(), flags=more)
+    head = "\r\n".join(["GET /v1/streams/echo/s HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
+                        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]).encode()
+    before = len(os.listdir(f"/proc/{running.process.pid}/fd"))
+    for _ in range(20):
+        with socket.create_connection(address_of(running.inference), timeout=limit(20)) as early:
+            if tls:
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                early = context.wrap_socket(early)
+            early.sendall(head + bytes([0x81, 0x82]) + bytes(4) + b"go")
+            answer = b""
+            while b"4.1)" not in answer and (got := early.recv(65536)):
+                answer += got
+            early.close()
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"after the answer 101" in answer, answer
+    expect(lambda: len(os.listdir(f"/proc/{running.process.pid}/fd")) <= before + 1, "no connection is left")
+
+
 def test_pages_of_this_server_and_of_allowed_origins_may_connect(server):
     running = server(stateless(), flags=["--cors-allowed-origin", "https://app.example"])
     for origin in running.inference, "https://app.example":
