@@ -30,6 +30,7 @@
 #include <microhttpd.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "core/errors/panic.h"
 #include "core/log/log.h"
@@ -274,11 +275,22 @@ is_answerable(const struct cn_http_request *request)
     return !request->mhd_done && request->state <= CN_REQUEST_PARKED;
 }
 
+/* Over TLS, libmicrohttpd first sends what it still has, and then waits for an event of the client's
+ * socket, even if there is nothing to send. So the socket stops reading, which is such an event, and
+ * a client that does not take the rest has --write-timeout. */
 static void
 end_upgrade(const struct cn_http_upgrade *upgrade)
 {
+    struct cn_http_conn *conn = upgrade->conn;
+
+    if (conn->listener->is_tls) {
+        conn->is_ending = true;
+        conn->listener->n_ending++;
+        cn_http_conn_enter(conn, CN_PHASE_WRITE);
+        shutdown(conn->fd, SHUT_RD);
+    }
+    conn->listener->resumed = true; /* it is freed in the daemon's next run */
     MHD_upgrade_action(upgrade->handle, MHD_UPGRADE_ACTION_CLOSE);
-    upgrade->listener->resumed = true; /* it is freed in the daemon's next run */
 }
 
 /* libmicrohttpd has sent the head of a 101 and leaves the socket to us. */
@@ -287,7 +299,7 @@ on_upgrade(void *ctx, struct MHD_Connection *mhd, void *slot, const char *extra,
            MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
 {
     struct cn_http_request *request = cn_http_request_cast(ctx);
-    const struct cn_http_upgrade upgrade = {request->listener, handle, end_upgrade};
+    const struct cn_http_upgrade upgrade = {request->conn, handle, end_upgrade};
 
     (void)mhd, (void)slot;
     cn_http_conn_leave_http(request->conn);

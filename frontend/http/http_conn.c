@@ -470,6 +470,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     listener->n_conns--;
     tell_of_fullness(listener);
     listener->n_unproven -= conn->unproven;
+    listener->n_ending -= conn->is_ending;
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     cn_buf_fini(&conn->head_text);

@@ -35,7 +35,7 @@ enum cn_http_phase {
 
 /* A connection that was upgraded. Its owner calls `end` once; the socket is closed soon then. */
 struct cn_http_upgrade {
-    struct cn_http_listener *listener;
+    struct cn_http_conn *conn;
     void *handle; /* libmicrohttpd's */
     void (*end)(const struct cn_http_upgrade *upgrade);
 };
@@ -68,6 +68,7 @@ struct cn_http_conn {
     bool looked_at;              /* TLS: the first byte has been looked at */
     bool plain;                  /* TLS: the client sent plain HTTP and is refused */
     bool unproven;               /* TLS: no request has come yet, maybe not even a handshake */
+    bool is_ending;              /* TLS: it was a WebSocket, and libmicrohttpd sends the rest */
     char client[64]; /* the client's address for the access log; empty: not wanted or not known */
 };
 

@@ -30,6 +30,9 @@
  *   long.
  * - It treats a TLS handshake that waits for the client as a ready connection, too. So a TLS
  *   connection is handled like a lingering one until its first request.
+ * - When it has sent the rest of a WebSocket over TLS, it frees the connection in its next run, and
+ *   does not ask for one. So while there are such connections (`n_ending`), each run is followed by
+ *   another one.
  */
 #include "frontend/http/http_listener.h"
 
@@ -348,7 +351,8 @@ run(struct cn_hook *hook)
 {
     struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
     uint64_t now_ms = cn_loop_now_ms(listener->loop);
-    bool resumed = listener->resumed;
+    bool resumed = listener->resumed, wants;
+    bool is_follow_up = listener->follows_up && !listener->ready && !resumed;
 
     if (!listener->ready && !resumed && !listener->again &&
         !(claims_work(listener) && now_ms >= listener->linger_run_ms))
@@ -358,8 +362,10 @@ run(struct cn_hook *hook)
     if (resumed)
         run_daemon(listener);
     listener->linger_run_ms = now_ms + LINGER_TICK_MS;
-    listener->again = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
-                      wants_to_run(listener);
+    wants = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
+            wants_to_run(listener);
+    listener->follows_up = !wants && listener->n_ending > 0 && !is_follow_up;
+    listener->again = wants || listener->follows_up;
 }
 
 /* How long the loop may wait before it must run the hook again, in milliseconds. */

@@ -86,6 +86,8 @@ struct cn_http_listener {
     bool went_on;           /* some connection made progress in this run */
     uint32_t n_lingering;   /* requests that wait without being suspended */
     uint32_t n_unproven;    /* TLS connections that have sent no request yet */
+    uint32_t n_ending;      /* streams over TLS that have ended and still have their connection */
+    bool follows_up;        /* `again` is only for these */
     uint64_t linger_run_ms; /* loop time of the next run for lingering requests */
 };
 

@@ -347,7 +347,7 @@ on_timer(struct cn_timer *timer)
     uint64_t next_ms = now_ms + tick_ms(stream->site->listener->shared->config);
 
     if (why) {
-        cn_log(CN_LOG_DEBUG, "event=stream_cut fd=%d why=%s", stream->fd, why);
+        cn_http_conn_cut(stream->conn, why); /* nothing more is sent, over TLS neither */
         cn_ws_io_end(stream);
         return;
     }

@@ -29,9 +29,9 @@ return M
 class Raw:
     """A client that writes frames by hand."""
 
-    def __init__(self, server, path="/v1/streams/echo/s", headers=(), status=101):
+    def __init__(self, server, path="/v1/streams/echo/s", headers=(), status=101, made=None):
         host, port = address_of(server.inference)
-        self.socket = socket.create_connection((host, port), timeout=limit(20))
+        self.socket = made or socket.create_connection((host, port), timeout=limit(20))
         lines = ["GET " + path + " HTTP/1.1", f"Host: {host}:{port}", "Upgrade: websocket", "Connection: Upgrade",
                  "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", *headers]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
@@ -379,6 +379,40 @@ def test_streams_over_tls(server, folder, loops):
         stream.send(large)
         assert stream.get() == large
     expect(lambda: running.metric("continuo_streams_open") == 0, "no open stream")
+
+
+def tls_raw(running, path):
+    """A stream over TLS whose frames are written by hand."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection(address_of(running.inference), timeout=limit(20))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    return Raw(running, path, made=context.wrap_socket(plain))
+
+
+@pytest.mark.parametrize("habit", ["breaks the protocol", "closes well", "falls silent", "never reads"])
+def test_a_client_over_tls_that_holds_its_connection_is_let_go(server, folder, habit):
+    """The server has ended the stream, and the client does not close. Nothing of the stream stays in the server."""
+    running = server(Model("big", BIG_LUA, stateful=False), clock=True, flags=[
+        *Identity(folder, "ws").flags(), "--inference-address", "https://127.0.0.1:0", "--stream-credit", "64",
+        "--stream-buffer", "100000", "--write-timeout", "20000", "--stream-ping", "30000"])
+    before = len(os.listdir(f"/proc/{running.process.pid}/fd"))
+    raw = tls_raw(running, "/v1/streams/big/s")
+    if habit == "breaks the protocol":
+        assert raw.send(0x83, b"text").code() == 1002
+    elif habit == "closes well":
+        assert raw.send(0x88, struct.pack(">H", 1000)).code() == 1000
+    elif habit == "never reads":
+        for _ in range(10):
+            raw.send(0x81, b"1000000")
+
+    def is_gone():
+        running.clock.advance(1000)
+        return len(os.listdir(f"/proc/{running.process.pid}/fd")) <= before + 1
+
+    expect(is_gone, "no descriptor is left", 30)
+    assert running.metric("continuo_streams_open") == 0
+    raw.close()
 
 
 def test_messages_are_compressed(server):
