@@ -275,9 +275,9 @@ is_answerable(const struct cn_http_request *request)
     return !request->mhd_done && request->state <= CN_REQUEST_PARKED;
 }
 
-/* Over TLS, libmicrohttpd first sends what it still has, and then waits for an event of the client's
- * socket, even if there is nothing to send. So the socket stops reading, which is such an event, and
- * a client that does not take the rest has --write-timeout. */
+/* Over TLS, libmicrohttpd first sends what it still has, and then waits for an event of the
+ * client's socket, even if there is nothing to send. So the socket stops reading, which is such an
+ * event. The client has --write-timeout to take the rest. */
 static void
 end_upgrade(const struct cn_http_upgrade *upgrade)
 {

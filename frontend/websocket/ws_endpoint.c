@@ -236,7 +236,7 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
 }
 
 /* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes behind the
- * handshake that looked like another request. A frame does not, but they are looked at as frames. */
+ * handshake that looked like another request. Frames do not, but these bytes are read as frames. */
 static void
 on_upgraded(struct cn_http_request *request, int fd, struct cn_str extra,
             const struct cn_http_upgrade *upgrade)

@@ -347,7 +347,8 @@ on_timer(struct cn_timer *timer)
     uint64_t next_ms = now_ms + tick_ms(stream->site->listener->shared->config);
 
     if (why) {
-        cn_http_conn_cut(stream->conn, why); /* nothing more is sent, over TLS neither */
+        cn_log(CN_LOG_DEBUG, "event=stream_cut fd=%d why=%s", stream->fd, why);
+        shutdown(stream->conn->fd, SHUT_RDWR); /* over TLS, more could wait to be sent */
         cn_ws_io_end(stream);
         return;
     }

