@@ -3,7 +3,8 @@
  * The code of a model may have written into the folder, and a process of it may still run. If paths
  * were used here, that process could put a link in the place of a folder on the way, and the server
  * would delete files elsewhere. So each folder is opened without following links, and what is in it
- * is deleted relative to its descriptor.
+ * is deleted relative to its descriptor. The modes of folders are the model's, too: a folder whose
+ * mode would keep the server out is opened up first.
  *
  * A folder that lies deeper than DEPTH_MAX is first moved up to the top, so that the number of open
  * descriptors is bounded. Other file systems that are mounted below are left alone. */
@@ -29,6 +30,20 @@ struct removal {
 
 static void empty(struct removal *removal, int folder, unsigned depth);
 
+/* Gives the server all rights in a folder below `parent`, and returns whether it is one that may be
+ * emptied. A folder that is put into its place afterwards belongs to the model as well. */
+static bool
+open_up(const struct removal *removal, int parent, const char *name)
+{
+    struct stat st;
+
+    if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+        return false;
+    if (st.st_dev == removal->device && (st.st_mode & 0700) != 0700)
+        (void)fchmodat(parent, name, 0700, AT_SYMLINK_NOFOLLOW);
+    return true;
+}
+
 /* Deletes an entry that is not a file. */
 static void
 remove_folder(struct removal *removal, int parent, const char *name, unsigned depth)
@@ -37,6 +52,8 @@ remove_folder(struct removal *removal, int parent, const char *name, unsigned de
     struct stat st;
     int folder;
 
+    if (!open_up(removal, parent, name))
+        return;
     if (depth >= DEPTH_MAX) {
         snprintf(up, sizeof(up), "moved-up-%u", ++removal->n_moved);
         renameat(parent, name, removal->top, up);
@@ -77,6 +94,9 @@ cn_archive_empty_dir(const char *dest)
     struct stat st;
     unsigned before, passes = 0;
 
+    if (lstat(dest, &st) == 0)
+        removal.device = st.st_dev;
+    open_up(&removal, AT_FDCWD, dest);
     removal.top = open(dest, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (removal.top < 0)
         return false;

@@ -9,7 +9,9 @@
 #include "management/workers/temp_watch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +25,9 @@
 #include "core/memory/mem.h"
 
 #define EVERY_S 1
+/* If files are left in a folder that was to be emptied, killing its workers once more will hardly
+ * help, so they get this long. */
+#define KEPT_S 60
 #define ENTRY_MIN_BYTES 4096
 #define DEPTH_MAX 64
 
@@ -34,6 +39,7 @@ struct cn_temp_watch {
     void (*on_full)(void *ctx);
     void *ctx;
     bool told, may_empty, removed; /* under the lock */
+    time_t rests_until;            /* the thread's: its files were not deleted, so it is not full */
 };
 
 static struct {
@@ -46,8 +52,18 @@ static struct {
 
 /* --- adding up */
 
+/* Does the error of the last call count as nothing? An entry may have been deleted or replaced
+ * meanwhile, and a server without descriptors learns nothing of the folder. After any other error
+ * the folder counts as full: a model may choose modes with which the server cannot look in. */
+static bool
+is_nothing(void)
+{
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EMFILE ||
+           errno == ENFILE;
+}
+
 /* Takes the bytes of what is in the folder from *left, and closes the descriptor. False: there are
- * more than that. */
+ * more than that, or nobody can tell. */
 static bool
 fits(int folder, unsigned depth, uint64_t *left)
 {
@@ -57,16 +73,20 @@ fits(int folder, unsigned depth, uint64_t *left)
     bool does = true;
 
     if (!entries) {
+        does = is_nothing();
         if (folder >= 0)
             close(folder);
-        return true; /* it is gone */
+        return does;
     }
     while (does && (entry = readdir(entries))) {
         uint64_t bytes;
 
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            fstatat(dirfd(entries), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
+        if (fstatat(dirfd(entries), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+            does = is_nothing();
+            continue;
+        }
         bytes = (uint64_t)st.st_blocks * 512;
         if (bytes < ENTRY_MIN_BYTES)
             bytes = ENTRY_MIN_BYTES;
@@ -100,6 +120,33 @@ watch_free(struct cn_temp_watch *watch)
     cn_free(watch);
 }
 
+static time_t
+now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/* Without the lock. */
+static void
+empty(struct cn_temp_watch *watch)
+{
+    char quoted[600];
+
+    cn_archive_empty_dir(watch->folder);
+    if (!cn_temp_watch_is_full(watch->folder, watch->max_bytes))
+        return;
+    watch->rests_until = now_s() + KEPT_S;
+    cn_log(CN_LOG_ERROR,
+           "event=temporary_files_kept folder=%s max_bytes=%" PRIu64
+           " note=\"not enough of them could be deleted: they may be written by a process that has "
+           "left its worker; the next look comes in %d s\"",
+           cn_log_quote(watch->folder, strlen(watch->folder), quoted, sizeof quoted),
+           watch->max_bytes, KEPT_S);
+}
+
 /* Looks at one folder. The lock is held before and after, and not while the disk is read. */
 static void
 look(struct cn_temp_watch *watch)
@@ -109,9 +156,10 @@ look(struct cn_temp_watch *watch)
 
     pthread_mutex_unlock(&all.lock);
     if (empties)
-        cn_archive_empty_dir(watch->folder);
+        empty(watch);
     else
-        full = cn_temp_watch_is_full(watch->folder, watch->max_bytes);
+        full =
+            now_s() >= watch->rests_until && cn_temp_watch_is_full(watch->folder, watch->max_bytes);
     pthread_mutex_lock(&all.lock);
     if (watch->removed)
         return;

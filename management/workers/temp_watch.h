@@ -27,7 +27,8 @@ void cn_temp_watch_remove(struct cn_temp_watch *watch);
 void cn_temp_watch_stop(void);
 
 /* Does the folder have more than `max_bytes`? Each entry counts as 4 KiB at least, because a file
- * without bytes takes room, too. Folders that lie deeper than 64 count as too much. */
+ * without bytes takes room, too. Folders that lie deeper than 64 count as too much, and so does a
+ * folder that exists and cannot be read. */
 bool cn_temp_watch_is_full(const char *folder, uint64_t max_bytes);
 
 #endif

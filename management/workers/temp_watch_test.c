@@ -173,6 +173,58 @@ a_folder_is_told_and_emptied(void **state)
     assert_int_equal(rmdir(gone), 0);
 }
 
+/* A model may choose the modes of its folders. With those that keep the server out it could write
+ * what it likes, and nobody could delete it. Root is never kept out, so this runs as somebody else. */
+static void
+folders_that_cannot_be_read_are_too_much(void **state)
+{
+    static const mode_t modes[] = {0000, 0300, 0400, 0500, 0600};
+    const bool root = geteuid() == 0;
+    char path[200];
+
+    (void)state;
+    if (root)
+        assert_int_equal(chown(dir, 65534, 65534) | seteuid(65534), 0);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        for (int below = 0; below < 2; below++) {
+            snprintf(path, sizeof path, "%s%s", dir, below ? "/below" : "");
+            assert_int_equal(mkdir(path, 0700), below ? 0 : -1);
+            put(below ? "below/large" : "large", 64 * KB);
+            assert_int_equal(chmod(path, modes[i]), 0);
+            if (modes[i] != 0500)
+                assert_true(cn_temp_watch_is_full(dir, 1 << 30));
+            assert_true(cn_temp_watch_is_full(dir, 8 * KB));
+            assert_true(cn_archive_empty_dir(dir));
+            assert_false(cn_temp_watch_is_full(dir, 0));
+        }
+    }
+    if (root)
+        assert_int_equal(seteuid(0), 0);
+}
+
+/* What lies too deep is moved up to be deleted, for which the folder itself must be writable. */
+static void
+deep_folders_are_deleted_whatever_their_modes(void **state)
+{
+    const bool root = geteuid() == 0;
+    char path[1000];
+    size_t len = (size_t)snprintf(path, sizeof path, "%s", dir);
+
+    (void)state;
+    if (root)
+        assert_int_equal(chown(dir, 65534, 65534) | seteuid(65534), 0);
+    for (int i = 0; i < 80; i++) {
+        len += (size_t)snprintf(path + len, sizeof path - len, "/d");
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    for (; len > strlen(dir); path[len -= 2] = '\0')
+        assert_int_equal(chmod(path, 0100), 0);
+    assert_true(cn_archive_empty_dir(dir));
+    assert_false(cn_temp_watch_is_full(dir, 0));
+    if (root)
+        assert_int_equal(seteuid(0), 0);
+}
+
 int
 main(void)
 {
@@ -182,6 +234,8 @@ main(void)
         CASE(links_are_not_followed),
         CASE(very_deep_folders_are_too_much),
         CASE(a_folder_is_told_and_emptied),
+        CASE(folders_that_cannot_be_read_are_too_much),
+        CASE(deep_folders_are_deleted_whatever_their_modes),
     };
 
     return cmocka_run_group_tests_name("management.temp_watch", tests, NULL, NULL);
