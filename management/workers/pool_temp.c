@@ -9,8 +9,9 @@
 #include "management/workers/worker_pool_priv.h"
 
 /* All workers of the version share the folder, and nothing says which of them has filled it. So all
- * are killed, also the process from which they are forked, and then what is in the folder can be
- * deleted. The folder itself stays, because the walls of new workers are built around it. */
+ * are killed, also the process from which they are forked. When all of them have ended, what is in
+ * the folder is deleted, and only then new ones start: no worker meets files of those before it, or
+ * loses its own. The folder itself stays, because the walls of new workers are built around it. */
 static void
 on_full(void *ctx)
 {
@@ -29,11 +30,38 @@ on_full(void *ctx)
            "event=temporary_files_full model=%s version=%s max_bytes=%" PRIu64
            " note=\"its workers are killed, and the files deleted\"",
            about->name, about->version, about->bounds.temp_bytes);
+    pool->workers_spec.held = true;
     cn_list_for_each(node, &pool->members)
         cn_worker_strike(cn_worker_pool_member_of(node)->worker, why);
     if (pool->workers_spec.zygote)
         cn_worker_strike(pool->workers_spec.zygote, why);
+    cn_worker_pool_empty_temp(pool);
+}
+
+void
+cn_worker_pool_empty_temp(struct cn_worker_pool *pool)
+{
+    const struct cn_worker_process *zygote = pool->workers_spec.zygote;
+
+    if (!pool->workers_spec.held || pool->empties_temp || !pool->temp_watch ||
+        cn_worker_pool_count(pool, cn_worker_has_process) > 0 ||
+        (zygote && cn_worker_has_process(zygote)))
+        return;
+    pool->empties_temp = true;
     cn_temp_watch_empty(pool->temp_watch);
+}
+
+static void
+on_emptied(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+    struct cn_list *node;
+
+    pool->workers_spec.held = pool->empties_temp = false;
+    if (pool->workers_spec.zygote)
+        cn_worker_go_on(pool->workers_spec.zygote);
+    cn_list_for_each(node, &pool->members)
+        cn_worker_go_on(cn_worker_pool_member_of(node)->worker);
 }
 
 void
@@ -43,7 +71,7 @@ cn_worker_pool_watch_temp(struct cn_worker_pool *pool)
 
     if (about->bounds.temp_bytes && about->temp_dir && *about->temp_dir)
         pool->temp_watch = cn_temp_watch_add(about->temp_dir, about->bounds.temp_bytes,
-                                             pool->spec.loop, on_full, pool);
+                                             pool->spec.loop, on_full, on_emptied, pool);
 }
 
 void

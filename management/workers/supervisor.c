@@ -304,6 +304,12 @@ cn_worker_take_process(struct cn_worker_process *worker, const struct cn_spawned
     begun(worker, join_process(worker, process, &err), &err);
 }
 
+static bool
+put_off(struct cn_worker_process *worker)
+{
+    return worker->put_off = worker->spec->held;
+}
+
 void
 cn_worker_start_alone(struct cn_worker_process *worker)
 {
@@ -313,6 +319,8 @@ cn_worker_start_alone(struct cn_worker_process *worker)
     char label[400];
     int rc;
 
+    if (put_off(worker))
+        return;
     cn_worker_label(worker, label, sizeof label);
     rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->about->python ? spec->about->python
                                                                          : spec->program,
@@ -330,6 +338,8 @@ cn_worker_start_alone(struct cn_worker_process *worker)
 static void
 start_process(struct cn_worker_process *worker)
 {
+    if (put_off(worker))
+        return;
     if (worker->started_before)
         worker->restarts++;
     worker->started_before = true;
@@ -357,6 +367,8 @@ on_timer(struct cn_timer *timer)
         cn_worker_kill_for(worker, worker->lost_for);
     } else if (worker->state == CN_WORKER_STARTING || worker->state == CN_WORKER_BACKOFF) {
         start_process(worker);
+    } else if (worker->state == CN_WORKER_LOADING && worker->put_off) {
+        cn_worker_start_alone(worker);
     } else if (worker->state == CN_WORKER_LOADING) {
         snprintf(why, sizeof why, "it did not load the model within %u s (startupTimeout)",
                  worker->spec->about->config.startup_timeout_s);
@@ -468,6 +480,19 @@ cn_worker_strike(struct cn_worker_process *worker, const char *why)
     if (pid)
         cn_worker_kill_for(worker, why);
     return pid;
+}
+
+void
+cn_worker_go_on(struct cn_worker_process *worker)
+{
+    if (worker->put_off && worker->state != CN_WORKER_STOPPING)
+        cn_worker_arm(worker, 0);
+}
+
+bool
+cn_worker_has_process(const struct cn_worker_process *worker)
+{
+    return worker->pid != 0;
 }
 
 enum cn_worker_state

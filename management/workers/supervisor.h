@@ -51,6 +51,7 @@ struct cn_worker_spec {
     struct cn_error_lines *error_lines; /* NULL: no bound */
     /* the zygote that forks the workers' processes; NULL: each process loads the model itself */
     struct cn_worker_process *zygote;
+    bool held; /* no process is started now; the owner calls cn_worker_go_on() when it clears it */
 };
 
 /* These are never called from inside a function of this header. */
@@ -80,6 +81,11 @@ void cn_worker_kill(struct cn_worker_process *worker);
 /* Kills the present process with kill -9, and notes why; the worker then starts another one.
  * Returns its pid, or 0 if there is none. */
 pid_t cn_worker_strike(struct cn_worker_process *worker, const char *why);
+
+/* Starts the process whose start was put off because of `held`, if there is one, in a later turn. */
+void cn_worker_go_on(struct cn_worker_process *worker);
+/* Is there a process that may still run? */
+bool cn_worker_has_process(const struct cn_worker_process *worker);
 
 enum cn_worker_state cn_worker_state(const struct cn_worker_process *worker);
 uint32_t cn_worker_index(const struct cn_worker_process *worker);

@@ -53,6 +53,7 @@ struct cn_worker_process {
     struct cn_deferred finish;
     uint32_t restarts, failures; /* failures: loads in a row */
     bool ever_loaded, started_before;
+    bool put_off; /* a process would have been started, but spec->held said no */
     char last_exit[CN_LAST_WORDS_MAX];
 
     /* zygote_workers.c */

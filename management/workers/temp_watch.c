@@ -37,6 +37,7 @@ struct cn_temp_watch {
     uint64_t max_bytes;
     struct cn_loop *loop;
     void (*on_full)(void *ctx);
+    void (*on_emptied)(void *ctx);
     void *ctx;
     bool told, may_empty, removed; /* under the lock */
     time_t rests_until;            /* the thread's: its files were not deleted, so it is not full */
@@ -47,7 +48,7 @@ static struct {
     pthread_cond_t woken;
     pthread_t thread;
     struct cn_list watches;
-    bool runs, ends;
+    bool runs, ends, asked; /* asked: a folder is to be emptied, now */
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- adding up */
@@ -163,8 +164,10 @@ look(struct cn_temp_watch *watch)
     pthread_mutex_lock(&all.lock);
     if (watch->removed)
         return;
-    if (empties)
+    if (empties) {
         watch->may_empty = watch->told = false;
+        cn_call_on(watch->loop, watch->on_emptied, watch->ctx);
+    }
     if (full && !watch->told) {
         watch->told = true;
         cn_call_on(watch->loop, watch->on_full, watch->ctx);
@@ -180,6 +183,7 @@ watch_main(void *ctx)
     (void)ctx;
     pthread_mutex_lock(&all.lock);
     while (!all.ends) {
+        all.asked = false;
         /* Only this thread removes from the list, and others add at its end. */
         for (node = all.watches.next; node != &all.watches && !all.ends; node = node->next)
             if (!cn_container_of(node, struct cn_temp_watch, link)->removed)
@@ -189,7 +193,7 @@ watch_main(void *ctx)
                 watch_free(cn_container_of(node, struct cn_temp_watch, link));
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += EVERY_S;
-        if (!all.ends)
+        if (!all.ends && !all.asked) /* waking up too early does no harm */
             pthread_cond_timedwait(&all.woken, &all.lock, &until);
     }
     pthread_mutex_unlock(&all.lock);
@@ -219,7 +223,7 @@ start(void)
 
 struct cn_temp_watch *
 cn_temp_watch_add(const char *folder, uint64_t max_bytes, struct cn_loop *loop,
-                  void (*on_full)(void *ctx), void *ctx)
+                  void (*on_full)(void *ctx), void (*on_emptied)(void *ctx), void *ctx)
 {
     struct cn_temp_watch *watch = cn_alloc(sizeof *watch);
     bool runs;
@@ -228,6 +232,7 @@ cn_temp_watch_add(const char *folder, uint64_t max_bytes, struct cn_loop *loop,
                                     .max_bytes = max_bytes,
                                     .loop = loop,
                                     .on_full = on_full,
+                                    .on_emptied = on_emptied,
                                     .ctx = ctx};
     pthread_mutex_lock(&all.lock);
     if (!all.runs)
@@ -247,7 +252,7 @@ void
 cn_temp_watch_empty(struct cn_temp_watch *watch)
 {
     pthread_mutex_lock(&all.lock);
-    watch->may_empty = true;
+    watch->may_empty = all.asked = true;
     pthread_cond_signal(&all.woken);
     pthread_mutex_unlock(&all.lock);
 }

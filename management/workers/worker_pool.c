@@ -128,6 +128,7 @@ check_pool(struct cn_deferred *deferred)
     if (ready == pool->wanted &&
         cn_worker_pool_count(pool, cn_worker_pool_worker_is_any) == pool->wanted)
         cn_worker_pool_end_scalings(pool, CN_SCALE_DONE, "");
+    cn_worker_pool_empty_temp(pool);
     if (pool->emptied && cn_list_empty(&pool->members) && !pool->workers_spec.zygote)
         finish_close(pool);
 }
@@ -187,16 +188,16 @@ static void run_zygote(struct cn_worker_pool *pool);
 static void
 on_zygote_change(void *owner, struct cn_worker_process *zygote)
 {
-    (void)owner;
     (void)zygote;
+    check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
 }
 
 static void
 on_zygote_failed(void *owner, struct cn_worker_process *zygote, const char *why)
 {
-    (void)owner;
     (void)zygote;
     (void)why;
+    check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
 }
 
 static void

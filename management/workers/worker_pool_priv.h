@@ -30,6 +30,7 @@ struct cn_worker_pool {
     bool emptied;         /* closing: no job is left, the workers are stopping */
     struct cn_worker_pool_close *close; /* the order to close; NULL: none yet */
     struct cn_temp_watch *temp_watch;   /* NULL: its temporary files have no bound */
+    bool empties_temp;                  /* the temporary files are being deleted */
     char last_error[CN_LAST_WORDS_MAX];
     struct cn_deferred check; /* at the end of the turn: numbers changed */
 };
@@ -72,6 +73,8 @@ void cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
 /* Begins to bound the temporary files of the workers, if there is a bound, and ends that. */
 void cn_worker_pool_watch_temp(struct cn_worker_pool *pool);
 void cn_worker_pool_unwatch_temp(struct cn_worker_pool *pool);
+/* Processes have ended: if that was waited for, the temporary files are deleted. */
+void cn_worker_pool_empty_temp(struct cn_worker_pool *pool);
 
 /* --- pool_scaling.c */
 

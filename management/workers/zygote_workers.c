@@ -139,12 +139,14 @@ give_process(struct cn_worker_process *zygote, struct cn_fork_order *order, pid_
         cn_spawn_close(&process);
         if (worker)
             cn_worker_start_alone(worker);
-    } else if (worker) {
+    } else if (worker && !worker->spec->held) {
         cn_worker_take_process(worker, &process);
     } else {
         cn_spawn_kill(process.pid_fd);
         cn_spawn_wait(process.pid_fd);
         cn_spawn_close(&process);
+        if (worker)
+            cn_worker_start_alone(worker); /* later */
     }
 }
 

@@ -2,6 +2,7 @@
 and no sequence."""
 
 import json
+import os
 
 import pytest
 
@@ -61,6 +62,40 @@ def test_a_model_that_fills_its_folder_begins_with_an_empty_one(server, settings
     expect(lambda: not files_of(s), "the files are deleted")
     assert step(s, 1) == {"n": 3, "files": 1}
     assert restarts(s, "counter") == 0
+
+
+# Keeps a file, and knows whether the test's files lay in the folder when it was loaded.
+KEEPER = """
+import os
+
+
+def load(model):
+    global met, own
+    met = "many" in os.listdir(os.environ["TMPDIR"])
+    own = os.path.join(os.environ["TMPDIR"], str(os.getpid()))
+    open(own, "w").close()
+
+
+def step(state, req):
+    return {"met": met, "kept": os.path.exists(own)}
+"""
+
+
+@pytest.mark.parametrize("settings", [{}, {"preload": True}], ids=["alone", "forked"])
+def test_new_workers_start_when_the_files_are_deleted(server, settings):
+    """If they started before, they could meet files of the killed workers, and lose their own. There are so many files
+    that a worker starts faster than they are deleted."""
+    s = server(python("keeper", KEEPER, minWorkers=1, maxWorkers=1, **settings), flags=[f"--worker-temp-bytes={MB}"])
+    [folder] = (s.folder / "state").glob("**/*.temp")
+    for n in range(1, 3):
+        many = s.folder / "many"
+        many.mkdir()
+        for i in range(20000):
+            (many / str(i)).touch()
+        os.rename(many, folder / "many")
+        expect(lambda n=n: restarts(s, "keeper") == n, "the worker is started again")
+        answer = s.client().step("keeper", "a", "x")
+        assert json.loads(answer.text) == {"met": False, "kept": True}, answer
 
 
 def test_many_small_files_count_too(server):
