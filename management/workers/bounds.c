@@ -290,13 +290,16 @@ threads_of_user(void)
 }
 
 /* A process that forks workers gets no such limit: they would inherit it, an ordinary user cannot
- * raise it for them, and no worker could be forked when others of that user have grown. */
+ * raise it for them, and no worker could be forked when others of that user have grown. Nothing is
+ * said of it, because each of its workers says what it lacks itself. */
 static void
 set_limit(const struct cn_bounds *bounds, pid_t pid, bool forks, char lacking[CN_BOUNDS_TEXT])
 {
     const char *why = groups.why_not;
     struct rlimit limit;
 
+    if (forks)
+        return;
     if (bounds->memory_bytes)
         lacks(lacking, "memory", why);
     if (bounds->cpu_percent)
@@ -306,10 +309,6 @@ set_limit(const struct cn_bounds *bounds, pid_t pid, bool forks, char lacking[CN
     if (geteuid() == 0) {
         lacks(lacking, "processes",
               bounds->memory_bytes || bounds->cpu_percent ? "the same, and the user is root" : why);
-        return;
-    }
-    if (forks) {
-        lacks(lacking, "processes", "this process must fork the workers, for which it holds");
         return;
     }
     limit.rlim_cur = limit.rlim_max = threads_of_user() + bounds->processes;

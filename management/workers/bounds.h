@@ -34,7 +34,7 @@ const char *cn_bounds_no_groups(void);
 
 /* Bounds the process, which runs no code of the model yet. `id` is unique among the server's
  * workers. `forks`: workers are forked from it. Writes into `lacking` which bounds do not hold and
- * why ("": all hold). */
+ * why ("": all hold, or there are no groups and the process forks workers, which say it). */
 void cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, bool forks,
                    char lacking[CN_BOUNDS_TEXT]);
 /* The worker's process has ended: kills what it has left in its group, and removes the group. */
