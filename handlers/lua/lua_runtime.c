@@ -305,9 +305,9 @@ decode_protected(lua_State *L)
 }
 
 static void
-arm_background(struct lua_rt *rt)
+arm_background(struct lua_rt *rt, bool apart)
 {
-    cn_lua_arm_for(rt, rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS);
+    cn_lua_arm_for(rt, rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS, apart);
 }
 
 static int
@@ -321,7 +321,7 @@ runtime_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from
     if (rc < 0)
         return rc;
     if (from_schema != rt->schema)
-        arm_background(rt);
+        arm_background(rt, !base->decodes_for_row);
     rc = protect_err(rt, decode_protected, &args, CN_E_HANDLER_FAILED, err);
     cn_lua_disarm(rt);
     cn_lua_state_bytes_free(args.parsed);
@@ -385,7 +385,7 @@ runtime_on_close(struct cn_runtime *base, struct cn_str sequence_id, void *state
 
     if (rt->fn_close == LUA_NOREF)
         return;
-    arm_background(rt);
+    arm_background(rt, true);
     if (protect_err(rt, close_protected, &args, CN_E_HANDLER_FAILED, &err) < 0)
         cn_log(CN_LOG_WARN, "event=handler_close_failed model=%s version=%s error=%s", rt->model,
                rt->version, cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));

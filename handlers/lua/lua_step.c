@@ -336,7 +336,7 @@ cn_lua_drop_step(struct lua_rt *rt, void *resume)
 {
     struct lua_step *step = step_of(resume);
 
-    cn_lua_arm_for(rt, DROP_LIMIT_MS);
+    cn_lua_arm_for(rt, DROP_LIMIT_MS, true);
     end_coroutine(rt, step->co, step->ref);
     cn_lua_disarm(rt);
     free_step(step);

@@ -135,3 +135,59 @@ def test_a_row_does_not_get_the_error_of_a_call_beside_it(server):
     answers.append(client.step("m", "b", "x"))
     assert [answer.text for answer in answers] == [str(i + 1) for i in range(len(answers))], answers[-3:]
     s.expect_log("event=worker_ended", "a call of the handler beside its steps")
+
+
+MIGRATING = """
+return {
+    state_schema = %d,
+    init = function() return { n = 0 } end,
+    migrate = function(state) ('x'):rep(1 << 20):find('.-.-.-y') end,
+    step = function(state, req)
+        state.n = state.n + 1
+        return { text = tostring(state.n) }
+    end,
+}
+"""
+
+
+def test_a_step_whose_state_is_migrated_too_slowly_gets_the_error(server):
+    """That call of migrate() is for the step, so the step is to blame, and is not sent again."""
+    s = server(Model("m", MIGRATING % 1, LIMITS), flags=["--model-control-mode", "explicit"])
+    client = s.client()
+    assert client.step("m", "a", "x").text == "1"
+    s.pack(Model("m", MIGRATING % 2, LIMITS))
+    loaded = s.client().request("POST", "/v2/repository/models/m/load", b"{}")
+    assert loaded.status == 200, loaded
+    late = client.step("m", "a", "x")
+    assert (late.status, late.error) == (500, "deadline"), late
+    assert client.step("m", "b", "x").text == "1"
+    assert s.workers("m")[0]["restarts"] == 1
+
+
+DESCRIBING = """
+return {
+    describe = function() ('x'):rep(1 << 20):find('.-.-.-y') end,
+    step = function(state, req) return { text = req.body } end,
+}
+"""
+
+
+def test_a_description_that_takes_too_long_gets_the_error(server):
+    """It is a job like any other: it ends the worker once beside the step, and once alone. The step is done."""
+    s = server(Model("m", DESCRIBING, LIMITS))
+    answers = {}
+
+    def ask(who, function, *args):
+        threads.append(threading.Thread(target=lambda: answers.update({who: function(*args)})))
+        threads[-1].start()
+        s.expect_outstanding("m", len(threads))
+
+    threads = []
+    with s.hold():
+        ask("describe", s.admin().get, "/models/m?customized=true")
+        ask("step", s.client().step, "m", None, "x")
+    for thread in threads:
+        thread.join()
+    assert (answers["step"].status, answers["step"].text) == (200, "x"), answers
+    assert answers["describe"].status == 500 and "the handler took too long" in answers["describe"].message, answers
+    assert s.workers("m")[0]["restarts"] == 2

@@ -484,8 +484,10 @@ decode_one(struct cn_worker *worker, struct cn_batch_entry *entry)
     if (entry->import) /* the handler's migrate may ask for it */
         worker->rt->from_version =
             cn_arena_str(&worker->batch.arena, entry->row->move->version).ptr;
+    worker->rt->decodes_for_row = true;
     rc = cn_states_decode(states, entry->state_bytes, entry->state_schema, &entry->seq->state,
                           &worker->batch.err);
+    worker->rt->decodes_for_row = false;
     worker->rt->from_version = NULL;
     if (rc == 0) {
         entry->item.state = entry->seq->state;

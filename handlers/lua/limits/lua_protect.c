@@ -167,11 +167,11 @@ cn_lua_arm_timer(struct lua_rt *rt)
 }
 
 void
-cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
+cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms, bool apart)
 {
     uint64_t now_ms = cn_now_ms();
 
-    arm(rt, now_ms, now_ms + limit_ms, now_ms + limit_ms, true);
+    arm(rt, now_ms, now_ms + limit_ms, now_ms + limit_ms, apart);
 }
 
 void

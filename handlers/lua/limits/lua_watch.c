@@ -10,8 +10,9 @@
  * function lets the hook fire at the next instruction. If the same call uses GRACE_MS more of the
  * processor, the process ends with CN_WORKER_OVERDUE. The server then sends its rows again, each
  * one alone, and the row that ends a worker alone gets the error of a time limit. If the call was
- * for no row (close, migrate, describe, a timer), the status is CN_WORKER_OVERDUE_APART, and the
- * rows are sent again as after any other death.
+ * for no row (close, a timer, migrate of a state that no row needs), the status is
+ * CN_WORKER_OVERDUE_APART, and the rows are sent again as after any other death. A description is a
+ * row, and so is a step whose own state is migrated.
  *
  * A step makes no system call for that. The timer is set if none will go off before; one that was
  * set for an older call goes off too early, and is set again for the present one. The grace is
@@ -87,7 +88,8 @@ on_grace(struct lua_rt *rt)
         "the handler's call reached its time limit (handler.limits.callMSec) in a function that "
         "cannot be interrupted\n";
     static const char apart[] =
-        "a call of the handler beside its steps (close, migrate, describe, a timer) reached its "
+        "a call of the handler beside its steps (close, a timer, migrate without a step) reached "
+        "its "
         "time limit (handler.limits.callMSec) in a function that cannot be interrupted\n";
 
     if (rt->watch.ends_ms == CN_NEVER || rt->watch.overdue_call != rt->watch.call)
