@@ -527,6 +527,25 @@ the_library_for_the_libtorch_that_is_there_is_chosen(void **state)
     refused("sum", SUM_YAML, "broken.so: file too short");
 }
 
+/* A broken library, or one of another build, is a fault of the installation, which another library
+ * must not hide. */
+static void
+only_an_older_libtorch_leads_to_the_libraries_beside(void **state)
+{
+    char path[2 * TEST_DIR_MAX];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/torch.so", dir);
+    load.torch_library = path;
+    copy_library("torch-2.12.so");
+    test_dir_write(dir, "torch.so", "");
+    refused("sum", SUM_YAML, "torch.so: file too short");
+    copy_library("torch.so");
+    setenv("FAKE_FIRST_IS_STRANGE", "1", 1);
+    refused("sum", SUM_YAML, "/torch.so belongs to another version of Continuo");
+    unsetenv("FAKE_FIRST_IS_STRANGE");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -534,6 +553,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_older_libtorch_is_refused_by_its_version),
+        TEST(only_an_older_libtorch_leads_to_the_libraries_beside),
         TEST(the_library_for_the_libtorch_that_is_there_is_chosen),
         TEST(each_row_has_its_own_state),
         TEST(a_rows_fault_is_nobody_elses),
