@@ -53,7 +53,10 @@ chmod 755 "$work" "$work/own"
 # Left out are files that name a folder of this machine or the time, and those for compiling against PyTorch.
 add_torch() {
   local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location
-    --ignore-installed --no-compile --no-index --prefix "$work/prefix") ours=$1 torch site
+    --ignore-installed --no-compile --no-index --prefix "$work/prefix") ours=$1 torch site python
+  python=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [ "$python" = 3.11 ] ||
+    fail "Python of .venv is $python, and pip installs PyTorch for it, but the image has Debian 12's 3.11: make .venv with 3.11"
   torch=$(.venv/bin/python -c 'import torch; print(torch.__version__)' 2>/dev/null) ||
     fail "there is no PyTorch in .venv; scripts/setup.sh --torch installs it"
   ls build/continuo_torch-"$ours"-*.whl >/dev/null 2>&1 ||

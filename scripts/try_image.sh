@@ -79,6 +79,10 @@ began=$(now)
 ! touch /etc/x 2>/dev/null || wrong "the tree can be written"
 continuo demo >/state/demo 2>&1 || { cat /state/demo; wrong "continuo demo has failed"; }
 said "continuo demo, whose worker is killed"
+if [ -e /mnt/lstm.pt ]; then # what a handler in Python needs
+  python3 -c 'import torch' || wrong "Python of the image cannot import torch"
+  said "import torch"
+fi
 ! check 2>/dev/null || wrong "the health check finds a server before there is one"
 began=$(now)
 up
