@@ -33,7 +33,7 @@ _traceback_bytes = 65536
 
 
 def open_model(facts: Dict[str, Any], config_json: str) -> Program:
-    """Imports the handler and calls its load()."""
+    """Imports the handler and calls its load(), if this process can use what that loads."""
     from continuo import _entry
 
     global _model, _program, _declared, _traceback_bytes
@@ -48,6 +48,8 @@ def open_model(facts: Dict[str, Any], config_json: str) -> Program:
         _model.device = program.device = device_of(_model.config, _model.worker)
         if _model.device != "cpu":
             program.preload = "deviceType is gpu, and CUDA does not survive a fork"
+            if _model.worker == 0:  # load() would put the model on the device, for nothing
+                return program
     signal.signal(_worker.alarm_signal(), on_alarm)
     if program.load is not None and finish(program.load()) is False:
         raise _entry.HandlerError(f"{_model.file}: load(model) failed: it returned False")

@@ -84,10 +84,15 @@ def test_a_device_that_is_not_there_is_named(server, driver):
 
 
 def test_a_model_on_a_gpu_is_not_forked(serve):
-    """CUDA does not survive a fork, so preload: true is declined, and each worker loads the model itself."""
-    s = serve(NATIVE, preload=True, minWorkers=2, maxWorkers=2)
+    """CUDA does not survive a fork, so preload: true is declined, and each worker loads the model itself. The process
+    that declines does not load it: it would take the device's memory for nothing."""
+    s = serve(NATIVE.replace("    device = model.device\n", "    device = model.device\n    print('load in', model.worker)\n"),
+              preload=True, minWorkers=2, maxWorkers=2)
     s.expect_log("event=zygote_declined", "CUDA does not survive a fork")
     expect(lambda: devices(s) == ["cuda:0", "cuda:1"], "both workers have a device")
+    s.expect_log("load in 1")
+    s.expect_log("load in 2")
+    assert not any("load in 0" in line for line in list(s.lines))
 
 
 def test_a_handler_in_lua_is_warned(server):
