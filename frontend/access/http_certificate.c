@@ -27,8 +27,6 @@ take(gnutls_session_t session, struct cn_certificate **out, struct cn_error *err
     unsigned n = 0;
     int rc;
 
-    if (!session || !ca) /* cannot be; whoever gets here must not pass as a client without one */
-        return cn_fail(err, CN_E_INTERNAL, "the certificate of the client is not known");
     sent = gnutls_certificate_get_peers(session, &n);
     if (!sent || n == 0)
         return 0;
@@ -73,7 +71,7 @@ cn_http_check_certificate(struct cn_http_request *request, const struct cn_certi
     const struct cn_http_certificate *known;
 
     *out = NULL;
-    if (!config->client_ca || !request->listener->is_tls)
+    if (!config->client_ca || !request->listener->is_tls || !request->conn->reader.tls_session)
         return 0;
     known = certificate_of(request->conn);
     if (known->code)
