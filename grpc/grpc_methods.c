@@ -187,32 +187,23 @@ struct cn_rpc {
         *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
 };
 
-/* Finds the certificate of the call's client, if clients are asked for one. It is refused if it has
- * expired since the handshake, also in a stream that is open. */
-static int
-find_certificate(struct cn_grpc_call *call, const struct cn_certificate **out, struct cn_error *err)
-{
-    const struct cn_rpc *rpc = cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
-
-    *out = NULL;
-    if (!cn_server_grpc_client_ca(rpc->host.config))
-        return 0;
-    return cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
-                                 out, err);
-}
-
 /* What the client has shown: a key in the call's metadata, or a certificate. */
 static int
 take_credentials(struct cn_grpc_call *call, struct cn_credentials *out, struct cn_error *err)
 {
+    const struct cn_rpc *rpc = cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
     const struct cn_certificate *certificate;
     const struct cn_header *headers, *header;
     uint32_t n;
-    int rc = find_certificate(call, &certificate, err);
+    int rc;
 
     headers = cn_grpc_call_headers(call, &n);
     header = cn_header_find(headers, n, CN_STR("authorization"));
     *out = (struct cn_credentials){.authorization = header ? header->value : CN_STR("")};
+    if (out->authorization.len || !cn_server_grpc_client_ca(rpc->host.config))
+        return 0;
+    rc = cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
+                               &certificate, err);
     if (rc || !certificate)
         return rc;
     out->certificate = certificate->shown;
@@ -229,10 +220,11 @@ authorize(struct cn_grpc_call *call, enum cn_token_kind token, unsigned scopes,
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
     const struct cn_key *key = NULL;
     struct cn_credentials shown;
-    int rc = take_credentials(call, &shown, err);
+    int rc;
 
     if (!cn_server_needs_keys(host->config))
-        return rc;
+        return 0;
+    rc = take_credentials(call, &shown, err);
     if (!rc)
         rc = cn_management_authorize(host->management, token, scopes, &shown, &key, err);
     cn_grpc_call_set_key(call, key); /* also if it is refused: for the log */
@@ -266,12 +258,9 @@ int
 cn_rpc_check_model(struct cn_grpc_call *call, struct cn_str model, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    const struct cn_certificate *certificate;
-    int rc = find_certificate(call, &certificate, err);
-
-    if (!rc)
-        rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
+    int rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
                                      scopes_of(cn_grpc_call_method(call)), err);
+
     return rc ? rc
               : cn_management_check_model(host->management, cn_grpc_call_key(call), model, err);
 }

@@ -86,14 +86,6 @@ cn_http_check_certificate(struct cn_http_request *request, const struct cn_certi
                : 0;
 }
 
-int
-cn_http_certificate_stands(const struct cn_http_conn *conn, struct cn_error *err)
-{
-    return conn->certificate && conn->certificate->certificate
-               ? cn_certificate_check_time(conn->certificate->certificate, err)
-               : 0;
-}
-
 const char *
 cn_http_allowed_origin(const struct cn_http_request *request)
 {

@@ -19,9 +19,6 @@ struct cn_http_request;
  */
 int cn_http_check_certificate(struct cn_http_request *request, const struct cn_certificate **out,
                               struct cn_error *err);
-/* Is the certificate of an open connection still valid? 0 also if it has none. CN_E_CERTIFICATE: it
- * has expired meanwhile. */
-int cn_http_certificate_stands(const struct cn_http_conn *conn, struct cn_error *err);
 /* The origin whose pages may send the request (--cors-allowed-origin); NULL: none. If only a
  * certificate stands for the client, "*" does not count: a browser shows the certificate for pages
  * of all sites, while no page can show a key that it does not know. */

@@ -26,7 +26,6 @@
 #include "core/errors/panic.h"
 #include "core/text/number.h"
 #include "core/time/clock.h"
-#include "frontend/access/http_certificate.h"
 #include "frontend/endpoints/typed.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/websocket/ws_stream.h"
@@ -236,8 +235,7 @@ submit(struct step *step, const struct cn_ws_request *request)
     struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
-    if ((!stream->conn || cn_http_certificate_stands(stream->conn, &err) == 0) &&
-        cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
+    if (cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
         cn_management_check_model(management, stream->access, stream->model, &err) == 0)
         queue = cn_management_find(management, stream->model, stream->version, &err);
     if (!queue || (request && take_input(step, request, queue, &err)) ||

@@ -309,24 +309,20 @@ cn_grpc_call_key(const struct cn_grpc_call *call)
 struct cn_str
 cn_grpc_call_certificate(struct cn_grpc_call *call)
 {
+    grpc_auth_context *context = grpc_call_auth_context(call->core);
+    struct cn_str pem = {NULL, 0};
     grpc_auth_property_iterator found;
     const grpc_auth_property *property;
-    grpc_auth_context *context;
 
-    if (call->certificate_found)
-        return call->certificate;
-    call->certificate_found = true;
-    context = grpc_call_auth_context(call->core);
     if (!context)
-        return call->certificate;
+        return pem;
     /* Only the TLS transport sets this property, after it has verified the certificate. */
     found = grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
     property = grpc_auth_property_iterator_next(&found);
     if (property)
-        call->certificate =
-            cn_arena_str(&call->arena, (struct cn_str){property->value, property->value_length});
+        pem = cn_arena_str(&call->arena, (struct cn_str){property->value, property->value_length});
     grpc_auth_context_release(context);
-    return call->certificate;
+    return pem;
 }
 
 const struct cn_header *

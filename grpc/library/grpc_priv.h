@@ -133,9 +133,7 @@ struct cn_grpc_call {
     gpr_timespec deadline;
     grpc_metadata_array metadata;
     struct cn_header *headers; /* the metadata as headers; made on demand */
-    struct cn_str certificate; /* of the client, PEM; found on demand */
-    bool certificate_found;
-    const struct cn_key *key; /* see cn_grpc_call_set_key */
+    const struct cn_key *key;  /* see cn_grpc_call_set_key */
     grpc_byte_buffer *received;
     struct cn_grpc_tag accepted, closed, read, wrote;
     int was_cancelled;
