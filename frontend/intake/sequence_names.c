@@ -13,9 +13,13 @@
 #include "frontend/intake/headers.h"
 
 static char texts[CN_N_SEQUENCE_NAMES][CN_SEQUENCE_NAME_MAX + 1];
-static struct cn_str names[CN_N_SEQUENCE_NAMES] = {CN_STR("ts_request_sequence_id"),
-                                                   CN_STR("ts_request_sequence_start"),
-                                                   CN_STR("ts_request_sequence_end")};
+#define DEFAULT_NAMES                                                                              \
+    {                                                                                              \
+        CN_STR("ts_request_sequence_id"), CN_STR("ts_request_sequence_start"),                     \
+            CN_STR("ts_request_sequence_end")                                                      \
+    }
+static const struct cn_str default_names[CN_N_SEQUENCE_NAMES] = DEFAULT_NAMES;
+static struct cn_str names[CN_N_SEQUENCE_NAMES] = DEFAULT_NAMES;
 
 struct cn_str
 cn_sequence_name(enum cn_sequence_name which)
@@ -35,6 +39,15 @@ cn_sequence_name_find(struct cn_str name)
         if (cn_str_eq_header(name, names[i]))
             break;
     return (enum cn_sequence_name)i;
+}
+
+bool
+cn_sequence_name_is_default(struct cn_str name)
+{
+    for (size_t i = 0; i < CN_N_SEQUENCE_NAMES; i++)
+        if (cn_str_eq_header(name, default_names[i]))
+            return true;
+    return false;
 }
 
 static bool

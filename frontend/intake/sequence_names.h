@@ -31,6 +31,9 @@ struct cn_str cn_sequence_name(enum cn_sequence_name which);
  * the short and the long name count as the id. Returns CN_N_SEQUENCE_NAMES for any other name. */
 enum cn_sequence_name cn_sequence_name_find(struct cn_str name);
 
+/* Is it one of the three names as they are without the options? */
+bool cn_sequence_name_is_default(struct cn_str name);
+
 /* Reads the names from the options. Returns CN_E_CONFIG when a name is empty, too long, has a
  * character other than letters, digits, '-', '_' and '.', is used by the server for something else,
  * or occurs twice. */

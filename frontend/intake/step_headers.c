@@ -103,7 +103,8 @@ refuse_misspelt(struct cn_str name, struct cn_error *err)
         best = edits;
         nearest = i;
     }
-    if (best == 0 || best > MISSPELT_EDITS)
+    /* A default name that was renamed means nothing, and no typing error either. */
+    if (best == 0 || best > MISSPELT_EDITS || cn_sequence_name_is_default(name))
         return 0;
     return cn_fail(
         err, CN_E_BAD_REQUEST,

@@ -123,6 +123,9 @@ headers_may_be_renamed(void **state)
     assert_int_equal(got.id.len, 0);
     assert_true(cn_str_eq(got.id_name,
                           CN_STR("x-session"))); /* names in gRPC's metadata are in lower case */
+    use_names("X-Session", "ts_request_sequence_start", "ts_request_sequence_end", NULL);
+    assert_int_equal(cn_intake_read_sequence(list, 2, &got, NULL), 0); /* ..._id is near ..._end */
+    assert_true(cn_str_eq(got.id, CN_STR("seq_0")));
     use_names("a b", "s", "e", "--sequence-id-header: \"a b\" is not a valid header name");
     use_names("i", "", "e", "--sequence-start-header: \"\" is not a valid header name");
     use_names("i", "s", "Content-Length",
