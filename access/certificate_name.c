@@ -42,13 +42,13 @@ bool
 cn_certificate_name_make(struct cn_str kind, struct cn_str text, struct cn_arena *arena,
                          struct cn_str *out)
 {
-    const bool is_dns = cn_str_eq(kind, CN_STR("dns"));
+    const bool is_dns = cn_str_eq(kind, CN_STR("dns")), is_cn = cn_str_eq(kind, CN_STR("cn"));
     char *name;
 
     if (!is_kind(kind) || !text.len || kind.len + 1 + text.len > CN_CERTIFICATE_NAME_MAX)
         return false;
-    if (!(cn_str_eq(kind, CN_STR("cn")) ? cn_utf8_is_printable(text) : is_ascii(text)) ||
-        (is_dns && memchr(text.ptr, '*', text.len)))
+    if (!(is_cn ? cn_utf8_is_printable(text) : is_ascii(text)) ||
+        ((is_dns || is_cn) && memchr(text.ptr, '*', text.len)))
         return false;
     name = cn_arena_alloc(arena, kind.len + 1 + text.len);
     memcpy(name, kind.ptr, kind.len);

@@ -16,7 +16,7 @@
 
 /* Makes a name of the kind "uri", "dns", "email" or "cn"; the text of a "dns" becomes lower case.
  * False: no key can have it, because it is empty or too long, has a character that cannot be in
- * such a name, or is a DNS name with a wildcard, which stands for more than one client. */
+ * such a name, or is a DNS or common name with *, which stands for more than one client. */
 bool cn_certificate_name_make(struct cn_str kind, struct cn_str text, struct cn_arena *arena,
                               struct cn_str *out);
 /* Reads a name with its kind, as it is in the key file. */

@@ -9,7 +9,7 @@
 #define EXPECTED                                                                                   \
     "a list of up to 64 names of certificates, such as dns:shop.example, uri:spiffe://prod/shop, " \
     "email:ops@example.com or cn:shop (for a certificate without subject alternative names); a "   \
-    "name stands for one client, so a dns name has no *"
+    "name stands for one client, so a dns or cn name has no *"
 
 int
 cn_key_certificates_take(const char *file, const struct cn_yaml *node, struct cn_arena *arena,

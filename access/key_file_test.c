@@ -103,7 +103,8 @@ a_wrong_file_is_refused_with_its_place(void **state)
     refused("keys:\n- name: a\n  certificates: dns:a.example\n", "certificates: expected a list");
     refused("keys:\n- name: a\n  certificates: []\n", "certificates: expected a list");
     refused("keys:\n- name: a\n  certificates: [a.example]\n", "keys.yaml:3:18: certificates: exp");
-    refused("keys:\n- name: a\n  certificates: ['dns:*.a.example']\n", "a dns name has no *");
+    refused("keys:\n- name: a\n  certificates: ['dns:*.a.example']\n", "a dns or cn name has no *");
+    refused("keys:\n- name: a\n  certificates: ['cn:*.a.example']\n", "a dns or cn name has no *");
     refused("keys:\n- name: a\n  certificates: ['ip:127.0.0.1']\n", "certificates: expected");
     refused("keys:\n- name: a\n  certificates: ['dns:']\n", "certificates: expected");
     refused("keys:\n- name: a\n  certificates: ['dns:a b']\n", "certificates: expected");

@@ -73,16 +73,36 @@ take_alternatives(const gnutls_datum_t *extension, struct cn_certificate *out, s
                             CN_CERTIFICATE_NAMES);
 }
 
+/* Takes the backslashes away with which GnuTLS writes a text as in a subject (RFC 4514). A value
+ * that is no text becomes "#" and its bytes in hexadecimal, which must not look like a text with
+ * these characters. False: it is no text. */
+static bool
+unescape(char *text, size_t *len)
+{
+    size_t n = 0;
+
+    if (*len && text[0] == '#')
+        return false;
+    for (size_t i = 0; i < *len; i++) {
+        if (text[i] == '\\' && (++i == *len || !strchr(",+\"\\<>;=# ", text[i]) || !text[i]))
+            return false;
+        text[n++] = text[i];
+    }
+    *len = n;
+    return true;
+}
+
 /* Takes the common name, if there is one and no second one. */
 static void
 take_common_name(gnutls_x509_crt_t crt, struct cn_certificate *out)
 {
-    char name[CN_CERTIFICATE_NAME_MAX], second[1];
+    char name[2 * CN_CERTIFICATE_NAME_MAX], second[1]; /* each character may have a backslash */
     size_t len = sizeof name, second_len = sizeof second;
 
     if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &len) >= 0 &&
         gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 1, 0, second,
-                                      &second_len) == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+                                      &second_len) == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE &&
+        unescape(name, &len))
         add_name(out, "cn", (struct cn_str){name, len});
 }
 

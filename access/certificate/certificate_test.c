@@ -178,6 +178,29 @@ odd_names_stand_for_nobody(void **state)
     has_name(0, "dns:good.example");
 }
 
+/* GnuTLS writes a common name as in a subject, and a name is compared without these backslashes. */
+static void
+a_common_name_is_the_text_itself(void **state)
+{
+    static const struct {
+        const char *subject, *name;
+    } rows[] = {
+        {"CN=Shop\\, Inc", "cn:Shop, Inc"},     {"CN=a\\+b\\;c\\<d\\>", "cn:a+b;c<d>"},
+        {"CN=back\\\\slash", "cn:back\\slash"}, {"CN=\\#1", "cn:#1"},
+        {"CN=say \\\"hi\\\"", "cn:say \"hi\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(read_made(rows[i].subject, NULL, 0), 0);
+        has_name(0, rows[i].name);
+    }
+    assert_int_equal(read_made("CN=*.example", NULL, 0), 0);
+    assert_int_equal(certificate->n_names, 0);
+    assert_int_equal(read_made("CN=#04024869", NULL, 0), 0); /* an octet string, and no text */
+    assert_int_equal(certificate->n_names, 0);
+}
+
 static void
 a_certificate_has_a_bounded_number_of_names(void **state)
 {
@@ -270,6 +293,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_names_are_those_that_an_authority_has_checked),
         cmocka_unit_test(odd_names_stand_for_nobody),
+        cmocka_unit_test(a_common_name_is_the_text_itself),
         cmocka_unit_test(a_certificate_has_a_bounded_number_of_names),
         cmocka_unit_test(bytes_that_are_no_certificate_are_refused),
         cmocka_unit_test(an_authority_decides),

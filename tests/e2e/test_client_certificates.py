@@ -182,6 +182,15 @@ def test_the_common_name_counts_only_without_alternative_names(world):
         assert client.predict("counter", 1, "a").prediction == b"2"
 
 
+def test_a_common_name_with_signs_is_compared_as_it_is_written(world):
+    """GnuTLS gives some signs of a subject with a backslash before them."""
+    world.start({"name": "shop", "certificates": ["cn:Shop, Inc"], "scopes": ["infer"]})
+    own = world.authority.issue("signs", subject="/CN=Shop, Inc")
+    assert world.step(own)[2] == "1"
+    with world.rpc(own) as client:
+        assert client.predict("counter", 1, "a").prediction == b"2"
+
+
 def test_a_key_that_is_sent_counts_more_than_a_certificate(world):
     """A gateway with a certificate passes its users' keys on. A wrong key is refused: it never becomes the gateway's."""
     world.start()
