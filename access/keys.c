@@ -344,13 +344,9 @@ static int
 find_by_certificate(const struct cn_keys *keys, const struct cn_credentials *shown,
                     const struct cn_key **out, struct cn_error *err)
 {
-    unsigned char hash[CN_KEY_HASH_BYTES];
-
     for (uint32_t i = 0; i < shown->n_names; i++) {
-        const struct cn_key *key;
+        const struct cn_key *key = find(keys, shown->name_hashes[i]);
 
-        cn_certificate_name_hash(shown->names[i], hash);
-        key = find(keys, hash);
         if (!key || (*out && (*out)->now == key->now))
             continue;
         if (*out)

@@ -29,7 +29,8 @@ struct cn_keys_rules {
 struct cn_credentials {
     struct cn_str authorization; /* "Bearer KEY"; empty: the client sent none */
     const char *certificate;    /* what messages call the client's certificate; NULL: it has none */
-    const struct cn_str *names; /* the certificate's names (access/certificate_name.h) */
+    /* of the certificate's names (access/certificate_name.h) */
+    const unsigned char (*name_hashes)[CN_KEY_HASH_BYTES];
     uint32_t n_names;
 };
 

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "access/certificate_name.h"
 #include "access/key_text.h"
 #include "core/system/write_file.h"
 #include "core/test_support.h"
@@ -234,10 +235,12 @@ a_damaged_file_changes_nothing(void **state)
 static int
 connect_with(struct cn_str first, struct cn_str second, const struct cn_key **out)
 {
-    const struct cn_str names[] = {first, second};
+    unsigned char hashes[2][CN_KEY_HASH_BYTES];
     const struct cn_credentials shown = {
-        .certificate = "the one of the test", .names = names, .n_names = second.len ? 2 : 1};
+        .certificate = "the one of the test", .name_hashes = hashes, .n_names = second.len ? 2 : 1};
 
+    cn_certificate_name_hash(first, hashes[0]);
+    cn_certificate_name_hash(second, hashes[1]);
     return cn_keys_identify(keys, &shown, CN_SCOPE_INFER, out, &err);
 }
 
@@ -300,11 +303,13 @@ a_key_counts_more_than_a_certificate(void **state)
     struct cn_str name = CN_STR("cn:other");
     struct cn_key_entry one = {.name = CN_STR("shop"), .expires_wall_ms = CN_NEVER};
     struct cn_key_entry two = {.name = CN_STR("other"), .expires_wall_ms = CN_NEVER};
-    struct cn_credentials shown = {.certificate = "cn:other", .names = &name, .n_names = 1};
+    unsigned char hash[1][CN_KEY_HASH_BYTES];
+    struct cn_credentials shown = {.certificate = "cn:other", .name_hashes = hash, .n_names = 1};
     const struct cn_key *key = NULL;
     char text[CN_KEY_TEXT_MAX + 7];
 
     (void)state;
+    cn_certificate_name_hash(name, hash[0]);
     one.scopes = two.scopes = CN_SCOPE_INFER;
     one.has_hash = cn_key_text_hash(cn_str_from(shop), one.hash);
     two.certificates = &name;

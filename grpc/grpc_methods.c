@@ -207,7 +207,7 @@ take_credentials(struct cn_grpc_call *call, struct cn_credentials *out, struct c
     if (rc || !certificate)
         return rc;
     out->certificate = certificate->shown;
-    out->names = certificate->names;
+    out->name_hashes = certificate->name_hashes;
     out->n_names = certificate->n_names;
     return 0;
 }

@@ -37,7 +37,7 @@ add_name(struct cn_certificate *out, const char *kind, struct cn_str text)
     struct cn_str *name = &out->names[out->n_names];
 
     if (cn_certificate_name_make(cn_str_from(kind), text, &out->arena, name))
-        out->n_names++;
+        cn_certificate_name_hash(*name, out->name_hashes[out->n_names++]);
 }
 
 /* Takes the names of the extension. */
@@ -113,6 +113,7 @@ take_names(gnutls_x509_crt_t crt, struct cn_certificate *out, struct cn_error *e
     int rc;
 
     out->names = cn_arena_alloc(&out->arena, CN_CERTIFICATE_NAMES * sizeof *out->names);
+    out->name_hashes = cn_arena_alloc(&out->arena, CN_CERTIFICATE_NAMES * sizeof *out->name_hashes);
     rc = gnutls_x509_crt_get_extension_by_oid2(crt, SAN_OID, 0, &extension, NULL);
     if (rc == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE) {
         take_common_name(crt, out);

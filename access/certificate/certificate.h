@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "access/key_file.h"
 #include "core/errors/error.h"
 #include "core/memory/arena.h"
 #include "core/text/str.h"
@@ -19,6 +20,7 @@
 struct cn_certificate {
     struct cn_arena arena;
     struct cn_str *names; /* those that a key can have (access/certificate_name.h) */
+    unsigned char (*name_hashes)[CN_KEY_HASH_BYTES]; /* by which keys are found */
     uint32_t n_names;
     const char *shown; /* what messages call it: its first names, or its subject; printable */
     uint64_t ends_wall_ms;

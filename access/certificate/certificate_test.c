@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "access/certificate_name.h"
 #include "core/memory/mem.h"
 #include "core/test_support.h"
 #include "core/time/clock.h"
@@ -201,6 +202,21 @@ a_common_name_is_the_text_itself(void **state)
     assert_int_equal(certificate->n_names, 0);
 }
 
+/* Names are hashed once and not with each request. */
+static void
+names_are_kept_with_their_hashes(void **state)
+{
+    unsigned char hash[CN_KEY_HASH_BYTES];
+
+    (void)state;
+    assert_int_equal(READ("CN=shop", DNS("*.example"), DNS("a.example"), DNS("b.example")), 0);
+    assert_int_equal(certificate->n_names, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        cn_certificate_name_hash(certificate->names[i], hash);
+        assert_memory_equal(certificate->name_hashes[i], hash, sizeof hash);
+    }
+}
+
 static void
 a_certificate_has_a_bounded_number_of_names(void **state)
 {
@@ -294,6 +310,7 @@ main(void)
         cmocka_unit_test(the_names_are_those_that_an_authority_has_checked),
         cmocka_unit_test(odd_names_stand_for_nobody),
         cmocka_unit_test(a_common_name_is_the_text_itself),
+        cmocka_unit_test(names_are_kept_with_their_hashes),
         cmocka_unit_test(a_certificate_has_a_bounded_number_of_names),
         cmocka_unit_test(bytes_that_are_no_certificate_are_refused),
         cmocka_unit_test(an_authority_decides),

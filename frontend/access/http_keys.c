@@ -132,7 +132,7 @@ take_credentials(const struct cn_http_request *request, const struct cn_certific
     if (!certificate)
         return;
     out->certificate = certificate->shown;
-    out->names = certificate->names;
+    out->name_hashes = certificate->name_hashes;
     out->n_names = certificate->n_names;
 }
 
