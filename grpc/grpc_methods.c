@@ -14,6 +14,7 @@
 #include "config/server/server_config.h"
 #include "core/containers/list.h"
 #include "core/memory/mem.h"
+#include "core/time/clock.h"
 #include "frontend/intake/grpc_module.h"
 #include "frontend/intake/headers.h"
 #include "grpc/client_certificate.h"
@@ -187,46 +188,57 @@ struct cn_rpc {
         *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
 };
 
-/* What the client has shown: a key in the call's metadata, or a certificate. */
+/* Finds the certificate of the call's client, whether or not that also sends a key: an expired one
+ * is refused. NULL: the client has none. */
 static int
-take_credentials(struct cn_grpc_call *call, struct cn_credentials *out, struct cn_error *err)
+take_certificate(struct cn_grpc_call *call, const struct cn_certificate **out, struct cn_error *err)
 {
     const struct cn_rpc *rpc = cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
-    const struct cn_certificate *certificate;
+    int rc = 0;
+
+    *out = NULL;
+    if (cn_server_grpc_client_ca(rpc->host.config))
+        rc = cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
+                                   out, err);
+    cn_grpc_call_set_certificate_end(call, *out ? (*out)->ends_wall_ms : CN_NEVER);
+    return rc;
+}
+
+/* What the client has shown: a key in the call's metadata, or a certificate. */
+static void
+take_credentials(struct cn_grpc_call *call, const struct cn_certificate *certificate,
+                 struct cn_credentials *out)
+{
     const struct cn_header *headers, *header;
     uint32_t n;
-    int rc;
 
     headers = cn_grpc_call_headers(call, &n);
     header = cn_header_find(headers, n, CN_STR("authorization"));
-    *out = (struct cn_credentials){.authorization = header ? header->value : CN_STR("")};
-    if (out->authorization.len || !cn_server_grpc_client_ca(rpc->host.config))
-        return 0;
-    rc = cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
-                               &certificate, err);
-    if (rc || !certificate)
-        return rc;
+    *out = (struct cn_credentials){.authorization = {NULL, 0}};
+    if (header)
+        out->authorization = header->value;
+    if (!certificate)
+        return;
     out->certificate = certificate->shown;
     out->name_hashes = certificate->name_hashes;
     out->n_names = certificate->n_names;
-    return 0;
 }
 
-/* Checks the client's key or certificate, if the server requires keys. */
+/* Checks the client's certificate and, if the server requires keys, the key. */
 static int
 authorize(struct cn_grpc_call *call, enum cn_token_kind token, unsigned scopes,
           struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
     const struct cn_key *key = NULL;
+    const struct cn_certificate *certificate;
     struct cn_credentials shown;
-    int rc;
+    int rc = take_certificate(call, &certificate, err);
 
-    if (!cn_server_needs_keys(host->config))
-        return 0;
-    rc = take_credentials(call, &shown, err);
-    if (!rc)
-        rc = cn_management_authorize(host->management, token, scopes, &shown, &key, err);
+    if (rc || !cn_server_needs_keys(host->config))
+        return rc;
+    take_credentials(call, certificate, &shown);
+    rc = cn_management_authorize(host->management, token, scopes, &shown, &key, err);
     cn_grpc_call_set_key(call, key); /* also if it is refused: for the log */
     if (rc)
         return rc;
@@ -258,9 +270,11 @@ int
 cn_rpc_check_model(struct cn_grpc_call *call, struct cn_str model, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    int rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
-                                     scopes_of(cn_grpc_call_method(call)), err);
+    int rc = cn_certificate_check_end(cn_grpc_call_certificate_end(call), err);
 
+    if (!rc)
+        rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
+                                     scopes_of(cn_grpc_call_method(call)), err);
     return rc ? rc
               : cn_management_check_model(host->management, cn_grpc_call_key(call), model, err);
 }

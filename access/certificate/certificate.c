@@ -210,3 +210,16 @@ cn_certificate_check_time(const struct cn_certificate *certificate, struct cn_er
                    "the certificate (%s) expired at %s; connect again with a new one",
                    certificate->shown, time);
 }
+
+int
+cn_certificate_check_end(uint64_t ends_wall_ms, struct cn_error *err)
+{
+    char time[25];
+
+    if (cn_wall_ms() < ends_wall_ms)
+        return 0;
+    cn_wall_format(ends_wall_ms, time);
+    return cn_fail(err, CN_E_CERTIFICATE,
+                   "the certificate of this connection expired at %s; connect again with a new one",
+                   time);
+}

@@ -33,6 +33,9 @@ int cn_certificate_read(struct cn_str bytes, bool is_pem, struct cn_certificate 
 void cn_certificate_destroy(struct cn_certificate *certificate);
 /* Has it expired by now? A connection may last longer than its certificate. CN_E_CERTIFICATE. */
 int cn_certificate_check_time(const struct cn_certificate *certificate, struct cn_error *err);
+/* The same for a stream, which keeps only the end of its connection's certificate; CN_NEVER: the
+ * connection has none. */
+int cn_certificate_check_end(uint64_t ends_wall_ms, struct cn_error *err);
 
 /* The authorities whose clients may connect. */
 struct cn_client_ca;

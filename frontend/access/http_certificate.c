@@ -6,6 +6,7 @@
 
 #include "access/certificate/certificate.h"
 #include "core/memory/mem.h"
+#include "core/time/clock.h"
 #include "frontend/http/http_request.h"
 #include "frontend/http/tls.h"
 #include "frontend/intake/headers.h"
@@ -96,6 +97,14 @@ cn_http_allowed_origin(const struct cn_http_request *request)
         !cn_header_find(request->headers, request->n_headers, CN_STR("authorization")))
         return NULL;
     return origin;
+}
+
+uint64_t
+cn_http_certificate_ends_ms(const struct cn_http_conn *conn)
+{
+    const struct cn_http_certificate *known = conn->certificate;
+
+    return known && known->certificate ? known->certificate->ends_wall_ms : CN_NEVER;
 }
 
 void

@@ -8,6 +8,8 @@
 #ifndef CN_FRONTEND_ACCESS_HTTP_CERTIFICATE_H
 #define CN_FRONTEND_ACCESS_HTTP_CERTIFICATE_H
 
+#include <stdint.h>
+
 #include "core/errors/error.h"
 
 struct cn_certificate;
@@ -23,6 +25,8 @@ int cn_http_check_certificate(struct cn_http_request *request, const struct cn_c
  * certificate stands for the client, "*" does not count: a browser shows the certificate for pages
  * of all sites, while no page can show a key that it does not know. */
 const char *cn_http_allowed_origin(const struct cn_http_request *request);
+/* When the certificate that was accepted for the connection expires; CN_NEVER: it has none. */
+uint64_t cn_http_certificate_ends_ms(const struct cn_http_conn *conn);
 /* The connection ends. */
 void cn_http_certificate_forget(struct cn_http_conn *conn);
 

@@ -200,6 +200,7 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
 
     *opening = (struct cn_ws_opening){
         .key = request->key,
+        .certificate_ends_ms = cn_http_certificate_ends_ms(request->conn),
         .version = match->n_args == 3 ? match->args[1] : (struct cn_str){NULL, 0},
         .id = match->args[match->n_args - 1],
         .request_id = {request->id, sizeof(request->id) - 1},

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/certificate/certificate.h"
 #include "access/key_file.h"
 #include "access/keys.h"
 #include "config/model/model_io.h"
@@ -235,7 +236,8 @@ submit(struct step *step, const struct cn_ws_request *request)
     struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
-    if (cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
+    if (cn_certificate_check_end(stream->certificate_ends_ms, &err) == 0 &&
+        cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
         cn_management_check_model(management, stream->access, stream->model, &err) == 0)
         queue = cn_management_find(management, stream->model, stream->version, &err);
     if (!queue || (request && take_input(step, request, queue, &err)) ||

@@ -106,6 +106,7 @@ cn_ws_stream_create(struct cn_ws_site *site, const struct cn_ws_opening *opening
     stream->site = site;
     stream->form = opening->form;
     stream->access = opening->key;
+    stream->certificate_ends_ms = opening->certificate_ends_ms;
     stream->model = cn_arena_str(&stream->arena, cn_str_from(cn_model_queue_name(opening->queue)));
     stream->version = cn_arena_str(&stream->arena, opening->version);
     stream->id = cn_arena_str(&stream->arena, opening->id);

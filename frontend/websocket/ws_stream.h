@@ -58,7 +58,8 @@ struct cn_ws_stream {
     atomic_bool left;    /* the client has left; for the scheduler */
 
     /* What it carries. */
-    const struct cn_key *access; /* the named key of its client, or NULL; checked for each step */
+    const struct cn_key *access;  /* the named key of its client, or NULL; checked for each step */
+    uint64_t certificate_ends_ms; /* wall time; CN_NEVER: the client has none. Checked, too */
     struct cn_str model, version, id; /* version: as the client named it; empty: any */
     struct cn_str request_id;
     uint32_t n_headers; /* of the handshake; handlers see them with each step */
@@ -86,6 +87,7 @@ struct cn_ws_stream {
 struct cn_ws_opening {
     const struct cn_model_queue *queue;
     const struct cn_key *key; /* the named key, or NULL */
+    uint64_t certificate_ends_ms;
     struct cn_str version, id, request_id;
     const struct cn_header *headers;
     uint32_t n_headers;

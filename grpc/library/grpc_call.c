@@ -306,6 +306,18 @@ cn_grpc_call_key(const struct cn_grpc_call *call)
     return call->key;
 }
 
+void
+cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms)
+{
+    call->certificate_ends_ms = ends_wall_ms;
+}
+
+uint64_t
+cn_grpc_call_certificate_end(const struct cn_grpc_call *call)
+{
+    return call->certificate_ends_ms;
+}
+
 struct cn_str
 cn_grpc_call_certificate(struct cn_grpc_call *call)
 {

@@ -118,6 +118,9 @@ struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
 /* The named key that the call showed; NULL: it needs none. */
 void cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key);
 const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
+/* When the client's certificate expires, which each message of a stream compares with the time. */
+void cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms);
+uint64_t cn_grpc_call_certificate_end(const struct cn_grpc_call *call);
 /* The certificate of the client's connection, PEM, which the core has verified; it stays until the
  * call is freed. Empty: the client has none. */
 struct cn_str cn_grpc_call_certificate(struct cn_grpc_call *call);

@@ -134,6 +134,7 @@ struct cn_grpc_call {
     grpc_metadata_array metadata;
     struct cn_header *headers; /* the metadata as headers; made on demand */
     const struct cn_key *key;  /* see cn_grpc_call_set_key */
+    uint64_t certificate_ends_ms;
     grpc_byte_buffer *received;
     struct cn_grpc_tag accepted, closed, read, wrote;
     int was_cancelled;

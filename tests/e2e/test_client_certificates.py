@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import queue
 import subprocess
 
 import grpc
@@ -12,6 +13,7 @@ from certificates import Authority, Connection, channel, context, write_keys
 from client import SEQUENCE
 from models import BIN, counter
 from rpc import Rpc, module, refused, request, word
+from test_grpc_stream import reason
 from test_named_keys import ctl, hang_up
 from test_tls import HTTPS, Identity as ServerIdentity
 from waiting import expect, limit
@@ -33,11 +35,11 @@ class World:
         self.path = folder / "keys.json"
         self.running = None
 
-    def start(self, *keys, flags=(), ca=None, models=(counter(),)):
+    def start(self, *keys, flags=(), ca=None, models=(counter(),), has_keys=True):
         write_keys(self.path, *(keys or (SHOP, OPS, WATCH)))
         self.running = self._server(*models, flags=[
-            *HTTPS, *GRPCS, *self.identity.flags(), "--keys", self.path, "--client-ca", ca or self.authority.cert,
-            *flags], start=False)
+            *HTTPS, *GRPCS, *self.identity.flags(), *(["--keys", self.path] if has_keys else []),
+            "--client-ca", ca or self.authority.cert, *flags], start=False)
         self.running.tls = context(self.identity.cert)
         self.running.start()
         return self.running
@@ -54,6 +56,15 @@ class World:
 
     def connect(self, own=None, url=None):
         return Connection(url or self.running.inference, context(self.identity.cert, own))
+
+    def add_user(self):
+        """Makes a key that a client sends, and returns it."""
+        key = ctl("add", "user", "--scopes", "infer", "--keys", self.path).stdout.strip()
+        hang_up(self.running, "event=keys_reloaded", "keys=4")
+        return key
+
+    def stream(self, own=None, sequence="w", **more):
+        return Stream(self.running, "counter", sequence, form="json", tls=context(self.identity.cert, own), **more)
 
     def step(self, own=None, headers=None):
         """Returns status, error and text of a step over a connection of its own."""
@@ -194,8 +205,7 @@ def test_a_common_name_with_signs_is_compared_as_it_is_written(world):
 def test_a_key_that_is_sent_counts_more_than_a_certificate(world):
     """A gateway with a certificate passes its users' keys on. A wrong key is refused: it never becomes the gateway's."""
     world.start()
-    key = ctl("add", "user", "--scopes", "infer", "--keys", world.path).stdout.strip()
-    hang_up(world.running, "event=keys_reloaded", "keys=4")
+    key = world.add_user()
     shop = world.shop()
     assert [world.step(shop)[2] for _ in range(2)] == ["1", "2"]
     assert world.step(shop, {"Authorization": f"Bearer {key}"})[2] == "1"  # the sequence of another owner
@@ -252,17 +262,47 @@ def test_a_key_ends_while_its_connections_stand(world, how):
         assert world.step(shop)[2] == "4"
 
 
-def test_a_certificate_expires_while_its_connections_stand(world):
-    world.start()
-    shop = world.shop(ends=int(limit(8)))
-    with contextlib.closing(world.connect(shop)) as http, world.rpc(shop) as client:
+@pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "certificates alone"])
+def test_a_certificate_expires_while_its_connections_stand(world, has_keys):
+    """Then nothing goes on over them, with or without a key, and neither do streams that are open."""
+    world.start(has_keys=has_keys)
+    metadata = (("authorization", f"Bearer {world.add_user()}"),) if has_keys else ()
+    shop = world.shop(ends=int(limit(10)))
+    with contextlib.closing(world.connect(shop)) as http, world.rpc(shop) as client, world.stream(shop) as stream, \
+            _Calls(client.inference.StreamPredictions2) as calls:
+        assert client.predict("counter", 1, "b").prediction == b"1"
+        assert client.predict("counter", 1, "d", metadata=metadata).prediction == b"1"
+        assert body_of(stream.step(1)) == "1"
+        assert calls.ask(request("counter", 1, "c")).prediction == b"1"
         assert http.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})[0] == 200
         assert client.predict("counter", 1, "b").prediction == b"1"
         status, error, text = expect(lambda: (lambda a: a[0] != 200 and a)(
             http.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})), "the certificate expires", timeout=20)
         assert (status, error) == (403, "certificate_refused") and "dns:shop.example) expired at 20" in text
-        failed = refused(client.predict, "counter", 1, "b")
-        assert (failed.code().name, word(failed)) == ("UNAUTHENTICATED", "certificate_refused")
+        for sent in {(), metadata}:
+            failed = refused(client.predict, "counter", 1, "b", metadata=sent)
+            assert (failed.code().name, word(failed)) == ("UNAUTHENTICATED", "certificate_refused"), sent
+        answer = stream.step(1)
+        assert (answer.get("status"), answer.get("error")) == (403, "certificate_refused"), answer
+        assert reason(calls.ask(request("counter", 1, "c"))) == "certificate_refused"
+
+
+class _Calls:
+    """A stream of gRPC whose messages are sent one by one."""
+
+    def __init__(self, method):
+        self._queue = queue.SimpleQueue()
+        self._answers = method(iter(self._queue.get, None), timeout=limit(60))
+
+    def ask(self, message):
+        self._queue.put(message)
+        return next(self._answers)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._queue.put(None)
 
 
 def test_the_limits_of_a_key_hold_for_its_certificates(world):
@@ -298,8 +338,7 @@ def _works(world, own):
 def test_pages_of_other_sites_do_not_use_the_browsers_certificate(world):
     """A browser shows its certificate for any page, so `*` allows no page to make steps with it."""
     world.start(flags=["--cors-allowed-origin", "*", "--require-client-certificate=false"])
-    key = ctl("add", "user", "--scopes", "infer", "--keys", world.path).stdout.strip()
-    hang_up(world.running, "event=keys_reloaded", "keys=4")
+    key = world.add_user()
     foreign = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
     shop = world.shop()
     assert world.step(shop, foreign)[:2] == (403, "foreign_site")
