@@ -364,6 +364,21 @@ find_by_certificate(const struct cn_keys *keys, const struct cn_credentials *sho
                           shown->certificate);
 }
 
+/* An empty key is no key, but it was sent, so it hides the certificate as a wrong one does: a
+ * gateway whose user has no key must not act in its own name. */
+static int
+refuse_without_key(const struct cn_keys *keys, const struct cn_credentials *shown,
+                   struct cn_error *err)
+{
+    if (shown->sent && shown->certificate)
+        return cn_fail(err, CN_E_KEY_REQUIRED,
+                       "the key that was sent is empty, and a key that is sent counts more than a "
+                       "certificate: send the header Authorization: Bearer KEY, or leave it out");
+    return cn_fail(err, CN_E_KEY_REQUIRED,
+                   "this server requires a key: send the header Authorization: Bearer KEY%s",
+                   keys->rules.certificates ? ", or connect with the certificate of a key" : "");
+}
+
 int
 cn_keys_identify(struct cn_keys *keys, const struct cn_credentials *shown, unsigned scopes,
                  const struct cn_key **out, struct cn_error *err)
@@ -372,16 +387,12 @@ cn_keys_identify(struct cn_keys *keys, const struct cn_credentials *shown, unsig
     const struct cn_key *key = NULL;
     int rc = 0;
 
-    if (!shown->authorization.len && !shown->certificate)
-        return cn_fail(err, CN_E_KEY_REQUIRED,
-                       "this server requires a key: send the header Authorization: Bearer KEY%s",
-                       keys->rules.certificates ? ", or connect with the certificate of a key"
-                                                : "");
-    if (shown->authorization.len &&
-        !cn_key_text_hash(cn_key_text_of_bearer(shown->authorization), hash))
+    if (!shown->authorization.len && (shown->sent || !shown->certificate))
+        return refuse_without_key(keys, shown, err);
+    if (shown->sent && !cn_key_text_hash(cn_key_text_of_bearer(shown->authorization), hash))
         return check_entry(NULL, false, scopes, err);
     pthread_rwlock_rdlock(&keys->lock);
-    if (shown->authorization.len)
+    if (shown->sent)
         key = find(keys, hash);
     else
         rc = find_by_certificate(keys, shown, &key, err);

@@ -25,10 +25,11 @@ struct cn_keys_rules {
     bool certificates; /* clients are asked for a certificate; without that no key may have one */
 };
 
-/* What a client has shown. A verified certificate counts only without `authorization`. */
+/* What a client has shown. A verified certificate counts only if no key was sent. */
 struct cn_credentials {
-    struct cn_str authorization; /* "Bearer KEY"; empty: the client sent none */
-    const char *certificate;    /* what messages call the client's certificate; NULL: it has none */
+    bool sent;                   /* the client sent a key, which may be empty or wrong */
+    struct cn_str authorization; /* "Bearer KEY" */
+    const char *certificate;     /* what messages call the client's certificate; NULL: none */
     /* of the certificate's names (access/certificate_name.h) */
     const unsigned char (*name_hashes)[CN_KEY_HASH_BYTES];
     uint32_t n_names;

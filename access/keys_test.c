@@ -104,8 +104,9 @@ identify(const char *scheme, const char *key, unsigned scopes, const struct cn_k
     char text[200];
 
     snprintf(text, sizeof text, "%s%s", scheme, key);
-    return cn_keys_identify(keys, &(struct cn_credentials){.authorization = cn_str_from(text)},
-                            scopes, out, &err);
+    return cn_keys_identify(
+        keys, &(struct cn_credentials){.sent = true, .authorization = cn_str_from(text)}, scopes,
+        out, &err);
 }
 
 /* The form of a key lets leaked ones be found, and two keys are never alike. */
@@ -320,11 +321,15 @@ a_key_counts_more_than_a_certificate(void **state)
     assert_string_equal(cn_key_name(key), "other");
     snprintf(text, sizeof text, "Bearer %s", shop);
     shown.authorization = cn_str_from(text);
+    shown.sent = true;
     assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), 0);
     assert_string_equal(cn_key_name(key), "shop");
     shown.authorization = CN_STR("Bearer nonsense");
     key = NULL;
     assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), CN_E_KEY_REQUIRED);
+    shown.authorization = CN_STR("");
+    assert_int_equal(cn_keys_identify(keys, &shown, CN_SCOPE_INFER, &key, &err), CN_E_KEY_REQUIRED);
+    assert_non_null(strstr(err.message, "the key that was sent is empty"));
     assert_null(key);
 }
 
@@ -354,7 +359,7 @@ check_again_and_again(void *arg)
     char text[CN_KEY_TEXT_MAX + 7];
 
     snprintf(text, sizeof text, "Bearer %s", shop);
-    shown = (struct cn_credentials){.authorization = cn_str_from(text)};
+    shown = (struct cn_credentials){.sent = true, .authorization = cn_str_from(text)};
     while (!atomic_load(&ends)) {
         refused += cn_keys_check(keys, key, CN_SCOPE_INFER, &mine) != 0;
         refused += cn_keys_check_model(keys, key, CN_STR("asr-1"), &mine) != 0;

@@ -214,7 +214,7 @@ take_credentials(struct cn_grpc_call *call, const struct cn_certificate *certifi
 
     headers = cn_grpc_call_headers(call, &n);
     header = cn_header_find(headers, n, CN_STR("authorization"));
-    *out = (struct cn_credentials){.authorization = {NULL, 0}};
+    *out = (struct cn_credentials){.sent = header != NULL};
     if (header)
         out->authorization = header->value;
     if (!certificate)

@@ -126,7 +126,7 @@ take_credentials(const struct cn_http_request *request, const struct cn_certific
     const struct cn_header *header =
         cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
 
-    *out = (struct cn_credentials){.authorization = {NULL, 0}};
+    *out = (struct cn_credentials){.sent = header != NULL};
     if (header)
         out->authorization = header->value;
     if (!certificate)

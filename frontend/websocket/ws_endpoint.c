@@ -73,11 +73,13 @@ cn_streams_authorize(struct cn_http_request *request, const struct cn_credential
     struct cn_str key = cn_ws_find_key(request->headers, request->n_headers);
     struct cn_credentials given = *shown;
 
-    if (ticket && !given.authorization.len && !key.len)
+    if (ticket && !given.sent && !key.ptr)
         return use_ticket(request, ticket->value, err);
-    if (!given.authorization.len && key.len)
+    if (!given.sent && key.ptr) {
+        given.sent = true;
         given.authorization =
             cn_str_from(cn_arena_printf(&request->arena, "Bearer %.*s", CN_STR_ARG(key)));
+    }
     return cn_management_authorize(shared->management, request->api->token, CN_SCOPE_INFER, &given,
                                    &request->key, err);
 }

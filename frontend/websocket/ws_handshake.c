@@ -108,7 +108,7 @@ cn_ws_find_key(const struct cn_header *headers, uint32_t n)
         if (!cn_str_eq_nocase(headers[i].name, CN_STR("sec-websocket-protocol")))
             continue;
         while (next_word(&list, ',', &word))
-            if (word.len > prefix && memcmp(word.ptr, CN_WS_KEY_PROTOCOL, prefix) == 0)
+            if (word.len >= prefix && memcmp(word.ptr, CN_WS_KEY_PROTOCOL, prefix) == 0)
                 return (struct cn_str){word.ptr + prefix, word.len - prefix};
     }
     return (struct cn_str){NULL, 0};

@@ -25,7 +25,7 @@ struct cn_ws_handshake {
     const char *extensions; /* value of Sec-WebSocket-Extensions; NULL: none; in the arena */
 };
 
-/* Finds the key among the subprotocols: "continuo.key.KEY". Empty if there is none. */
+/* Finds the key among the subprotocols: "continuo.key.KEY". A `ptr` of NULL: there is none. */
 struct cn_str cn_ws_find_key(const struct cn_header *headers, uint32_t n);
 /* Reads the handshake. CN_E_BAD_REQUEST says what is wrong: the request is not a handshake, its
  * version is not 13, or no subprotocol is known. */

@@ -213,8 +213,15 @@ def test_a_key_that_is_sent_counts_more_than_a_certificate(world):
     with world.rpc(shop) as client:
         assert client.predict("counter", 1, "a", metadata=(("authorization", f"Bearer {key}"),)).prediction == b"2"
         assert client.predict("counter", 1, "a").prediction == b"3"
-        error = refused(client.predict, "counter", 1, "a", metadata=(("authorization", "Bearer nonsense"),))
-        assert error.code() == grpc.StatusCode.UNAUTHENTICATED
+        for sent in ("Bearer nonsense", ""):
+            error = refused(client.predict, "counter", 1, "a", metadata=(("authorization", sent),))
+            assert error.code() == grpc.StatusCode.UNAUTHENTICATED, sent
+    status, error, text = world.step(shop, {"Authorization": ""})
+    assert (status, error) == (401, "key_required") and "the key that was sent is empty" in text
+    for more in ({"headers": {"Authorization": ""}}, {"headers": {"Authorization": ""}, "query": {"ticket": "x"}},
+                 {"protocols": ["continuo.key.", "continuo.v1.json"]}, {"query": {"ticket": ""}}):
+        with pytest.raises(Exception, match="401"):
+            world.stream(shop, **more)
 
 
 def test_clients_may_choose_between_key_and_certificate(world):
