@@ -72,8 +72,12 @@ cn_http_check_certificate(struct cn_http_request *request, const struct cn_certi
     const struct cn_http_certificate *known;
 
     *out = NULL;
-    if (!config->client_ca || !request->listener->is_tls || !request->conn->reader.tls_session)
+    if (!config->client_ca || !request->listener->is_tls)
         return 0;
+    if (!request->conn->reader.tls_session)
+        return cn_fail(err, CN_E_CERTIFICATE,
+                       "the server cannot see with which certificate this connection was made; "
+                       "connect again");
     known = certificate_of(request->conn);
     if (known->code)
         return cn_fail(err, known->code, "%s", known->why);
