@@ -9,7 +9,6 @@
 #include "core/time/clock.h"
 #include "frontend/http/http_request.h"
 #include "frontend/http/tls.h"
-#include "frontend/intake/headers.h"
 
 /* What a connection knows of its client's certificate. */
 struct cn_http_certificate {
@@ -96,11 +95,14 @@ cn_http_allowed_origin(const struct cn_http_request *request)
 {
     const char *origin = request->listener->shared->config->cors_allowed_origin;
 
-    if (origin && strcmp(origin, "*") == 0 && request->conn->certificate &&
-        request->conn->certificate->certificate &&
-        !cn_header_find(request->headers, request->n_headers, CN_STR("authorization")))
-        return NULL;
-    return origin;
+    return origin && strcmp(origin, "*") == 0 && request->by_certificate ? NULL : origin;
+}
+
+bool
+cn_http_allows_credentials(const struct cn_server_config *config)
+{
+    return config->client_ca && config->cors_allowed_origin &&
+           strcmp(config->cors_allowed_origin, "*") != 0;
 }
 
 uint64_t

@@ -8,6 +8,7 @@
 #ifndef CN_FRONTEND_ACCESS_HTTP_CERTIFICATE_H
 #define CN_FRONTEND_ACCESS_HTTP_CERTIFICATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/errors/error.h"
@@ -15,6 +16,7 @@
 struct cn_certificate;
 struct cn_http_conn;
 struct cn_http_request;
+struct cn_server_config;
 
 /* Checks the certificate of the request's connection. `*out` is the one that was accepted; NULL:
  * the client has none and needs none. CN_E_CERTIFICATE: it needs one, or has one that was refused.
@@ -25,6 +27,8 @@ int cn_http_check_certificate(struct cn_http_request *request, const struct cn_c
  * certificate stands for the client, "*" does not count: a browser shows the certificate for pages
  * of all sites, while no page can show a key that it does not know. */
 const char *cn_http_allowed_origin(const struct cn_http_request *request);
+/* May pages of the allowed origin let the browser show its certificate, and read the answers? */
+bool cn_http_allows_credentials(const struct cn_server_config *config);
 /* When the certificate that was accepted for the connection expires; CN_NEVER: it has none. */
 uint64_t cn_http_certificate_ends_ms(const struct cn_http_conn *conn);
 /* The connection ends. */

@@ -68,8 +68,7 @@ is_open(const struct cn_http_request *request)
 {
     const struct cn_str path = request->path;
 
-    return cn_http_is_preflight(request) || /* a browser sends no key with it */
-           (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
+    return (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
            cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
            is_page(request) ||
            (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
@@ -143,12 +142,16 @@ cn_http_check_key(struct cn_http_request *request, struct cn_error *err)
     const struct cn_certificate *certificate;
     struct cn_credentials shown;
 
+    if (cn_http_is_preflight(request)) /* a browser asks without a key and without a certificate */
+        return 0;
     if (cn_http_check_certificate(request, &certificate, err))
         return err->code;
+    request->by_certificate = certificate != NULL;
     if (!cn_server_needs_keys(shared->config) || is_open(request) ||
         (!request->api->has_keys && !shared->config->keys))
         return 0;
     take_credentials(request, certificate, &shown);
+    request->by_certificate = certificate && !shown.sent;
     if (cn_streams_is_handshake(request))
         return cn_streams_authorize(request, &shown, err);
     return cn_management_authorize(shared->management, needed_key(request), needed_scopes(request),

@@ -22,7 +22,7 @@ bool cn_http_is_v2(const struct cn_http_request *request);
 bool cn_http_is_preflight(const struct cn_http_request *request);
 
 /* Checks certificate and key, and keeps a named key in request->key. 0 also if the server requires
- * none. */
+ * none, or if the request is a preflight. */
 int cn_http_check_key(struct cn_http_request *request, struct cn_error *err);
 /* May the named key use the model of the request's route? A key that is limited to some models may
  * use only paths that name one of them, and those that concern no model. */

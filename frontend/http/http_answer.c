@@ -26,6 +26,7 @@
  * connection.
  */
 #include "frontend/http/http_answer.h"
+#include "frontend/access/http_certificate.h"
 
 #include <microhttpd.h>
 #include <stddef.h>
@@ -113,6 +114,8 @@ add_cors(struct MHD_Response *response, const struct cn_http_request *request)
               config->cors_allowed_methods);
     tell_text(response, request, CN_STR("Access-Control-Allow-Headers"),
               config->cors_allowed_headers);
+    if (cn_http_allows_credentials(config))
+        tell_text(response, request, CN_STR("Access-Control-Allow-Credentials"), "true");
 }
 
 #define CACHE_CONTROL "no-cache; no-store, must-revalidate, private"

@@ -67,6 +67,7 @@ struct cn_http_request {
     struct cn_header *query;       /* names and values as sent, in the same memory */
     const struct cn_http_api *api; /* the interface at this address that has the path */
     const struct cn_key *key;      /* the named key that it showed; NULL: it needs none */
+    bool by_certificate; /* the client's certificate lets it in, and no key that it sent */
     struct cn_route_match match;
     size_t head_bytes; /* bytes of connection-memory that the request's head takes */
     struct cn_http_framing framing;

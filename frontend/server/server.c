@@ -254,6 +254,8 @@ start_answers(struct cn_server *server, struct cn_error *err)
     server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
     if (config->otlp_endpoint)
         server->shared.answer_room += sizeof("traceparent: \r\n") + CN_TRACEPARENT_LEN;
+    if (config->cors_allowed_origin && config->client_ca)
+        server->shared.answer_room += sizeof("Access-Control-Allow-Credentials: true\r\n");
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
         struct cn_str value = cn_str_from(headers[i].value);
 

@@ -73,6 +73,8 @@ cn_streams_authorize(struct cn_http_request *request, const struct cn_credential
     struct cn_str key = cn_ws_find_key(request->headers, request->n_headers);
     struct cn_credentials given = *shown;
 
+    if (given.sent || key.ptr || ticket)
+        request->by_certificate = false;
     if (ticket && !given.sent && !key.ptr)
         return use_ticket(request, ticket->value, err);
     if (!given.sent && key.ptr) {

@@ -282,7 +282,6 @@ def test_a_certificate_expires_while_its_connections_stand(world, has_keys):
         assert body_of(stream.step(1)) == "1"
         assert calls.ask(request("counter", 1, "c")).prediction == b"1"
         assert http.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})[0] == 200
-        assert client.predict("counter", 1, "b").prediction == b"1"
         status, error, text = expect(lambda: (lambda a: a[0] != 200 and a)(
             http.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})), "the certificate expires", timeout=20)
         assert (status, error) == (403, "certificate_refused") and "dns:shop.example) expired at 20" in text
@@ -351,9 +350,37 @@ def test_pages_of_other_sites_do_not_use_the_browsers_certificate(world):
     assert world.step(shop, foreign)[:2] == (403, "foreign_site")
     assert world.step(shop, {"Sec-Fetch-Site": "same-origin"})[0] == 200
     assert world.step(shop, {**foreign, "Authorization": f"Bearer {key}"})[0] == 200
+    origin = {"Origin": "https://evil.example"}
     with pytest.raises(Exception, match="403"):
-        Stream(world.running, "counter", "w", form="json", tls=context(world.identity.cert, shop),
-               headers={"Origin": "https://evil.example"})
+        world.stream(shop, headers=origin)
+    with world.stream(shop, headers=origin, protocols=[f"continuo.key.{key}", "continuo.v1.json"]) as stream:
+        assert body_of(stream.step(1)) == "1"
+    with contextlib.closing(world.connect(shop)) as connection:
+        made = connection.ask("POST", "/v1/streams/tickets", "", {"Authorization": f"Bearer {key}"})[2]
+    with world.stream(shop, headers=origin, query={"ticket": json.loads(made)["ticket"]}) as stream:
+        assert body_of(stream.step(1)) == "2"
+
+
+def test_pages_of_a_named_origin_use_the_browsers_certificate(world):
+    """The browser asks first, without a certificate, and then shows the answer only if it allows credentials."""
+    world.start(flags=["--cors-allowed-origin", "https://app.example"])
+    asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    credentials = "Access-Control-Allow-Credentials"
+    with contextlib.closing(world.connect()) as connection:
+        status, _, text = connection.ask("OPTIONS", "/predictions/counter", None, asked)
+        assert (status, connection.headers[credentials]) == (204, "true"), text
+        assert connection.ask("OPTIONS", "/predictions/counter")[:2] == (403, "certificate_refused")
+    with contextlib.closing(world.connect(world.shop())) as connection:
+        page = {"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site", SEQUENCE: "a"}
+        assert connection.ask("POST", "/predictions/counter", "1", page)[2] == "1"
+        assert connection.headers[credentials] == "true"
+
+
+def test_no_page_is_told_that_every_site_may_use_certificates(world):
+    world.start(flags=["--cors-allowed-origin", "*"])
+    with contextlib.closing(world.connect(world.shop())) as connection:
+        assert connection.ask("POST", "/predictions/counter", "1")[0] == 200
+        assert "Access-Control-Allow-Credentials" not in connection.headers
 
 
 def test_the_command_line_makes_and_uses_certificates(world):

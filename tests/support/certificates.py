@@ -86,11 +86,13 @@ class Connection:
         self._connection = http.client.HTTPSConnection(url.partition("//")[2].rstrip("/"), timeout=limit(20), context=tls)
         self._connection.connect()
         self._connection.auto_open = 0
+        self.headers = None  # of the last answer
 
     def ask(self, method, path, body=None, headers=None):
         """Returns the status, the error's word and the text."""
         self._connection.request(method, path, body=body, headers=headers or {})
         answer = self._connection.getresponse()
+        self.headers = answer.headers
         return answer.status, answer.getheader("Continuo-Error"), answer.read().decode()
 
     def close(self):
