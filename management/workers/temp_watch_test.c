@@ -112,13 +112,20 @@ very_deep_folders_are_too_much(void **state)
     assert_true(cn_temp_watch_is_full(dir, 1 << 30));
 }
 
-static unsigned calls;
+static unsigned calls, emptied;
 
 static void
 on_full(void *ctx)
 {
     (void)ctx;
     calls++;
+}
+
+static void
+on_emptied(void *ctx)
+{
+    (void)ctx;
+    emptied++;
 }
 
 /* Runs turns until the condition holds. The limit is for a machine that is busy. */
@@ -135,15 +142,6 @@ is_empty(void)
     return !cn_temp_watch_is_full(dir, 0);
 }
 
-/* The thread that empties the folder may still be at it, and take the new file, too. */
-static bool
-is_told_again(void)
-{
-    if (is_empty())
-        put("again", 64 * KB);
-    return calls == 2;
-}
-
 /* A full folder is told once, emptied when that is asked for, and can then be full again. */
 static void
 a_folder_is_told_and_emptied(void **state)
@@ -155,17 +153,19 @@ a_folder_is_told_and_emptied(void **state)
     (void)state;
     test_dir_make(gone);
     assert_int_equal(cn_loop_create(0, &loop, NULL), 0);
-    calls = 0;
-    watch = cn_temp_watch_add(dir, 32 * KB, loop, on_full, NULL);
-    other = cn_temp_watch_add(gone, 1, loop, on_full, NULL);
+    calls = emptied = 0;
+    watch = cn_temp_watch_add(dir, 32 * KB, loop, on_full, on_emptied, NULL);
+    other = cn_temp_watch_add(gone, 1, loop, on_full, on_emptied, NULL);
     assert_non_null(watch);
     cn_temp_watch_remove(other); /* the thread may be looking at it */
     put("large", 64 * KB);
     RUN_UNTIL(calls == 1);
     cn_temp_watch_empty(watch);
-    RUN_UNTIL(is_empty());
+    RUN_UNTIL(emptied == 1);
+    assert_true(is_empty());
     assert_int_equal(calls, 1);
-    RUN_UNTIL(is_told_again());
+    put("again", 64 * KB);
+    RUN_UNTIL(calls == 2);
     cn_temp_watch_remove(watch);
     cn_temp_watch_stop();
     cn_temp_watch_stop();

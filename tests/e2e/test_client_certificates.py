@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import ssl
 import subprocess
 
 import grpc
@@ -123,6 +124,19 @@ def test_a_certificate_is_as_good_as_its_key_over_grpc(world):
     with world.rpc_admin(world.ops()) as admin:
         assert admin.management.UnregisterModel(manage.UnregisterModelRequest(model_name="counter"), timeout=limit(30)).msg
     world.running.expect_log('event=audit key=ops method="gRPC"', "status=0")
+
+
+def test_old_tls_asks_for_certificates_too(world):
+    """TLS 1.2 sends the client's certificate in another part of the handshake."""
+    world.start()
+    old = context(world.identity.cert, world.shop())
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with contextlib.closing(Connection(world.running.inference, old)) as connection:
+        assert connection.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})[2] == "1"
+    nobody = context(world.identity.cert)
+    nobody.maximum_version = ssl.TLSVersion.TLSv1_2
+    with contextlib.closing(Connection(world.running.inference, nobody)) as connection:
+        assert connection.ask("GET", "/ping")[:2] == (403, "certificate_refused")
 
 
 def test_http_and_grpc_share_the_sequences_of_a_key(world):
