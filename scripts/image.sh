@@ -69,8 +69,10 @@ add_torch() {
   "${pip[@]}" --no-deps --find-links build "continuo-torch==$ours"
   "${pip[@]}" --find-links "build/torch-wheels/$torch" "torch==$torch"
   site=$(ls -d "$work"/prefix/lib/python3.*/site-packages)
-  rm -rf "$site"/torch/{include,share,test,bin} "$site"/torch/lib/*.a
-  sed -i -e '\#^\.\./\.\./\.\./#d' -e '\#^torch/\(include\|share\|test\|bin\)/#d' "$site"/*.dist-info/RECORD
+  rm -rf "$site"/torch/{include,share,test} "$site"/torch/lib/*.a
+  find "$site"/torch/bin -type f ! -name torch_shm_manager -delete # without that one, torch cannot be imported
+  sed -i -e '\#^torch/bin/torch_shm_manager,#b' -e '\#^\.\./\.\./\.\./#d' \
+    -e '\#^torch/\(include\|share\|test\|bin\)/#d' "$site"/*.dist-info/RECORD
   mkdir -p "$work/more/usr/lib/continuo" "$work/more/usr/lib/python3/dist-packages"
   cp "$work"/prefix/libexec/continuo/libcontinuo_torch*.so "$work/more/usr/lib/continuo/"
   mv "${site%/*}" "$work/more/usr/lib/"
