@@ -260,7 +260,9 @@ def torch_versions(known):
 def torch_libraries(build):
     """Returns the build's libraries, by the version of PyTorch against which each was built, the newest first."""
     found = {}
-    for library in sorted((build / "bin").glob("libcontinuo_torch*.so")):
+    # The one without a version in its name is the build's own, so it comes first: of two for the same PyTorch, the
+    # message names the other one.
+    for library in sorted((build / "bin").glob("libcontinuo_torch*.so"), key=lambda path: path.stem):
         torch = pathlib.Path(run("patchelf", "--print-rpath", library).strip().split(":")[0]).parent
         if not (torch / "version.py").exists():
             raise sbom.Failure(f"{torch} is no Python package of PyTorch, so pip could not install what {library.name} "

@@ -191,3 +191,19 @@ def test_equal_builds_give_equal_bytes(wheel):
     before = hashlib.sha256(wheel.read_bytes()).hexdigest()
     assert str(wheel.relative_to(ROOT)) in run("scripts/server_wheel.py", BUILD, env=DATED)
     assert hashlib.sha256(wheel.read_bytes()).hexdigest() == before
+
+
+def test_of_two_libraries_for_one_pytorch_the_older_build_is_named(folder, monkeypatch):
+    """The library without a version in its name comes from each build, so the message must not say to remove it."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import server_wheel
+
+    torch = folder / "torch"
+    for made in (folder / "bin", torch / "lib"):
+        made.mkdir(parents=True)
+    (torch / "version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    for name in ("libcontinuo_torch.so", "libcontinuo_torch-2.13.so"):
+        (folder / "bin" / name).touch()
+    monkeypatch.setattr(server_wheel, "run", lambda *command: f"{torch}/lib:/elsewhere\n")
+    with pytest.raises(server_wheel.sbom.Failure, match=r"remove .*/libcontinuo_torch-2\.13\.so$"):
+        server_wheel.torch_libraries(folder)
