@@ -139,8 +139,8 @@ struct cn_runtime {
     /* The version from which a sequence comes, while the state of a moved sequence is decoded; the
      * handler's migrate may ask for it. NULL at all other times. */
     const char *from_version;
-    /* True while the state of a row that runs next is decoded, so that a migrate that takes too long
-     * is the row's fault. False while a sequence is closed or imported. */
+    /* True while the state of a row that runs next is decoded: a migrate that takes too long is the
+     * row's fault then. False while a sequence is closed or imported. */
     bool decodes_for_row;
     /* Set by open(): the runtime itself handles the declared state tensors (load->state). Otherwise
      * tensor_state.h is laid over the runtime. */

@@ -146,7 +146,7 @@ void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
 /* Begins the time limit of a stream's timer, which belongs to none of the rows that wait for the
  * worker. */
 void cn_lua_arm_timer(struct lua_rt *rt);
-/* Begins a time limit of `limit_ms`, without the model's limit. `apart`: the calls belong to no row.
+/* Begins a time limit of `limit_ms`, without the model's limit. `apart`: the calls are for no row.
  */
 void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms, bool apart);
 /* Ends the time limit: calls may take any time until one begins again. */

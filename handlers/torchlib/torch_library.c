@@ -102,8 +102,8 @@ newest_first(const void *a, const void *b)
 /* Tries the libraries beside the one at `path` that were built against other versions of PyTorch,
  * the newest first: X-2.13.so and X-2.12.so beside X.so. Only an open library tells which libtorch
  * it has found, wherever that lies. A first library with any other fault hides nothing: it is an
- * error of the installation. If all fail, `err` keeps what was wrong with the first library, or says
- * which of them needs the oldest PyTorch. */
+ * error of the installation. If all fail, `err` keeps what was wrong with the first library, or
+ * says which of them needs the oldest PyTorch. */
 static int
 open_beside(const char *path, const struct ctt_api **out, struct cn_error *err)
 {

@@ -82,7 +82,7 @@ void cn_worker_kill(struct cn_worker_process *worker);
  * Returns its pid, or 0 if there is none. */
 pid_t cn_worker_strike(struct cn_worker_process *worker, const char *why);
 
-/* Starts the process whose start was put off because of `held`, if there is one, in a later turn. */
+/* Starts the process whose start was put off because of `held`, if any, in a later turn. */
 void cn_worker_go_on(struct cn_worker_process *worker);
 /* Is there a process that may still run? */
 bool cn_worker_has_process(const struct cn_worker_process *worker);

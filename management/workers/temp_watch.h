@@ -18,11 +18,11 @@ struct cn_temp_watch;
 struct cn_temp_watch *cn_temp_watch_add(const char *folder, uint64_t max_bytes,
                                         struct cn_loop *loop, void (*on_full)(void *ctx),
                                         void (*on_emptied)(void *ctx), void *ctx);
-/* Those who wrote into the folder are gone: deletes what is in it, and then calls on_emptied(ctx) on
- * the watch's loop. On that loop. */
+/* Those who wrote into the folder are gone: deletes what is in it, and then calls on_emptied(ctx)
+ * on the watch's loop. On that loop. */
 void cn_temp_watch_empty(struct cn_temp_watch *watch);
-/* Ends that. A call of its functions may still be in the loop's mailbox. On the loop, or when it has
- * ended. NULL is allowed. */
+/* Ends that. A call of its functions may still be in the loop's mailbox. On the loop, or when the
+ * loop has ended. NULL is allowed. */
 void cn_temp_watch_remove(struct cn_temp_watch *watch);
 /* Ends the thread. Main thread, when no loop runs any more. */
 void cn_temp_watch_stop(void);

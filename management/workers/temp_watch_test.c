@@ -174,7 +174,8 @@ a_folder_is_told_and_emptied(void **state)
 }
 
 /* A model may choose the modes of its folders. With those that keep the server out it could write
- * what it likes, and nobody could delete it. Root is never kept out, so this runs as somebody else. */
+ * what it likes, and nobody could delete it. Root is never kept out, so this runs as another user.
+ */
 static void
 folders_that_cannot_be_read_are_too_much(void **state)
 {

@@ -83,8 +83,8 @@ def step(state, req):
 
 @pytest.mark.parametrize("settings", [{}, {"preload": True}], ids=["alone", "forked"])
 def test_new_workers_start_when_the_files_are_deleted(server, settings):
-    """If they started before, they could meet files of the killed workers, and lose their own. There are so many files
-    that a worker starts faster than they are deleted."""
+    """If they started before, they could meet files of the killed workers, and lose their own. A worker starts
+    faster than these 20000 files are deleted."""
     s = server(python("keeper", KEEPER, minWorkers=1, maxWorkers=1, **settings), flags=[f"--worker-temp-bytes={MB}"])
     [folder] = (s.folder / "state").glob("**/*.temp")
     for n in range(1, 3):
