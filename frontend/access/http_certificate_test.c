@@ -19,7 +19,7 @@ static struct cn_http_listener listener = {.shared = &shared};
 static struct cn_http_conn conn;
 static struct cn_http_request request = {.listener = &listener, .conn = &conn};
 
-/* With TLS, a session that is not known is no reason to let anybody in. */
+/* A client of TLS whose session is not known may have no certificate. */
 static void
 a_session_that_is_not_known_is_refused(void **state)
 {
