@@ -260,8 +260,8 @@ watch(struct told *told, const char *folder)
 }
 
 /* Killing the workers each second would help nobody. The second folder shows that the thread has
- * looked at the first one again: it looks at them in their order, and empties a folder later than it
- * has found it full. */
+ * looked at the first one again: the thread takes them in this order, and empties a folder in a
+ * later round than that in which it has found the folder full. */
 static void
 a_folder_that_cannot_be_emptied_is_not_told_each_second(void **state)
 {
