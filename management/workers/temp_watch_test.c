@@ -112,20 +112,21 @@ very_deep_folders_are_too_much(void **state)
     assert_true(cn_temp_watch_is_full(dir, 1 << 30));
 }
 
-static unsigned calls, emptied;
+static struct cn_loop *loop;
+static unsigned n_full, n_emptied;
 
 static void
-on_full(void *ctx)
+count_full(void *ctx)
 {
     (void)ctx;
-    calls++;
+    n_full++;
 }
 
 static void
-on_emptied(void *ctx)
+count_emptied(void *ctx)
 {
     (void)ctx;
-    emptied++;
+    n_emptied++;
 }
 
 /* Runs turns until the condition holds. The limit is for a machine that is busy. */
@@ -147,25 +148,24 @@ static void
 a_folder_is_told_and_emptied(void **state)
 {
     struct cn_temp_watch *watch, *other;
-    struct cn_loop *loop;
     char gone[TEST_DIR_MAX];
 
     (void)state;
     test_dir_make(gone);
     assert_int_equal(cn_loop_create(0, &loop, NULL), 0);
-    calls = emptied = 0;
-    watch = cn_temp_watch_add(dir, 32 * KB, loop, on_full, on_emptied, NULL);
-    other = cn_temp_watch_add(gone, 1, loop, on_full, on_emptied, NULL);
+    n_full = n_emptied = 0;
+    watch = cn_temp_watch_add(dir, 32 * KB, loop, count_full, count_emptied, NULL);
+    other = cn_temp_watch_add(gone, 1, loop, count_full, count_emptied, NULL);
     assert_non_null(watch);
     cn_temp_watch_remove(other); /* the thread may be looking at it */
     put("large", 64 * KB);
-    RUN_UNTIL(calls == 1);
+    RUN_UNTIL(n_full == 1);
     cn_temp_watch_empty(watch);
-    RUN_UNTIL(emptied == 1);
+    RUN_UNTIL(n_emptied == 1);
     assert_true(is_empty());
-    assert_int_equal(calls, 1);
+    assert_int_equal(n_full, 1);
     put("again", 64 * KB);
-    RUN_UNTIL(calls == 2);
+    RUN_UNTIL(n_full == 2);
     cn_temp_watch_remove(watch);
     cn_temp_watch_stop();
     cn_temp_watch_stop();
@@ -230,8 +230,6 @@ struct told {
     struct cn_temp_watch *watch;
     unsigned full, emptied;
 };
-
-static struct cn_loop *loop;
 
 static void
 on_full(void *ctx)
