@@ -40,6 +40,7 @@ def parse():
     parser.add_argument("--only", nargs="+", choices=[group.name for group in rows.GROUPS], help="these groups only")
     parser.add_argument("--no-facts", action="store_true", help="leave out memory, start and recovery")
     parser.add_argument("--output", type=pathlib.Path, help="the folder for benchmarks.md and its plots (docs)")
+    parser.add_argument("--note", help="a sentence about the machine, for the page to have in place of what other programs used")
     parser.add_argument("--draw", type=pathlib.Path, metavar="FILE", help="only write the page from FILE again")
     options = parser.parse_args()
     if options.quick:
@@ -139,6 +140,8 @@ def measure_all(options):
     used.append(used_cores())
     results["used_cores"] = [round(each, 2) for each in used]
     results["busy"] = max(used) > BUSY_CORES
+    if options.note:
+        results["note"] = options.note
     results["took_s"] = round(time.monotonic() - began)
     return results
 
