@@ -1,4 +1,5 @@
-/* frontend/endpoints/metrics_http.h - /metrics for Prometheus. */
+/* frontend/endpoints/metrics_http.h - /metrics for Prometheus. On the loop of the
+ * request. */
 #ifndef CN_FRONTEND_ENDPOINTS_METRICS_HTTP_H
 #define CN_FRONTEND_ENDPOINTS_METRICS_HTTP_H
 

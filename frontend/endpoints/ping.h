@@ -1,4 +1,5 @@
-/* frontend/endpoints/ping.h - /ping, and KServe's v1 request for a model's readiness. */
+/* frontend/endpoints/ping.h - /ping, and KServe's v1 request for a model's readiness. On
+ * the loop of the request. */
 #ifndef CN_FRONTEND_ENDPOINTS_PING_H
 #define CN_FRONTEND_ENDPOINTS_PING_H
 

@@ -1,4 +1,5 @@
-/* frontend/guard/tcp_progress.h - how far a TCP connection is, by the kernel's own counters. */
+/* frontend/guard/tcp_progress.h - how far a TCP connection is, by the kernel's own counters. Any
+ * thread. */
 #ifndef CN_FRONTEND_GUARD_TCP_PROGRESS_H
 #define CN_FRONTEND_GUARD_TCP_PROGRESS_H
 

@@ -1,4 +1,5 @@
-/* frontend/page/page_files.h - the files of the page, which are built into the program. */
+/* frontend/page/page_files.h - the files of the page, which are built into the program.
+ * On the loop of the request. */
 #ifndef CN_FRONTEND_PAGE_PAGE_FILES_H
 #define CN_FRONTEND_PAGE_PAGE_FILES_H
 

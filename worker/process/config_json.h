@@ -1,5 +1,5 @@
 /* worker/process/config_json.h - the model's YAML as JSON, for handler runtimes, which know no
- * YAML. */
+ * YAML. Any thread. */
 #ifndef CN_WORKER_PROCESS_CONFIG_JSON_H
 #define CN_WORKER_PROCESS_CONFIG_JSON_H
 

@@ -1,4 +1,5 @@
-/* worker/process/library_folders.h - where a shared library looks for the ones that it needs. */
+/* worker/process/library_folders.h - where a shared library looks for the ones that it needs.
+ * Any thread. */
 #ifndef CN_WORKER_PROCESS_LIBRARY_FOLDERS_H
 #define CN_WORKER_PROCESS_LIBRARY_FOLDERS_H
 
