@@ -16,6 +16,7 @@
 #include "access/certificate_name.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/text/utf8.h"
 #include "core/time/clock.h"
 
 #define SAN_OID "2.5.29.17"
@@ -138,10 +139,12 @@ describe(gnutls_x509_crt_t crt, struct cn_certificate *out)
     struct cn_buf text;
 
     cn_buf_init(&text, 0);
-    for (uint32_t i = 0; i < out->n_names && i < SHOWN_NAMES; i++)
-        cn_buf_printf(&text, "%s%.*s%s", i ? ", " : "",
-                      out->names[i].len > SHOWN_BYTES ? SHOWN_BYTES : (int)out->names[i].len,
-                      out->names[i].ptr, out->names[i].len > SHOWN_BYTES ? "..." : "");
+    for (uint32_t i = 0; i < out->n_names && i < SHOWN_NAMES; i++) {
+        const size_t cut = cn_utf8_cut(out->names[i], SHOWN_BYTES);
+
+        cn_buf_printf(&text, "%s%.*s%s", i ? ", " : "", (int)cut, out->names[i].ptr,
+                      cut < out->names[i].len ? "..." : "");
+    }
     if (out->n_names > SHOWN_NAMES)
         cn_buf_printf(&text, " and %u more", out->n_names - SHOWN_NAMES);
     if (!out->n_names) {

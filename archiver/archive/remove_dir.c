@@ -39,9 +39,8 @@ open_up(const struct removal *removal, int parent, const char *name)
 
     if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
         return false;
-    if (st.st_dev == removal->device && (st.st_mode & 0700) != 0700 &&
-        fchmodat(parent, name, 0700, AT_SYMLINK_NOFOLLOW) != 0)
-        return true; /* it cannot be opened then, and stays */
+    if (st.st_dev == removal->device && (st.st_mode & 0700) != 0700)
+        (void)!fchmodat(parent, name, 0700, AT_SYMLINK_NOFOLLOW); /* else it cannot be opened */
     return true;
 }
 
