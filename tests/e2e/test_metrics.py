@@ -108,7 +108,7 @@ def test_the_stages_of_a_step_are_counted_and_add_up(server):
 
 def test_a_step_that_waits_counts_as_waiting(server):
     """Time is counted where a step spent it: until its body was there, in the queue, or at a worker that was busy."""
-    s = server(counter(), clock=True)
+    s = server(counter(), clock=True, flags=["--loops", "1"])
     slow = s.raw("slow")
     slow.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\nContent-Length: 2\r\n\r\n1")
     expect(lambda: sample(s, "continuo_http_connections") == 1, "the connection is there")

@@ -411,7 +411,7 @@ def test_a_client_over_tls_that_holds_its_connection_is_let_go(server, folder, h
         return len(os.listdir(f"/proc/{running.process.pid}/fd")) <= before + 1
 
     expect(is_gone, "no descriptor is left", 30)
-    assert running.metric("continuo_streams_open") == 0
+    expect(lambda: running.metric("continuo_streams_open") == 0, "no stream is left")
     raw.close()
 
 

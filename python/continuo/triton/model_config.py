@@ -92,7 +92,9 @@ def arguments(model: Model) -> Dict[str, str]:
     folder = os.path.abspath(model.dir)
     several = model.config.get("maxWorkers", 1) != 1
     gpu = model.config.get("deviceType") == "gpu"
-    device = model.device.partition(":")[2] or "0"  # "0" also on a machine without a GPU, as kind says GPU
+    ids = model.config.get("deviceIds")
+    asked = ids[(model.worker - 1) % len(ids)] if isinstance(ids, list) and ids else 0
+    device = model.device.partition(":")[2] or str(asked)  # also on a machine without a GPU, as kind says GPU
     _model_dir = os.path.join(folder, model.version)
     if not os.path.isdir(_model_dir):
         _model_dir = folder
