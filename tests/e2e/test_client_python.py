@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT / "clients" / "python"))
 from continuo_client import AsyncClient, Client, errors  # noqa: E402
 
 SEQUENCES = 32
+KILLS = 6
 TYPED = ROOT / "examples" / "v2" / "accumulator"
 ENDLESS_LUA = "return { api = 1, step = function() while true do end end }"
 
@@ -68,7 +69,7 @@ class Progress:
         return started
 
     def await_more(self, steps):
-        """Waits for further steps. Returns False when all sequences have ended or one has failed."""
+        """Waits for further steps. Returns False when a sequence has failed."""
         with self._changed:
             goal = self.steps + steps
             assert self._changed.wait_for(lambda: self.steps >= goal or self.failures, limit(60))
@@ -77,7 +78,7 @@ class Progress:
 
 def kill_now_and_then(s, progress):
     """Kills workers and the whole server, each time when the sequences have moved on."""
-    for round_ in range(6):
+    for round_ in range(KILLS):
         if not progress.await_more(150):
             return
         if round_ % 3 == 2:
@@ -92,16 +93,19 @@ def check(answer, count, total):
     assert (answer.text, answer.step) == (str(total), count), (answer, count, total)
 
 
-def numbers_of(name):
-    chance = random.Random(name)
-    return [chance.randrange(1000) for _ in range(60)]
+def numbers_of(name, progress):
+    """The numbers of a sequence: 60, and more until the last kill, however fast the machine is."""
+    chance, count = random.Random(name), 0
+    while count < 60 or not (progress.kills == KILLS or progress.failures):
+        count += 1
+        yield chance.randrange(1000)
 
 
 def step_all(progress, name, open_sequence):
     """Steps a sequence of its own and verifies each running sum."""
     with open_sequence() as sequence:
         total = 0
-        for count, number in enumerate(numbers_of(name), 1):
+        for count, number in enumerate(numbers_of(name, progress), 1):
             total += number
             check(sequence.step(number), count, total)
             progress.add()
@@ -117,7 +121,7 @@ def in_threads(url, how, progress):
 async def step_all_async(progress, name, open_sequence):
     async with open_sequence() as sequence:
         total = 0
-        for count, number in enumerate(numbers_of(name), 1):
+        for count, number in enumerate(numbers_of(name, progress), 1):
             total += number
             check(await sequence.step(number), count, total)
             progress.add()
@@ -137,7 +141,7 @@ def in_a_loop(url, how, progress):
 @pytest.mark.load
 @pytest.mark.parametrize("how", ["http", "stream", "async http", "async stream"])
 def test_kills_of_workers_and_servers_lose_double_and_reorder_nothing(server, how):
-    """32 sequences, 60 steps each; six kills, two of them of the whole server."""
+    """32 sequences, at least 60 steps each; six kills, two of them of the whole server."""
     flags, url = at_a_fixed_port()
     s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), flags=flags)
     progress = Progress()
@@ -146,7 +150,7 @@ def test_kills_of_workers_and_servers_lose_double_and_reorder_nothing(server, ho
     for thread in threads:
         thread.join()
     assert not progress.failures
-    assert progress.steps == SEQUENCES * 60 and progress.kills == 6
+    assert progress.steps >= SEQUENCES * 60 and progress.kills == KILLS
 
 
 def test_many_steps_of_a_stream_are_sent_before_their_answers(server):
