@@ -99,7 +99,8 @@ def test_the_stages_of_a_step_are_counted_and_add_up(server):
     took = time.monotonic() - began
     assert stages(s, "count") == dict.fromkeys(("read", "parse", "queue", "batch_wait", "handler", "commit"), 5)
     assert sample(s, "continuo_reply_duration_seconds_count") == 5
-    assert 0 < sum(stages(s, "sum").values()) + sample(s, "continuo_reply_duration_seconds_sum") < took
+    # The client may have an answer a moment before the server has noted that it was sent.
+    assert 0 < sum(stages(s, "sum").values()) + sample(s, "continuo_reply_duration_seconds_sum") < took + 0.05
     assert client.step("counter", "b", 1, headers={"Idempotency-Key": "k"}).text == "1"
     assert client.step("counter", "b", 1, headers={"Idempotency-Key": "k"}).headers["Continuo-Replayed"] == "true"
     assert stages(s, "count") == {"read": 7, "parse": 7, "queue": 7, "batch_wait": 6, "handler": 6, "commit": 6}
@@ -112,7 +113,8 @@ def test_a_step_that_waits_counts_as_waiting(server):
     slow = s.raw("slow")
     slow.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\nContent-Length: 2\r\n\r\n1")
     expect(lambda: sample(s, "continuo_http_connections") == 1, "the connection is there")
-    assert s.client().step("counter", "b", 1).status == 200  # by now the loop has read the head, too
+    other = s.client()
+    assert all(other.step("counter", "b", 1).status == 200 for _ in range(10))  # by now the loop has read the head, too
     s.clock.advance(2000)
     next_step = s.raw("next")
     with s.hold():
@@ -126,7 +128,7 @@ def test_a_step_that_waits_counts_as_waiting(server):
     assert times["read"] >= 2  # the body of the first one
     assert times["batch_wait"] >= 1  # the first one, whose worker was held
     assert times["queue"] >= 1  # the other one, which waited for the first one
-    assert stages(s, "count")["read"] == stages(s, "count")["queue"] == 3
+    assert stages(s, "count")["read"] == stages(s, "count")["queue"] == 12
 
 
 def test_stages_can_be_switched_off(server):
