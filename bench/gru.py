@@ -28,6 +28,7 @@ import torch
 
 import served
 import torchserved
+from shared_store import cpu_seconds
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -268,7 +269,7 @@ def wires(folder, rounds, seconds):
             pids = [s.process.pid, s.worker_pid("gru")]
             samples, opened = {name: [] for name in commands}, 0
             for name in [name for _ in range(rounds) for name in commands]:
-                before, began = spent(s), sum(own_cpu_us(pid) for pid in pids)
+                before, began = spent(s), sum(map(cpu_seconds, pids))
                 run = subprocess.run([str(word) for word in commands[name]], stdout=subprocess.PIPE, text=True, check=False)
                 result = json.loads(run.stdout.splitlines()[-1])
                 if result["errors"]:
@@ -276,19 +277,13 @@ def wires(folder, rounds, seconds):
                 opened += 2 * rows
                 if (live := metric(s, "continuo_sequences_opened_total")) != opened:
                     raise SystemExit(f"bench/gru.py: {name}: the server has opened {live:.0f} sequences instead of {opened}")
-                whole = sum(own_cpu_us(pid) for pid in pids) - began
+                whole = (sum(map(cpu_seconds, pids)) - began) * 1e6
                 runs, model, _ = (b - a for a, b in zip(before, spent(s)))
                 steps = result["steps"]
                 samples[name].append((steps / seconds, steps / runs, model / steps, whole / steps, (whole - model) / steps))
         for name, rounds_of_it in samples.items():
             rate, full, model, whole, beside = (statistics.median(column) for column in zip(*rounds_of_it))
             print(f"| {rows} | {name} | {rate:,.0f} | {full:.1f} | {model:.1f} | {whole:.1f} | {beside:.1f} |", flush=True)
-
-
-def own_cpu_us(pid):
-    """CPU time of a process in microseconds, also of its threads that have ended, without its children."""
-    words = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 # --- forked workers ---

@@ -214,14 +214,7 @@ take_credentials(struct cn_grpc_call *call, const struct cn_certificate *certifi
 
     headers = cn_grpc_call_headers(call, &n);
     header = cn_header_find(headers, n, CN_STR("authorization"));
-    *out = (struct cn_credentials){.sent = header != NULL};
-    if (header)
-        out->authorization = header->value;
-    if (!certificate)
-        return;
-    out->certificate = certificate->shown;
-    out->name_hashes = certificate->name_hashes;
-    out->n_names = certificate->n_names;
+    cn_certificate_credentials(header ? &header->value : NULL, certificate, out);
 }
 
 /* Checks the client's certificate and, if the server requires keys, the key. */

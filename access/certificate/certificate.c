@@ -226,3 +226,17 @@ cn_certificate_check_end(uint64_t ends_wall_ms, struct cn_error *err)
                    "the certificate of this connection expired at %s; connect again with a new one",
                    time);
 }
+
+void
+cn_certificate_credentials(const struct cn_str *authorization,
+                           const struct cn_certificate *certificate, struct cn_credentials *out)
+{
+    *out = (struct cn_credentials){.sent = authorization != NULL};
+    if (authorization)
+        out->authorization = *authorization;
+    if (!certificate)
+        return;
+    out->certificate = certificate->shown;
+    out->name_hashes = certificate->name_hashes;
+    out->n_names = certificate->n_names;
+}

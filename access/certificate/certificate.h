@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "access/key_file.h"
+#include "access/keys.h"
 #include "core/errors/error.h"
 #include "core/memory/arena.h"
 #include "core/text/str.h"
@@ -36,6 +36,12 @@ int cn_certificate_check_time(const struct cn_certificate *certificate, struct c
 /* The same for a stream, which keeps only the end of its connection's certificate; CN_NEVER: the
  * connection has none. */
 int cn_certificate_check_end(uint64_t ends_wall_ms, struct cn_error *err);
+
+/* Sets what a client has shown: a key (NULL: it sent none) and a certificate that was accepted
+ * (NULL: it has none). Both must stay as long as `out` is used. */
+void cn_certificate_credentials(const struct cn_str *authorization,
+                                const struct cn_certificate *certificate,
+                                struct cn_credentials *out);
 
 /* The authorities whose clients may connect. */
 struct cn_client_ca;

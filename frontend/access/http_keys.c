@@ -125,14 +125,7 @@ take_credentials(const struct cn_http_request *request, const struct cn_certific
     const struct cn_header *header =
         cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
 
-    *out = (struct cn_credentials){.sent = header != NULL};
-    if (header)
-        out->authorization = header->value;
-    if (!certificate)
-        return;
-    out->certificate = certificate->shown;
-    out->name_hashes = certificate->name_hashes;
-    out->n_names = certificate->n_names;
+    cn_certificate_credentials(header ? &header->value : NULL, certificate, out);
 }
 
 int

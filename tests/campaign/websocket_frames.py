@@ -46,7 +46,7 @@ from models import Model, counter, stateless  # noqa: E402
 from server import Server, address_of  # noqa: E402
 from waiting import expect  # noqa: E402
 from websocket_streams import Campaign as Ordinary  # noqa: E402
-from websocketing import DATATYPES, HEAD, TENSOR, binary_step  # noqa: E402
+from websocketing import DATATYPES, HEAD, SUMS_LUA, TENSOR, binary_step  # noqa: E402
 
 BIG_LUA = """
 return { api = 1, step = function(_, req) return { body = string.rep("x", tonumber(req.body) or 1) } end }
@@ -65,15 +65,6 @@ EAR_LUA = """
 local M = { api = 1 }
 function M.init() return { n = 0 } end
 function M.step(state, req) state.n = state.n + 1 return { json = { n = state.n } } end
-return M
-"""
-SUMS_LUA = """
-local M = { api = 1 }
-function M.init() return { sum = 0 } end
-function M.step(state, req)
-    state.sum = state.sum + req.inputs.x.values[1]
-    return { outputs = { sum = { datatype = "FP32", data = { state.sum } } } }
-end
 return M
 """
 SUMS_YAML = ("minWorkers: 1\nmaxWorkers: 1\nbatchSize: 4\nsequenceBatching: true\n"

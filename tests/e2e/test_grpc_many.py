@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from models import BIN, BUILD, counter
+from resident import resident_bytes
 from waiting import expect, limit
 
 STREAMS = int(os.environ.get("CONTINUO_GRPC_STREAMS", "500"))
@@ -38,11 +39,6 @@ def streams():
         client.wait(limit(10))
 
 
-def resident_kb(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-
-
 def start_server(server, clock=False):
     return server(counter(maxNumSequence=20 * STREAMS, jobQueueSize=10 * STREAMS, batchSize=256,
                           sequenceMaxIdleMSec=600_000), flags=["--grpc-max-calls", 2 * STREAMS], clock=clock)
@@ -58,13 +54,13 @@ def test_streams_come_and_go_without_growth(server, streams):
     while len(closed_kb) < ROUNDS or (PLAIN and len(closed_kb) < ROUNDS_MAX and least_growth(closed_kb) >= 1000):
         client = streams(s.grpc)
         expect(lambda: s.metric("continuo_grpc_calls_open") == STREAMS, "all streams are open", 60)
-        open_kb.append(resident_kb(s.process.pid))
+        open_kb.append(resident_bytes(s.process.pid) // 1024)
         client.kill()
         client.wait(limit(10))
         expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "all streams are over", 60)
         s.clock.advance(601_000)
         expect(lambda: s.describe("counter")["liveSequences"] == 0, "all sequences are over", 60)
-        closed_kb.append(resident_kb(s.process.pid))
+        closed_kb.append(resident_bytes(s.process.pid) // 1024)
     print(f"{STREAMS} streams, kB: open {open_kb}, closed {closed_kb}")
     if PLAIN:
         assert least_growth(closed_kb) < 1000, closed_kb

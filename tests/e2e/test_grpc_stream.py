@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from models import counter, stateless
+from resident import resident_bytes
 from rpc import Rpc, refused, request, unpack_details
 from waiting import expect, limit
 
@@ -302,8 +303,7 @@ def test_idle_streams_cost_little(server, rpc):
     clients[0].predict("counter", 0, "a")
 
     def resident_kb():
-        with open(f"/proc/{running.process.pid}/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+        return resident_bytes(running.process.pid) // 1024
 
     before = resident_kb()
     after = []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from models import BUILD
+from resident import resident_bytes
 from test_v2_clients import start  # noqa: F401 (a fixture)
 from v2clients import client_of_kind
 from waiting import expect
@@ -62,11 +63,6 @@ def test_each_answer_is_its_own(start, kills):  # noqa: F811
         assert asker.asked >= len(SIZES)
 
 
-def resident_mb(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
-
-
 @pytest.mark.skipif("release" not in BUILD.name, reason="builds for finding faults have another malloc")
 @pytest.mark.parametrize("loops", [1, 2])
 def test_an_idle_server_gives_the_memory_of_large_requests_back(start, loops):  # noqa: F811
@@ -80,8 +76,8 @@ def test_an_idle_server_gives_the_memory_of_large_requests_back(start, loops):  
         assert np.array_equal(answer.as_numpy("INT8"), value)
 
     client.infer("identity", [client.tensor("INT8", value[:10], "INT8")])
-    before = resident_mb(s.process.pid)
+    before = resident_bytes(s.process.pid)
     for _ in range(4):
         ask()
     client.close()
-    expect(lambda: resident_mb(s.process.pid) < before + 15, "the server has given the memory back", 60)
+    expect(lambda: resident_bytes(s.process.pid) < before + (15 << 20), "the server has given the memory back", 60)

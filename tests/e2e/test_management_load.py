@@ -8,6 +8,7 @@ import random
 import threading
 
 from models import BUILD, counter, stateless
+from resident import resident_bytes
 from waiting import expect, limit
 
 CALLS = int(os.environ.get("CONTINUO_MANAGEMENT_CALLS", "200"))
@@ -16,11 +17,6 @@ NAMES = [f"m{i}" for i in range(4)]
 # What a caller may meet besides success: it lost a race (404, 409, 403), or its model has no worker just then.
 MANAGEMENT_MAY = {200, 202, 206, 403, 404, 409}
 PREDICTION_MAY = {200: None, 404: "model_not_found", 503: "no_worker"}
-
-
-def rss_of(pid):
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def descriptors_of(pid):
@@ -108,7 +104,7 @@ def test_models_come_and_go_under_load(server):
             kinds[kind, answer.status] += 1
             assert answer.status in MANAGEMENT_MAY, (seed, i, kind, answer)
             if i == CALLS // 5:  # everything that is kept is there by now
-                warm_bytes = rss_of(s.process.pid)
+                warm_bytes = resident_bytes(s.process.pid)
         remove_all(admin)
     print(dict(kinds), dict(predictors.answers))
     assert not predictors.wrong, (seed, predictors.wrong[:3])
@@ -116,7 +112,7 @@ def test_models_come_and_go_under_load(server):
     assert [m["modelName"] for m in admin.get("/models").json["models"]] == ["steady"]
     expect(lambda: len(s.session_members()) == 3, "the server and two workers, and nobody else")
     assert s.metric("continuo_workers_ready") == 2
-    grown = rss_of(s.process.pid) - warm_bytes
+    grown = resident_bytes(s.process.pid) - warm_bytes
     print(f"server: {warm_bytes >> 10} kB after a fifth of the calls, {grown >> 10} kB more at the end; "
           f"{descriptors_of(s.process.pid)} descriptors")
     # Threads' arenas and the log's buffers settle; a leak of a kB a call would be 8 MB at 10000 calls.

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import http.client
-import os
 import re
 import signal
 
@@ -10,6 +9,7 @@ import pytest
 
 from client import curl
 from models import ROOT, Model
+from resident import resident_bytes
 from server import SLOW_BUILD
 from waiting import expect
 
@@ -371,14 +371,14 @@ def test_client_that_does_not_read_holds_up_nobody(server):
     """The answer has 1 GB, and its client reads nothing. Only a few pieces are made, other clients are served, and the
     server needs no memory for the rest."""
     s = server(flood(stream={"bufferBytes": 2 << 20}))
-    before = rss(s.process.pid)
+    before = resident_bytes(s.process.pid)
     raw = s.raw(receive_buffer=4096)
     raw.send("POST /predictions/flood HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nflood")
     client = s.client()
     for _ in range(50):
         assert client.post("/predictions/flood", b"ping").text == "pong"
     expect(lambda: s.describe("flood")["jobQueueStatus"]["inFlight"] == 1, "one row streams")
-    assert rss(s.process.pid) - before < 64 << 20
+    assert resident_bytes(s.process.pid) - before < 64 << 20
     raw.close()
     line = s.expect_log("flood stops: gone")
     assert int(re.search(r"after (\d+)", line).group(1)) < 20
@@ -447,11 +447,6 @@ def test_drain_lets_a_stream_end(server):
     s.process.send_signal(signal.SIGTERM)
     assert stream.rest() == b"ended"
     assert s.exit_code() == 0
-
-
-def rss(pid):
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 PIECES_LUA = """

@@ -10,20 +10,10 @@ import requests
 from models import Model, counter
 from shared_store import shared_store_in
 from waiting import expect, limit
-from websocketing import REPLAYED, Stream, binary_step, body_of, read_binary
+from websocketing import REPLAYED, SUMS_LUA, Stream, binary_step, body_of, read_binary
 
 CREDIT = 8
 FLAGS = ["--stream-credit", str(CREDIT)]
-
-DOUBLE_LUA = """
-local M = { api = 1 }
-function M.init() return { sum = 0 } end
-function M.step(state, req)
-    state.sum = state.sum + req.inputs.x.values[1]
-    return { outputs = { sum = { datatype = "FP32", data = { state.sum } } } }
-end
-return M
-"""
 
 
 class Talker:
@@ -193,7 +183,7 @@ def test_typed_binary_streams_resume(server):
     """The answers come again as tensors."""
     yaml = ("minWorkers: 1\nmaxWorkers: 1\nbatchSize: 4\nsequenceBatching: true\n"
             "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: sum, datatype: FP32, shape: [1]}]\n")
-    running = server(Model("sums", DOUBLE_LUA, yaml), flags=FLAGS)
+    running = server(Model("sums", SUMS_LUA, yaml), flags=FLAGS)
     stream = Stream(running, "sums", "a", form="binary")
 
     def send(number):

@@ -2,11 +2,11 @@
 
 import concurrent.futures
 import pathlib
-import re
 
 import pytest
 
 from models import Model
+from resident import resident_bytes
 from waiting import expect
 
 LARGE = """
@@ -23,10 +23,6 @@ return {
 
 def minor_faults(pid):
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
-
-
-def rss_bytes(pid):
-    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) * 1024
 
 
 def test_batches_of_large_states_reuse_their_memory(server):
@@ -54,7 +50,7 @@ def test_batches_of_large_states_reuse_their_memory(server):
         batch(number)
     # A state has 512 pages. Without reuse each of its three copies would be cleared for each step.
     assert (minor_faults(pid) - before) / (rows * batches) < 100
-    busy = rss_bytes(pid)
+    busy = resident_bytes(pid)
     s.clock.advance(61_000)
-    expect(lambda: rss_bytes(pid) < busy - rows * (2 << 20), "the worker gives memory back")
+    expect(lambda: resident_bytes(pid) < busy - rows * (2 << 20), "the worker gives memory back")
     batch(4 + batches)

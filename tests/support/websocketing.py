@@ -16,6 +16,16 @@ HEAD = struct.Struct("<BBHIQ")
 TENSOR = struct.Struct("<BBHIQ")
 DATATYPES = {"BOOL": 1, "UINT8": 2, "UINT16": 3, "UINT32": 4, "UINT64": 5, "INT8": 6, "INT16": 7, "INT32": 8,
              "INT64": 9, "FP16": 10, "FP32": 11, "FP64": 12, "BYTES": 13, "BF16": 14}
+# A model whose step adds the tensor x to the sum of its sequence.
+SUMS_LUA = """
+local M = { api = 1 }
+function M.init() return { sum = 0 } end
+function M.step(state, req)
+    state.sum = state.sum + req.inputs.x.values[1]
+    return { outputs = { sum = { datatype = "FP32", data = { state.sum } } } }
+end
+return M
+"""
 START, END, FINAL, REPLAYED, BYTES = 1, 2, 4, 8, 16
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
+from continuo._device import in_turn
 from continuo.types import Model
 
 #: The folder of the model, for get_model_dir().
@@ -93,7 +94,7 @@ def arguments(model: Model) -> Dict[str, str]:
     several = model.config.get("maxWorkers", 1) != 1
     gpu = model.config.get("deviceType") == "gpu"
     ids = model.config.get("deviceIds")
-    asked = ids[(model.worker - 1) % len(ids)] if isinstance(ids, list) and ids else 0
+    asked = in_turn(ids, model.worker) if isinstance(ids, list) and ids else 0
     device = model.device.partition(":")[2] or str(asked)  # also on a machine without a GPU, as kind says GPU
     _model_dir = os.path.join(folder, model.version)
     if not os.path.isdir(_model_dir):
