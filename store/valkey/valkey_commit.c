@@ -28,6 +28,9 @@
  * else while it runs the script. */
 #define CALL_STEPS 64
 #define CALL_BYTES (256u << 10)
+/* Entries of at most this many bytes are read whole: one command for all of them then costs the
+ * server less than one for the first bytes of each. */
+#define SMALL_BYTES 400
 
 static void
 put_seen(struct cn_valkey_store *vs, const struct cn_store_seen *seen)
@@ -67,14 +70,17 @@ is_pending_step(const struct cn_valkey_store *vs, uint32_t i)
     return !vs->writes[i].done && is_step(vs, &vs->writes[i]);
 }
 
-/* Appends one call for the n steps of `sent`, which are of one bucket if the store is a cluster. */
+/* Appends one call for the n steps of `sent`, which are of one bucket if the store is a cluster.
+ * `bytes` is the size of their values, from which that of the entries in the store is guessed. */
 static void
-put_steps(struct cn_valkey_store *vs, const uint32_t *sent, uint32_t n)
+put_steps(struct cn_valkey_store *vs, const uint32_t *sent, uint32_t n, size_t bytes)
 {
+    const bool small = bytes <= (size_t)n * SMALL_BYTES;
+
     cn_valkey_call(vs, vs->writes[sent[0]].bucket, n, 1 + 2 * n);
     for (uint32_t i = 0; i < n; i++)
         cn_valkey_entry_word(vs, vs->writes[sent[i]].bucket, vs->writes[sent[i]].key);
-    cn_valkey_word(&vs->link, CN_STR("step"));
+    cn_valkey_word(&vs->link, small ? CN_STR("small") : CN_STR("step"));
     for (uint32_t i = 0; i < n; i++) {
         put_seen(vs, &vs->writes[sent[i]].seen);
         cn_valkey_word(&vs->link, value_of(vs, &vs->writes[sent[i]]));
@@ -111,7 +117,7 @@ put_calls(struct cn_valkey_sending *trip, const uint32_t *sent, uint32_t n)
         const uint32_t in_call = i - first;
 
         if (in_call > 0 && (in_call == CALL_STEPS || bytes >= CALL_BYTES || trip->alone)) {
-            put_steps(vs, sent + first, in_call);
+            put_steps(vs, sent + first, in_call, bytes);
             trip->calls[trip->n_calls++] = (uint32_t)(sent - trip->sent) + i;
             first = i;
             bytes = 0;
@@ -119,7 +125,7 @@ put_calls(struct cn_valkey_sending *trip, const uint32_t *sent, uint32_t n)
         bytes += vs->writes[sent[i]].len;
     }
     if (n > first) {
-        put_steps(vs, sent + first, n - first);
+        put_steps(vs, sent + first, n - first, bytes);
         trip->calls[trip->n_calls++] = (uint32_t)(sent - trip->sent) + n;
     }
 }

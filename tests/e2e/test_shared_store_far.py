@@ -11,7 +11,7 @@ from relay import relay_to
 from shared_store import shared_store_in
 from waiting import expect, limit
 
-STEP = b"$4\r\nstep\r\n"  # a word of the call that commits steps
+STEP = b"$5\r\nsmall\r\n"  # a word of the call that commits steps of small entries
 
 
 @pytest.fixture

@@ -188,11 +188,11 @@ def test_a_right_that_is_taken_away_is_named_at_the_step(server, store):
     store.say("ACL", "SETUSER", "half", "on", ">pass", "~*", "+@all")
     s = node(server, store.url.replace("valkey://", "valkey://half:pass@"))
     assert step(s.client(), "k1").text == "1"
-    store.say("ACL", "SETUSER", "half", "-set")
+    store.say("ACL", "SETUSER", "half", "-mset")
     refused = step(s.client(), "k2")
     assert refused.status == 507 and refused.error == "state_store", refused
     assert "does not permit a command to the user of the URL" in refused.message, refused
-    store.say("ACL", "SETUSER", "half", "+set")
+    store.say("ACL", "SETUSER", "half", "+mset")
     expect(lambda: step(s.client(), "k2").text == "2", "the step to be done", 30)
 
 
