@@ -1,6 +1,8 @@
 /* bench/connection.c - see connection.h. One thread owns all connections. */
 #include "bench/connection.h"
 
+#include "bench/stream.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -30,6 +32,7 @@ request_template_init(struct request_template *t, const char *host, const char *
     t->len = (size_t)(head + n);
     t->digit_at = t->len - 1;
     t->start_at = 0;
+    t->wire = WIRE_HTTP;
     return 0;
 }
 
@@ -63,6 +66,7 @@ request_template_init_v2(struct request_template *t, const char *host, const cha
     t->retry_at = t->sequence_at + SEQUENCE_DIGITS;
     t->digit_at = t->len - 5; /* before ]}]} */
     t->start_at = t->len - sizeof(inputs) + 1 - 5;
+    t->wire = WIRE_HTTP;
     return 0;
 }
 
@@ -82,8 +86,27 @@ answer_find_data(struct answer *out)
     out->body_len = (size_t)(end - at);
 }
 
+static void
+put_digits(char *at, int digits, uint32_t value)
+{
+    while (digits-- > 0) {
+        at[digits] = (char)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+static void
+put_sequence(struct connection *c, const struct request_template *t, uint32_t sequence,
+             uint32_t retry)
+{
+    put_digits(c->request + t->sequence_at, SEQUENCE_DIGITS, sequence);
+    put_digits(c->request + t->retry_at, RETRY_DIGITS, retry);
+    c->sequence = sequence;
+}
+
 int
-connection_open(struct connection *c, const struct sockaddr_in *address)
+connection_open(struct connection *c, const struct sockaddr_in *address,
+                const struct request_template *t, uint32_t sequence, uint32_t retry)
 {
     int one = 1;
 
@@ -92,9 +115,10 @@ connection_open(struct connection *c, const struct sockaddr_in *address)
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         return -1;
+    put_sequence(c, t, sequence, retry);
     if (connect(c->fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
-        fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) {
+        (t->wire != WIRE_HTTP && stream_open(c, t) < 0) || fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) {
         connection_close(c);
         return -1;
     }
@@ -113,27 +137,18 @@ connection_close(struct connection *c)
     errno = keep;
 }
 
-static void
-put_digits(char *at, int digits, uint32_t value)
-{
-    while (digits-- > 0) {
-        at[digits] = (char)('0' + value % 10);
-        value /= 10;
-    }
-}
-
 int
 connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
                 uint32_t retry, char number, bool first)
 {
-    put_digits(c->request + t->sequence_at, SEQUENCE_DIGITS, sequence);
-    put_digits(c->request + t->retry_at, RETRY_DIGITS, retry);
+    c->received = 0;
+    c->waiting = true;
+    if (t->wire != WIRE_HTTP)
+        return stream_send(c, t, number);
+    put_sequence(c, t, sequence, retry);
     c->request[t->digit_at] = number;
     if (t->start_at > 0)
         memcpy(c->request + t->start_at, first ? "true " : "false", 5);
-    c->received = 0;
-    c->waiting = true;
-    c->sequence = sequence;
     /* These are a few hundred bytes on a socket with nothing in flight. If the socket does not take
      * all of them, it is broken. */
     if (send(c->fd, c->request, t->len, MSG_NOSIGNAL) != (ssize_t)t->len)
@@ -195,7 +210,8 @@ parse_answer(struct connection *c, struct answer *out, const char **why)
 }
 
 int
-connection_receive(struct connection *c, struct answer *out, const char **why)
+connection_receive(struct connection *c, const struct request_template *t, struct answer *out,
+                   const char **why)
 {
     ssize_t n = recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
 
@@ -207,6 +223,8 @@ connection_receive(struct connection *c, struct answer *out, const char **why)
     }
     c->received += (size_t)n;
     c->answer[c->received] = '\0';
+    if (t->wire != WIRE_HTTP)
+        return stream_answer(c, t, out, why);
     if (!c->waiting) {
         *why = "bytes that nobody asked for";
         return -1;

@@ -1,7 +1,9 @@
-/* bench/connection.h - one keep-alive HTTP/1.1 connection with one request in flight.
+/* bench/connection.h - one keep-alive HTTP/1.1 connection or one WebSocket stream, with one step in
+ * flight.
  *
  * A step should cost little here: the request is formatted once, its changing parts have a fixed
- * length and are overwritten in place, and a step needs one send and one recv.
+ * length and are overwritten in place, and a step needs one send and one recv. A stream carries one
+ * sequence (docs/streams.md); its handshake is the request that is formatted.
  */
 #ifndef CN_BENCH_CONNECTION_H
 #define CN_BENCH_CONNECTION_H
@@ -29,11 +31,15 @@ struct connection {
     char answer[4096];
 };
 
-/* The bytes of a request, and where its changing parts are. */
+/* How steps reach the server. */
+enum wire { WIRE_HTTP, WIRE_STREAM_PLAIN, WIRE_STREAM_JSON };
+
+/* The bytes of a request, and where its changing parts are. For a stream it is the handshake. */
 struct request_template {
+    enum wire wire;
     char bytes[1024];
     size_t len, sequence_at, retry_at;
-    size_t digit_at; /* the step's number, one digit */
+    size_t digit_at; /* the step's number, one digit; not for a stream */
     size_t start_at; /* v2: the value of sequence_start, five bytes; 0: there is none */
 };
 
@@ -52,8 +58,15 @@ int request_template_init_v2(struct request_template *t, const char *host, const
 int request_template_init(struct request_template *t, const char *host, const char *path,
                           const char *header, const char *prefix);
 
-/* Connects, and then makes the socket non-blocking. Returns 0, or -1 with errno set. */
-int connection_open(struct connection *c, const struct sockaddr_in *address);
+/* The same for the handshake of a stream, which has the subprotocol of `wire`. */
+int request_template_init_stream(struct request_template *t, const char *host, const char *model,
+                                 const char *prefix, enum wire wire);
+
+/* Connects, opens the stream of the sequence if steps go over streams, and then makes the socket
+ * non-blocking. Returns 0, or -1 with errno set; EPROTO means that the server has refused the
+ * stream. */
+int connection_open(struct connection *c, const struct sockaddr_in *address,
+                    const struct request_template *t, uint32_t sequence, uint32_t retry);
 void connection_close(struct connection *c);
 /* Sends the digit `number` as the next step of a sequence. `first` says whether it is the first one
  * of the sequence. Returns 0, or -1 with errno set. */
@@ -63,7 +76,8 @@ int connection_send(struct connection *c, const struct request_template *t, uint
  * answer without one stays as it is. */
 void answer_find_data(struct answer *out);
 /* Reads what has arrived. Returns 1 if `out` is complete, 0 if more must come, or -1 with `*why` if
- * the connection is closed or the bytes are not HTTP. */
-int connection_receive(struct connection *c, struct answer *out, const char **why);
+ * the connection is closed or the bytes are not as they should be. */
+int connection_receive(struct connection *c, const struct request_template *t, struct answer *out,
+                       const char **why);
 
 #endif

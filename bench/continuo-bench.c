@@ -1,6 +1,7 @@
 /* bench/continuo-bench.c - sends load to a counter model and verifies every answer.
  *
- * It steps N sequences over C keep-alive connections, with one request in flight on each. By
+ * It steps N sequences over C keep-alive connections, or over a WebSocket stream each (--stream),
+ * with one step in flight on each. By
  * default a connection sends its next step when the last one is answered (a closed loop). With
  * --rate, step i is due at the time i/rate, whatever the server does, and its latency counts from
  * then, so that a stall is not hidden. With --ramp, the rate changes evenly.
@@ -100,9 +101,10 @@ reconnect(struct bench *b, struct connection *c)
 {
     /* Edge-triggered, so the next wait does not look again at a socket that was read empty. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = c};
+    uint32_t index = (uint32_t)(c - b->connections); /* that of the sequence of a stream, too */
 
     connection_close(c);
-    if (connection_open(c, &b->address) < 0 ||
+    if (connection_open(c, &b->address, &b->request, index, b->sequences[index].retry) < 0 ||
         epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) < 0) {
         fprintf(stderr, "continuo-bench: cannot connect to %s:%s: %s\n", b->opt.host, b->opt.port,
                 strerror(errno));
@@ -302,7 +304,7 @@ on_readable(struct bench *b, struct connection *c)
     struct answer a;
     const char *why = "";
     uint64_t now;
-    int rc = connection_receive(c, &a, &why);
+    int rc = connection_receive(c, &b->request, &a, &why);
 
     if (rc == 0)
         return;
@@ -548,13 +550,18 @@ raise_descriptor_limit(void)
 static void
 connect_all(struct bench *b)
 {
+    const struct options *opt = &b->opt;
     char host[300], path[300];
     int rc;
 
-    snprintf(host, sizeof(host), "%s:%s", b->opt.host, b->opt.port);
-    snprintf(path, sizeof(path), "/predictions/%s", b->opt.model);
-    rc = b->opt.v2 ? request_template_init_v2(&b->request, host, b->opt.model, b->opt.prefix)
-                   : request_template_init(&b->request, host, path, b->opt.header, b->opt.prefix);
+    snprintf(host, sizeof(host), "%s:%s", opt->host, opt->port);
+    snprintf(path, sizeof(path), "/predictions/%s", opt->model);
+    if (opt->wire != WIRE_HTTP)
+        rc = request_template_init_stream(&b->request, host, opt->model, opt->prefix, opt->wire);
+    else if (opt->v2)
+        rc = request_template_init_v2(&b->request, host, opt->model, opt->prefix);
+    else
+        rc = request_template_init(&b->request, host, path, opt->header, opt->prefix);
     if (rc < 0) {
         fputs("continuo-bench: host, model, header and prefix are too long\n", stderr);
         exit(2);

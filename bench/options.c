@@ -34,6 +34,9 @@ usage(FILE *out)
         "  --prefix TEXT       beginning of all sequence ids (made of time and pid)\n"
         "  --v2                send steps as v2 JSON: input and first output are named INPUT,\n"
         "                      INT32, shape [1,1]\n"
+        "  --stream PROTOCOL   send steps over WebSocket streams, one for each sequence; PROTOCOL "
+        "is\n"
+        "                      plain or json (continuo.v1.plain, continuo.v1.json)\n"
         "  --echo              the answer must be the request's body, not a running sum\n"
         "  --any-answer        any answer with status 200 is right: for models that don't count\n"
         "  --end               at the end, end each sequence with a step 0 and check its total\n"
@@ -90,6 +93,17 @@ parse_url(const char *url, struct options *opt)
     opt->host = opt->url;
 }
 
+static enum wire
+parse_wire(const char *text)
+{
+    if (strcmp(text, "plain") == 0)
+        return WIRE_STREAM_PLAIN;
+    if (strcmp(text, "json") == 0)
+        return WIRE_STREAM_JSON;
+    fprintf(stderr, "continuo-bench: --stream: %s is neither plain nor json\n", text);
+    exit(2);
+}
+
 /* Ends the program if options do not go together. */
 static void
 check_together(const struct options *opt)
@@ -102,6 +116,10 @@ check_together(const struct options *opt)
         why = "--sums: only one process can keep the sums; leave out --processes";
     else if (opt->ramp > 0 && (opt->rate <= 0 || opt->duration_s <= 0))
         why = "--ramp: give the rate at the beginning with --rate, and a --duration over 0";
+    else if (opt->wire != WIRE_HTTP && (opt->v2 || opt->end || opt->open_only || opt->sums_file))
+        why = "--stream does not go together with --v2, --end, --open-only and --sums";
+    else if (opt->wire != WIRE_HTTP && opt->sequences != opt->connections)
+        why = "--stream: each sequence has its stream; leave out --sequences";
     if (why == NULL)
         return;
     fprintf(stderr, "continuo-bench: %s\n", why);
@@ -119,7 +137,7 @@ options_parse(struct options *opt, int argc, char **argv)
         {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},      {"stall-seconds", 1, NULL, 'S'},
         {"random", 0, NULL, 'R'},    {"sums", 1, NULL, 'f'},      {"ramp", 1, NULL, 'a'},
         {"processes", 1, NULL, 'P'}, {"any-share", 0, NULL, 'A'}, {"v2", 0, NULL, '2'},
-        {NULL, 0, NULL, 0}};
+        {"stream", 1, NULL, 't'},    {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
@@ -164,6 +182,9 @@ options_parse(struct options *opt, int argc, char **argv)
             break;
         case '2':
             opt->v2 = true;
+            break;
+        case 't':
+            opt->wire = parse_wire(optarg);
             break;
         case 'A':
             opt->any_share = true;

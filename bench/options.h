@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bench/connection.h"
+
 struct options {
     char *url; /* host and port point into this copy */
     const char *host, *port, *model;
@@ -13,6 +15,7 @@ struct options {
     uint32_t connections, sequences, open_only, processes;
     double duration_s, warmup_s, rate, stall_s;
     double ramp; /* the rate at the end; 0: it stays the same */
+    enum wire wire;
     bool echo, any_answer, end, random, any_share, v2;
     const char *sums_file; /* NULL: none */
 };

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares what a step costs the server over a WebSocket and over HTTP: its CPU time and its system calls.
 
-One server with the counter model serves clients of every kind in turn. Each client has one connection and sends its
-next step when the last one is answered; one thread drives them all. A round gives every kind the same number of steps,
-so that other load on the machine meets all kinds alike. The CPU time is that of all threads of the server, as the
-kernel counts it, without the workers. Each answer is checked.
+One server with the counter model serves clients of every kind in turn, so that other load on the machine meets all kinds
+alike. The clients are those of the load tool continuo-bench: each has one connection and sends its next step when the
+last one is answered, or at fixed times (--rate). The CPU time is that of all threads of the server, as the kernel counts
+it, without the workers. Each answer is checked.
 
-    bench/websocket.py --rounds 20 --clients 1 8
+    bench/websocket.py --rounds 20 --clients 1 8 64
+    bench/websocket.py --rate 2000      2,000 steps a second, so that the server sleeps in between
     bench/websocket.py --calls          the system calls of one step, by strace
     bench/websocket.py --idle 10000     the memory of the server for a stream that has made one step and is silent
 """
@@ -106,7 +107,8 @@ class Json(Plain):
                    got.endswith(b':"%d"}' % self.steps) and got[1] == len(got) - 2, got)
 
 
-KINDS = (Http, Plain, Json)
+PYTHON_CLIENTS = (Http, Plain, Json)
+KINDS = {"HTTP/1.1": (), "continuo.v1.plain": ("--stream", "plain"), "continuo.v1.json": ("--stream", "json")}
 
 
 def cpu_ns(pid):
@@ -136,27 +138,36 @@ def drive(clients, steps):
                     selector.unregister(client.socket)
 
 
+def cost(server, n_clients, flags, args):
+    """Returns the CPU time of a step in microseconds, and the steps a second."""
+    before = cpu_ns(server.process.pid)
+    result = server.bench("counter", "--connections", n_clients, "--duration", args.seconds, "--warmup", 0,
+                          "--rate", args.rate, "--stall-seconds", 30, *flags)
+    if result["errors"]:
+        raise SystemExit(f"{result['errors']} steps failed or had a wrong sum")
+    return (cpu_ns(server.process.pid) - before) / 1000 / result["steps"], result["steps_per_s"]
+
+
 def measure(server, n_clients, args):
-    """Returns {kind: [microseconds a step, one for each round]}."""
-    pid = server.process.pid
-    clients = {kind: [kind(server) for _ in range(n_clients)] for kind in KINDS}
+    """Returns {kind: [(microseconds a step, steps a second) of each round]}."""
     costs = {kind: [] for kind in KINDS}
     for n in range(-1, args.rounds):
-        for kind in KINDS if n % 2 else reversed(KINDS):
-            before = cpu_ns(pid)
-            drive(clients[kind], args.steps)
+        for kind in list(KINDS) if n % 2 else reversed(KINDS):
+            one = cost(server, n_clients, KINDS[kind], args)
             if n >= 0:  # the first round warms up
-                costs[kind].append((cpu_ns(pid) - before) / 1000 / args.steps)
+                costs[kind].append(one)
     return costs
 
 
 def show_costs(server, args):
-    print("| clients | kind | CPU of the server for a step, us | share of HTTP |\n|---|---|---|---|")
+    print("| clients | kind | steps/s | CPU of the server for a step, us | share of HTTP | of rounds |\n|---|---|---|---|---|---|")
     for n_clients in args.clients:
         costs = measure(server, n_clients, args)
-        for kind in KINDS:
-            share = statistics.median(ours / http for ours, http in zip(costs[kind], costs[Http]))
-            print(f"| {n_clients} | {kind.__name__} | {statistics.median(costs[kind]):.1f} | {share:.2f} |")
+        for kind, rounds in costs.items():
+            shares = [ours / http for (ours, _), (http, _) in zip(rounds, costs["HTTP/1.1"], strict=True)]
+            us, rate = map(statistics.median, zip(*rounds, strict=True))
+            print(f"| {n_clients} | {kind} | {rate:,.0f} | {us:.1f} | {statistics.median(shares):.2f} "
+                  f"| {min(shares):.2f} to {max(shares):.2f} |", flush=True)
 
 
 def calls(server, client, steps):
@@ -176,7 +187,7 @@ def calls(server, client, steps):
 
 
 def show_calls(server, steps=500):
-    for kind in KINDS:
+    for kind in PYTHON_CLIENTS:
         found = calls(server, kind(server), steps)
         print(f"{kind.__name__:6}", ", ".join(f"{name} {n / steps:.2f}" for name, n in found.most_common(12)))
 
@@ -216,8 +227,9 @@ def show_idle(server, n):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3200, help="of each kind in a round")
-    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8])
+    parser.add_argument("--seconds", type=float, default=0.6, help="of a run; a round has one of each kind")
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
+    parser.add_argument("--rate", type=int, default=0, help="steps a second, at fixed times; 0: as soon as they are answered")
     parser.add_argument("--busy-wait", type=int, default=0, help="microseconds")
     parser.add_argument("--calls", action="store_true")
     parser.add_argument("--idle", type=int, help="streams")

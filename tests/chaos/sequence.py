@@ -172,8 +172,11 @@ class Sequence:
         state, reason = await self._ask(request, IS_DONE)
         self._tally.copies += 1
         if reason is None and not (request is self._done[-1][0] and state == led_to):
-            self._tally.doubled += 1
-            self._accuse("a copy was done", f"{request} gave {state}")
+            self._copy_was_done(request, state)
+
+    def _copy_was_done(self, request, state):
+        self._tally.doubled += 1
+        self._accuse("a copy was done", f"{request} gave {state}")
 
     def _judge(self, state, done, number):
         """Checks the answer to a step: it must be the next value."""
