@@ -110,7 +110,7 @@ connection_open(struct connection *c, const struct sockaddr_in *address,
 {
     int one = 1;
 
-    c->received = 0;
+    c->received = c->taken = 0;
     c->waiting = false;
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
@@ -141,10 +141,10 @@ int
 connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
                 uint32_t retry, char number, bool first)
 {
-    c->received = 0;
     c->waiting = true;
     if (t->wire != WIRE_HTTP)
         return stream_send(c, t, number);
+    c->received = 0;
     put_sequence(c, t, sequence, retry);
     c->request[t->digit_at] = number;
     if (t->start_at > 0)
@@ -213,8 +213,12 @@ int
 connection_receive(struct connection *c, const struct request_template *t, struct answer *out,
                    const char **why)
 {
-    ssize_t n = recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
+    ssize_t n;
 
+    memmove(c->answer, c->answer + c->taken, c->received - c->taken);
+    c->received -= c->taken;
+    c->taken = 0;
+    n = recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0) {

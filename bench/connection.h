@@ -28,6 +28,7 @@ struct connection {
     uint64_t arrivals_started; /* with --rate: gives the due time of the next one */
     char *request;             /* this connection's copy of the template */
     size_t received;
+    size_t taken; /* a stream: how many of the received bytes were looked at */
     char answer[4096];
 };
 

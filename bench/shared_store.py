@@ -9,6 +9,9 @@ steps per second; the 99th percentile of a step's time, and by how many round tr
 shared one; the time of a round trip (its mean, as the worker measured it); CPU time of a step in the server, its worker
 and the store. The ratio of the steps is the median of the rounds' ratios.
 
+Part "paced": the same two kinds of store, with steps at fixed times, at half of what the shared store allows with this
+many connections. Neither waits for a core then, so the table shows how much longer a step waits for the store itself.
+
 Part "nodes": rounds alternate between one node and three, which get --rate steps a second each, far less than they
 could do, at fixed times. So batches are alike, and the nodes do not wait for each other's cores. The polling of idle
 loops (--tuning busy-wait) is off, because it would be counted as work.
@@ -98,19 +101,19 @@ def bench(server, connections, seconds, *args, processes=1):
     return result
 
 
-def measure(connections, seconds, shared, processes):
+def measure(connections, seconds, shared, processes, rate=0):
     with contextlib.ExitStack() as stack:
         port, store = stack.enter_context(redis()) if shared else (None, None)
         server = stack.enter_context(node(port))
-        bench(server, connections, 1, processes=processes)
+        bench(server, connections, 1, "--rate", rate, processes=processes)
         pids = [server.process.pid, server.worker_pid("counter"), *([store.pid] if shared else [])]
         n, took = round_trips(server)
         spent = [cpu_seconds(pid) for pid in pids]
-        result = bench(server, connections, seconds, processes=processes)
+        result = bench(server, connections, seconds, "--rate", rate, processes=processes)
         spent = [(cpu_seconds(pid) - before) / result["steps"] * 1e6 for pid, before in zip(pids, spent, strict=True)]
         after = round_trips(server)
         trip_ms = (after[1] - took) / max(after[0] - n, 1) * 1e3
-        return {"rate": result["steps_per_s"], "p99": result["p99_ms"], "cpu": spent, "trip_ms": trip_ms}
+        return {"rate": result["steps_per_s"], "p50": result["p50_ms"], "p99": result["p99_ms"], "cpu": spent, "trip_ms": trip_ms}
 
 
 def compare_stores(args):
@@ -132,6 +135,24 @@ def compare_stores(args):
         print(f"| {connections} | {median(own, 'rate'):,.0f} | {median(ours, 'rate'):,.0f} | {ratio:.2f} "
               f"| {median(own, 'p99'):.2f} / {median(ours, 'p99'):.2f} | {median(ours, 'trip_ms'):.2f} | {longer:.1f} "
               f"| {cpu(own)} | {cpu(ours)} |", flush=True)
+
+
+def compare_paced(args):
+    print("| connections | steps/s | median embedded / shared, ms | p99 embedded / shared, ms | round trip, ms "
+          "| longer median in round trips | longer p99 in round trips |\n|---|---|---|---|---|---|---|")
+    for connections in args.connections:
+        rate = int(measure(connections, args.seconds, True, args.processes)["rate"] / 2)
+        rounds = [[measure(connections, args.seconds, shared, args.processes, rate) for shared in (False, True)]
+                  for _ in range(args.rounds)]
+
+        def median(key, side):
+            return statistics.median(pair[side][key] for pair in rounds)
+
+        def longer(key):
+            return statistics.median((b[key] - a[key]) / max(b["trip_ms"], 1e-3) for a, b in rounds)
+
+        print(f"| {connections} | {rate:,} | {median('p50', 0):.2f} / {median('p50', 1):.2f} | {median('p99', 0):.2f} / {median('p99', 1):.2f} "
+              f"| {median('trip_ms', 1):.2f} | {longer('p50'):.1f} | {longer('p99'):.1f} |", flush=True)
 
 
 def measure_nodes(n, args):
@@ -203,15 +224,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--processes", type=int, default=1, help="of the load tool, in the part store (1)")
+    parser.add_argument("--processes", type=int, default=1, help="of the load tool, in the parts store and paced (1)")
     parser.add_argument("--connections", type=int, nargs="*", default=[64, 256])
     parser.add_argument("--rate", type=int, default=2000, help="steps a second for each node, in the part nodes")
     parser.add_argument("--trip-ms", type=float, default=40, help="how long a round trip takes, in the part far")
-    parser.add_argument("--parts", nargs="*", default=["store", "nodes"], choices=["store", "nodes", "far"])
+    parser.add_argument("--parts", nargs="*", default=["store", "paced", "nodes"], choices=["store", "paced", "nodes", "far"])
     args = parser.parse_args()
     print(machine())
     if "store" in args.parts:
         compare_stores(args)
+    if "paced" in args.parts:
+        compare_paced(args)
     if "nodes" in args.parts:
         compare_nodes(args)
     if "far" in args.parts:

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define TEXT 0x81  /* one frame with a whole text message */
+#define TEXT 0x81 /* one frame with a whole message */
+#define BINARY 0x82
 #define CLOSE 0x88 /* frames of the protocol itself */
 #define PING 0x89
 #define PONG 0x8a
@@ -41,8 +42,7 @@ static int
 receive_until(struct connection *c, const char *mark, size_t len)
 {
     while (memmem(c->answer, c->received, mark, len) == NULL) {
-        ssize_t n =
-            recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
+        ssize_t n = recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
 
         if (n <= 0) {
             errno = n == 0 || errno == 0 ? EPROTO : errno;
@@ -69,7 +69,7 @@ stream_open(struct connection *c, const struct request_template *t)
     if (t->wire == WIRE_STREAM_JSON &&
         (receive_until(c, "\"hello\"", 7) < 0 || receive_until(c, "}", 1) < 0))
         return -1;
-    c->received = 0;
+    c->taken = c->received;
     return 0;
 }
 
@@ -118,30 +118,30 @@ int
 stream_answer(struct connection *c, const struct request_template *t, struct answer *out,
               const char **why)
 {
-    for (size_t at = 0; c->received >= at + 2;) {
-        const unsigned char *frame = (const unsigned char *)c->answer + at;
-        size_t head = frame[1] == 126 ? 4 : 2;
-        size_t len = frame[1] == 126 && c->received >= at + 4 ? (size_t)frame[2] << 8 | frame[3]
-                                                              : frame[1];
+    while (c->received >= c->taken + 2) {
+        const unsigned char *frame = (const unsigned char *)c->answer + c->taken;
+        const size_t here = c->received - c->taken, head = frame[1] == 126 ? 4 : 2;
+        const size_t len = head == 4 && here >= 4 ? (size_t)frame[2] << 8 | frame[3] : frame[1];
 
-        if (frame[1] > 126 || len > sizeof(c->answer) - 8) {
+        if (frame[1] > 126 || head + len > sizeof(c->answer) - 1) {
             *why = "a frame over 4 kB";
             return -1;
         }
-        if (c->received < at + head + len)
+        if (here < head + len)
             return 0;
+        c->taken += head + len;
         out->body = (const char *)frame + head;
         out->body_len = len;
-        at += head + len;
-        if (frame[0] == PING && len <= 125 && send_pong(c, out->body, len) == 0) {
-            memmove(c->answer, c->answer + at, c->received -= at);
-            at = 0;
+        if (frame[0] == PING && len <= 125 && send_pong(c, out->body, len) == 0)
             continue;
-        }
-        *why = frame[0] == CLOSE ? "the server has closed the stream" : "not the answer of a step";
         out->status = 200;
         out->closes = false;
-        return frame[0] == TEXT && (t->wire != WIRE_STREAM_JSON || find_sum(out)) ? 1 : -1;
+        if (c->waiting && t->wire == WIRE_STREAM_PLAIN && (frame[0] == TEXT || frame[0] == BINARY))
+            return 1;
+        if (c->waiting && t->wire == WIRE_STREAM_JSON && frame[0] == TEXT && find_sum(out))
+            return 1;
+        *why = frame[0] == CLOSE ? "the server has closed the stream" : "not the answer of a step";
+        return -1;
     }
     return 0;
 }

@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from models import BIN, ROOT, counter
+from models import BIN, ROOT, Model, counter
 from waiting import expect, limit
 
 
@@ -64,6 +64,29 @@ def test_the_processes_of_the_load_tool_share_the_sequences(server):
     checked at its end, and the first process counts all of them."""
     figures = loaded(server(counter()), "--connections", 7, "--sequences", 20, "--processes", 3, "--end")
     assert (figures["ended"], figures["sequences"], figures["errors"]) == (20, 20, 0)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "json"])
+def test_the_load_tool_checks_the_sums_of_streams(server, protocol):
+    """Steps over WebSocket streams are checked as those over HTTP are. A stream whose client does not answer pings would
+    be cut off between two steps."""
+    s = server(counter(), flags=["--stream-ping", "100"])
+    figures = loaded(s, "--connections", 6, "--processes", 2, "--stream", protocol)
+    assert figures["errors"] == 0 and figures["steps"] > 0
+    figures = loaded(s, "--connections", 2, "--stream", protocol, "--rate", 2, "--duration", 2)
+    assert figures["errors"] == 0 and figures["steps"] > 0
+    assert s.metric("continuo_streams_opened_total") == 8
+
+
+def test_the_load_tool_finds_a_wrong_sum_of_a_stream(server):
+    """The model of this test counts each step twice from the third on."""
+    s = server(Model("counter", lua= "local M = {api = 1}\nfunction M.init() return {n = 0, steps = 0} end\n"
+                       "function M.step(state, req)\n  state.steps = state.steps + 1\n"
+                       "  state.n = state.n + tonumber(req.body) * (state.steps < 3 and 1 or 2)\n"
+                       "  return {body = tostring(state.n)}\nend\nreturn M\n"))
+    bench = s.bench("--connections", 1, "--stream", "plain", "--duration", "0.3", "--warmup", "0", "--any-share")
+    out, words = bench.communicate(timeout=limit(60))
+    assert bench.returncode == 1 and "expected" in words and json.loads(out)["mismatches"] > 0
 
 
 def test_a_ramp_shows_what_came_of_each_rate(server):
