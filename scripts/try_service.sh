@@ -96,7 +96,7 @@ try_once() { # name of the trial
     grep -q '^try: all is well' "$work/told" || { tr -d '\r' <"$work/told"; tail -n 40 "$work/console"; exit 1; }
 }
 
-# Waits until the client in the machine has had some answers, and cuts the power a little later.
+# Waits until the client in the machine has had some answers, and cuts the power a little later. Sets `answered`.
 cut_power() {
     local i
     for ((i = 0; i < 6000; i++)); do
@@ -106,14 +106,14 @@ cut_power() {
     done
     sleep "$((RANDOM % 3)).$((RANDOM % 1000 + 1000))"
     stop_machine
-    tr -d '\r' <"$work/told" | sed -n 's/^done \([0-9]*\)$/\1/p' | tail -n 1 # a line that is not whole does not count
+    answered=$(tr -d '\r' <"$work/told" | sed -n 's/^done \([0-9]*\)$/\1/p' | tail -n 1) # a line that is not whole does not count
 }
 
 prepare
 try_once service
 for ((cut = 1; cut <= cuts; cut++)); do
     boot steps
-    answered=$(cut_power)
+    cut_power
     boot look
     wait_for_end
     found=$(tr -d '\r' <"$work/told" | sed -n 's/^found \([0-9]*\)$/\1/p')

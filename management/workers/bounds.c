@@ -339,6 +339,19 @@ cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, bool forks
     pthread_mutex_unlock(&groups.lock);
 }
 
+bool
+cn_bounds_took_too_much(uint32_t id)
+{
+    char group[PATH_MAX], path[PATH_MAX], name[NAME_BYTES], text[512];
+    const char *kills = NULL;
+
+    name_of(name, id);
+    if (groups.base[0] && join(group, groups.base, name) && join(path, group, "memory.events") &&
+        read_text(path, text, sizeof(text)))
+        kills = strstr(text, "oom_kill ");
+    return kills && strtoul(kills + strlen("oom_kill "), NULL, 10) > 0;
+}
+
 void
 cn_bounds_end(uint32_t id)
 {

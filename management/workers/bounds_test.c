@@ -146,6 +146,22 @@ worker_gets_its_bounds(void **state)
     assert_string_equal(get(path, "pids.max"), "max");
 }
 
+/* The kernel's count of processes that were killed for want of memory tells that cause from other
+ * SIGKILLs. */
+static void
+memory_that_was_exceeded_is_told(void **state)
+{
+    const char *path = group_of(8);
+
+    (void)state;
+    cn_bounds_start(mount, own);
+    assert_false(cn_bounds_took_too_much(8)); /* no such file */
+    put(path, "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n");
+    assert_false(cn_bounds_took_too_much(8));
+    put(path, "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 2\noom_group_kill 1\n");
+    assert_true(cn_bounds_took_too_much(8));
+}
+
 /* What a worker has left behind dies with it, and empty groups go. */
 static void
 end_of_a_worker_ends_its_group(void **state)
@@ -258,6 +274,7 @@ main(void)
         TEST(server_moves_below_its_group),
         TEST(missing_controllers_are_left_out),
         TEST(worker_gets_its_bounds),
+        TEST(memory_that_was_exceeded_is_told),
         TEST(end_of_a_worker_ends_its_group),
         TEST(failures_are_named),
         TEST(without_groups_the_user_is_bounded),
