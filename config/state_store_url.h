@@ -17,6 +17,7 @@
 #define CN_STATE_STORE_SENTINEL_PORT 26379 /* if the URL of Sentinels names no port */
 #define CN_STATE_STORE_PREFIX "continuo"   /* if the URL names no prefix */
 #define CN_STATE_STORE_EMBEDDED "embedded" /* the word for LMDB in the state folder */
+#define CN_REPLICAS_ALL UINT32_MAX         /* the number that stands for state.replicas: all */
 #define CN_STATE_STORE_SHOWN_MAX (CN_STATE_STORE_URL_MAX + 1)
 
 /* The text of a URL; "" means "embedded". */

@@ -110,7 +110,7 @@ enum cn_walls_mode {
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
     NUM(store_timeout_ms)  /* longest wait for a shared store */                                   \
     NUM(store_wait_ms)     /* how long it may be away while the model loads */                     \
-    NUM(store_replicas)    /* replicas of a shared store that must have a step */                  \
+    NUM(store_replicas)    /* replicas that must have a step; or CN_REPLICAS_ALL */                \
     NUM(journal_max_bytes) /* size of each of the journal's two files */                           \
     NUM(journal)           /* 1: commits go to a journal above LMDB; 0: to LMDB */                 \
     NUM(check_max_bytes)   /* a larger data.mdb is not checked at the start */                     \

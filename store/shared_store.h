@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "config/state_store_url.h"
 #include "core/errors/error.h"
 #include "store/store.h"
 
@@ -35,8 +36,10 @@ struct cn_shared_options {
     const char *user, *password;          /* "" for none */
     const char *prefix, *model, *version; /* all keys begin with these three */
     uint32_t timeout_ms;                  /* the longest wait of one call */
-    uint32_t replicas; /* number of replicas that must have a commit before it counts */
-    bool power;        /* the primary must have written it to its disk, too */
+    /* How many replicas must have a commit before it counts. CN_REPLICAS_ALL: every one that the
+     * Sentinels could make the primary, and at least one; only with `master`. */
+    uint32_t replicas;
+    bool power; /* the primary must have written it to its disk, too */
     /* NULL, or an open store with the same options, which is closed after this one. The two count
      * their activity together. This one does not check the layout again, and connects when it is
      * first used. */

@@ -24,6 +24,7 @@
 #include "config/model/model_io.h"
 #include "config/model/model_state.h"
 #include "config/model/model_words.h"
+#include "config/model/replicas.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/text/suggest.h"
@@ -40,6 +41,7 @@ enum kind {
     KIND_PARALLEL,
     KIND_SWITCH,
     KIND_STORE,
+    KIND_REPLICAS,
     KIND_WORD
 };
 
@@ -248,6 +250,7 @@ static int
 apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
 {
     char expected[96];
+    uint32_t replicas;
     int level;
 
     switch (row->kind) {
@@ -290,6 +293,12 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         return 0;
     case KIND_STORE:
         return apply_store(walk, row, value);
+    case KIND_REPLICAS:
+        snprintf(expected, sizeof(expected), "an integer from 0 to %" PRIu64 ", or all", row->max);
+        if (!cn_replicas_take(value, row->max, &replicas))
+            return wrong_value(walk, row->path, value, expected);
+        store(walk->config, row, replicas);
+        return 0;
     case KIND_WORD:
         level = value->kind == CN_YAML_STRING ? cn_model_word_parse(row->path, value->text) : -1;
         if (level < 0)
@@ -596,6 +605,8 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
         return cn_fail(err, CN_E_CONFIG,
                        "state tensors need sequences: set sequenceBatching: true, or remove the "
                        "list of state tensors");
+    if (cn_replicas_check(config, false, err) != 0)
+        return err->code;
     return cn_stream_input_check(config, NULL, err);
 }
 

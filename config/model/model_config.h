@@ -63,7 +63,7 @@ const char *cn_parallel_word(enum cn_parallel parallel);
 
 /* One member for each row of model_options.def: CN_MODEL_OPTION(field, c_type, kind, yaml_path,
  * default, min, max, help). The kind is UINT, BOOL, DURABILITY, SWAP, EXPIRED, PARALLEL, SWITCH,
- * STORE or WORD; "a.b" is key b in map a. */
+ * STORE, REPLICAS or WORD; "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model/model_options.def"

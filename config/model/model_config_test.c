@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "config/model/replicas.h"
 #include "config/test_support.h"
 
 static int
@@ -200,6 +201,70 @@ fields_must_fit_together(void **state)
     assert_contains(err.message, "state.storeMaxBytes");
 }
 
+static void
+applies_replicas(const char *yaml, int rc, uint32_t replicas)
+{
+    struct cn_model_config config;
+    struct cn_yaml_doc *doc;
+    struct cn_error err = {0};
+
+    cn_model_config_init(&config);
+    assert_int_equal(cn_yaml_parse("m.yaml", cn_str_from(yaml), &doc, &err), 0);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), rc);
+    cn_yaml_destroy(doc);
+    assert_int_equal(config.store_replicas, replicas);
+    if (rc)
+        assert_contains(err.message, "state.replicas: expected an integer from 0 to 16, or all");
+}
+
+static void
+replicas_are_a_number_or_all(void **state)
+{
+    (void)state;
+    applies_replicas("state: {replicas: 2}", 0, 2);
+    applies_replicas("state: {replicas: all}", 0, CN_REPLICAS_ALL);
+    applies_replicas("state: {replicas: 17}", CN_E_CONFIG, 0);
+    applies_replicas("state: {replicas: -1}", CN_E_CONFIG, 0);
+    applies_replicas("state: {replicas: every}", CN_E_CONFIG, 0);
+    applies_replicas("state: {replicas: [1]}", CN_E_CONFIG, 0);
+}
+
+static void
+refuses_all(struct cn_model_config *config, const char *url, bool whole, const char *why)
+{
+    struct cn_error err = {0};
+
+    assert_int_equal(cn_state_store_text_set(&config->state_store, cn_str_from(url), &err), 0);
+    assert_int_equal(cn_replicas_check(config, whole, &err), why ? CN_E_CONFIG : 0);
+    if (!why)
+        return;
+    assert_contains(err.message, why);
+    assert_contains(err.message, "state.replicas is all");
+    assert_contains(err.message, "valkey+sentinel://");
+}
+
+/* Without Sentinels nobody says which replicas may become the primary. */
+static void
+all_replicas_need_sentinels(void **state)
+{
+    struct cn_model_config config;
+
+    (void)state;
+    cn_model_config_init(&config);
+    config.store_replicas = CN_REPLICAS_ALL;
+    refuses_all(&config, "valkey://a", true, NULL); /* the model has no states */
+    config.sequence_batching = true;
+    refuses_all(&config, "valkey+sentinel://a,b,c/mymaster", true, NULL);
+    refuses_all(&config, "rediss+sentinel://:secret@a/mymaster", true, NULL);
+    refuses_all(&config, "valkey://:secret@a", true, "names no Sentinels");
+    refuses_all(&config, "valkey://a,b", false, "names no Sentinels");
+    refuses_all(&config, "valkey+cluster://a,b", true, "in a cluster");
+    refuses_all(&config, "embedded", true, "the embedded store");
+    refuses_all(&config, "embedded", false, NULL); /* the server may name a store */
+    config.durability = CN_DURABILITY_NONE;
+    refuses_all(&config, "valkey+sentinel://a,b,c/mymaster", true, "in memory only");
+}
+
 /* If a file is read from a temporary folder, messages name it as its author knows it. */
 static void
 a_file_is_loaded_under_the_name_given(void **state)
@@ -285,6 +350,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_keys_are_taken),
+        cmocka_unit_test(replicas_are_a_number_or_all),
+        cmocka_unit_test(all_replicas_need_sentinels),
         cmocka_unit_test(unknown_scalars_warn_with_the_nearest_name),
         cmocka_unit_test(maps_and_handler_keys_are_the_handlers),
         cmocka_unit_test(torchserves_other_keys_are_explained),

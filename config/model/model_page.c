@@ -23,6 +23,7 @@ enum kind {
     KIND_PARALLEL,
     KIND_SWITCH,
     KIND_STORE,
+    KIND_REPLICAS,
     KIND_WORD
 };
 
@@ -122,6 +123,11 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
         return;
     case KIND_STORE:
         put_row(out, path, "", "word or URL", CN_STATE_STORE_EMBEDDED, "", option->help, example);
+        return;
+    case KIND_REPLICAS:
+        snprintf(value, sizeof(value), "%" PRIu64, option->default_value);
+        snprintf(range, sizeof(range), "%" PRIu64 " to %" PRIu64 ", all", option->min, option->max);
+        put_row(out, path, "", "integer or word", value, range, option->help, example);
         return;
     case KIND_WORD:
         put_row(out, path, "", "word", cn_model_words(path)[option->default_value],

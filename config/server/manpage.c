@@ -98,6 +98,9 @@ put_model_key(FILE *out, const char *path, const char *kind, const char *default
     if (kind[0] == 'U')
         fprintf(out, ". An integer from %" PRIu64 " to %" PRIu64 ". Default: %s.\n", min, max,
                 default_text);
+    else if (kind[0] == 'R')
+        fprintf(out, ". An integer from %" PRIu64 " to %" PRIu64 ", or all. Default: %s.\n", min,
+                max, default_text);
     else if (kind[0] == 'B')
         fprintf(out, ". Default: %s.\n", default_text[0] == '0' ? "false" : "true");
     else if (strcmp(kind, "SWITCH") == 0)

@@ -15,6 +15,7 @@
 #include "config/model/model_io.h"
 #include "config/model/model_state.h"
 #include "config/model/overlay.h"
+#include "config/model/replicas.h"
 #include "config/model/stream_input.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
@@ -270,5 +271,7 @@ cn_model_make_config(struct cn_model_about *about, const struct cn_model_request
         about->config.max_workers = about->config.min_workers;
     if (!rc)
         rc = cn_model_config_check(&about->config, err);
+    if (!rc)
+        rc = cn_replicas_check(&about->config, true, err);
     return rc;
 }

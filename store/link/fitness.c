@@ -16,9 +16,12 @@
 #include "store/link/fitness.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define REPLICAS_SEEN 32
+/* A replica confirms once a second. One that has been silent for longer does not count as one that
+ * may confirm. */
+#define SILENT_S 3
 #define INFO_MAX 32768 /* a server's INFO has about 6 KiB */
 
 /* What the server said of itself. */
@@ -231,6 +234,22 @@ check_answers(struct cn_valkey_server *server, const struct answers *answers, st
     return check_power(server, answers, err);
 }
 
+/* A part of "ip=10.0.0.2,port=6379,..."; empty if it is missing. */
+static struct cn_str
+part_of(struct cn_str replica, const char *name)
+{
+    const size_t len = strlen(name);
+    const char *at = replica.ptr, *end = replica.ptr + replica.len, *stop;
+
+    for (; at < end; at = stop + 1) {
+        stop = memchr(at, ',', (size_t)(end - at));
+        stop = stop ? stop : end;
+        if ((size_t)(stop - at) >= len && memcmp(at, name, len) == 0)
+            return (struct cn_str){at + len, (size_t)(stop - at) - len};
+    }
+    return (struct cn_str){"", 0};
+}
+
 /* A replica that has become the primary goes on with the history of the one before it, which is in
  * master_replid2.
  *
@@ -246,14 +265,35 @@ cn_valkey_take_history(struct cn_valkey_server *server, struct cn_str info)
     for (size_t i = 0; i < before.len; i++)
         server->began_history &= before.ptr[i] == '0';
     server->replicas_online = 0;
-    for (uint32_t i = 0; i < REPLICAS_SEEN; i++) {
+    server->confirming.n = 0;
+    for (uint32_t i = 0; i < CN_REPLICAS_SEEN; i++) {
         struct cn_str replica;
 
         snprintf(name, sizeof(name), "slave%u", i);
         replica = cn_valkey_info_field(info, name);
-        if (memmem(replica.ptr, replica.len, ",state=online", 13))
-            server->replicas_online++;
+        if (!memmem(replica.ptr, replica.len, ",state=online", 13))
+            continue;
+        server->replicas_online++;
+        if (strtoul(part_of(replica, "lag=").ptr, NULL, 10) <= SILENT_S)
+            cn_replica_set_add(&server->confirming, part_of(replica, "ip="),
+                               part_of(replica, "port="));
     }
+}
+
+static void
+take_replicas(void *ctx, uint32_t i, const redisReply *reply)
+{
+    (void)i;
+    cn_valkey_take_history(ctx, cn_valkey_text(reply));
+}
+
+int
+cn_valkey_ask_replicas(struct cn_valkey_server *server, uint64_t deadline_us, struct cn_error *err)
+{
+    cn_wire_command(&server->wire, 2);
+    cn_wire_word(&server->wire, CN_STR("INFO"));
+    cn_wire_word(&server->wire, CN_STR("replication"));
+    return cn_wire_talk(&server->wire, take_replicas, server, deadline_us, err);
 }
 
 int

@@ -13,9 +13,13 @@ int cn_valkey_check_server(struct cn_valkey_server *server, uint64_t deadline_us
 /* Logs in, if the URL has a password. CN_E_STATE_STORE: the server refuses it. */
 int cn_valkey_log_in(struct cn_valkey_wire *wire, uint64_t deadline_us, struct cn_error *err);
 
-/* Notes what INFO says about the history of the server's data: `server->began_history` and
- * `server->replicas_online`. */
+/* Notes what INFO says about the history of the server's data and its replicas:
+ * `server->began_history`, `server->replicas_online` and `server->confirming`. */
 void cn_valkey_take_history(struct cn_valkey_server *server, struct cn_str info);
+
+/* Asks the server, which must be connected, about the same things again. */
+int cn_valkey_ask_replicas(struct cn_valkey_server *server, uint64_t deadline_us,
+                           struct cn_error *err);
 
 /* Finds the value of a field in the text of INFO, which has a line "name:value" for each. Empty: it
  * has no such field. */

@@ -16,6 +16,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "store/link/fitness.h"
 #include "store/link/valkey_cluster.h"
 
 #define FAIL_FAST_US 100000 /* after a wait in vain, calls fail at once for this time */
@@ -61,6 +62,7 @@ cn_valkey_link_init(struct cn_valkey_link *link, const struct cn_shared_options 
     link->script = script;
     copy_options(link, options);
     cn_sentinel_init(&link->sentinel, &link->options, link->lib);
+    cn_replica_count_init(&link->count, &link->options, link->lib);
     cn_valkey_cluster_init(link);
     if (!link->options.cluster)
         link->servers[link->n_servers++] =
@@ -80,6 +82,7 @@ cn_valkey_link_fini(struct cn_valkey_link *link)
     for (uint32_t i = 0; i < link->n_servers; i++)
         cn_valkey_server_destroy(link->servers[i]);
     cn_sentinel_fini(&link->sentinel);
+    cn_replica_count_fini(&link->count);
     cn_valkey_cluster_fini(link);
     cn_free(link->commands);
     cn_free(link->begun);
@@ -217,6 +220,29 @@ check_history(struct cn_valkey_link *link, struct cn_error *err)
     return err->code;
 }
 
+/* Sets how many replicas must confirm from now on. The primary has just said which ones it has. */
+static void
+count_replicas(struct cn_valkey_link *link, uint64_t deadline_us)
+{
+    struct cn_valkey_server *server = link->servers[0];
+
+    link->sentinel.replicas_changed = false;
+    cn_replica_count_renew(&link->count, &server->confirming, deadline_us);
+    server->must_confirm = link->count.wanted;
+}
+
+/* Counts the replicas again if a Sentinel has sent a message about them, or if it is time. */
+static void
+follow_replicas(struct cn_valkey_link *link, uint64_t deadline_us)
+{
+    struct cn_error err;
+
+    if (link->begun || (!link->sentinel.replicas_changed && cn_now_us() < link->count.next_us))
+        return;
+    if (cn_valkey_ask_replicas(link->servers[0], deadline_us, &err) == 0)
+        count_replicas(link, deadline_us);
+}
+
 /* Asks the Sentinels for the primary and connects to it. A primary that does not answer gets half
  * of the time, because the Sentinels may name another one then. */
 static int
@@ -231,7 +257,11 @@ try_sentinels(struct cn_valkey_link *link, uint64_t deadline_us, struct cn_error
     rc = cn_sentinel_find(&link->sentinel, deadline_us, &primary, err);
     if (rc == 0)
         rc = try_host(link, &primary, deadline_us, err);
-    return rc ? rc : check_history(link, err);
+    if (rc == 0)
+        rc = check_history(link, err);
+    if (rc == 0 && link->options.replicas == CN_REPLICAS_ALL)
+        count_replicas(link, deadline_us);
+    return rc;
 }
 
 /* Finds the store's servers, and connects to the primary if there is only one. */
@@ -259,6 +289,8 @@ is_ready(struct cn_valkey_link *link, uint64_t deadline_us)
     wire = &link->servers[0]->wire;
     if (wire->fd >= 0 && link->options.master[0] && cn_sentinel_moved(&link->sentinel))
         cn_wire_drop(wire);
+    if (wire->fd >= 0 && link->options.replicas == CN_REPLICAS_ALL)
+        follow_replicas(link, deadline_us);
     return wire->fd >= 0;
 }
 

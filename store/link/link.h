@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "store/link/hash_slots.h"
+#include "store/link/replica_count.h"
 #include "store/link/sentinel.h"
 #include "store/link/valkey_server.h"
 #include "store/shared_store.h"
@@ -86,6 +87,7 @@ struct cn_valkey_link {
     struct cn_valkey_server *servers[CN_VALKEY_SERVERS_MAX];
     uint32_t n_servers;
     struct cn_sentinel sentinel;
+    struct cn_replica_count count; /* with CN_REPLICAS_ALL */
     struct cn_valkey_cluster cluster;
     struct cn_valkey_command *commands; /* of this trip; after it, of the last one */
     uint32_t n_commands, cap_commands;

@@ -4,12 +4,15 @@
  * subscribes to the message +switch-master, so that a node that still has a connection to the old
  * primary leaves it. Such a connection may well be alive, because the old primary was only stopped
  * or cut off for a while, and what is written there is lost when the Sentinels make it a replica.
- * Question and subscription are sent together, so no change falls between them.
+ * Question and subscription are sent together, so no change falls between them. With
+ * state.replicas: all, it also subscribes to the messages about replicas; replica_count.c counts
+ * them.
  *
  * An answer to SENTINEL GET-MASTER-ADDR-BY-NAME is ["10.0.0.1", "6379"], or nil if the name is
  * unknown there. The message is the text "mymaster 10.0.0.1 6379 10.0.0.2 6379" with the old and
- * the new address. It is only a hint that something has changed for this name; the Sentinels are
- * then asked again. */
+ * the new address. One about a replica is "slave 10.0.0.3:6379 10.0.0.3 6379 @ mymaster 10.0.0.1
+ * 6379". A message is only a hint that something has changed for this name; the Sentinels are then
+ * asked again. */
 #include "store/link/sentinel.h"
 
 #include <stdio.h>
@@ -21,6 +24,11 @@
 #define LOOK_AGAIN_US 100000 /* how long a lost connection may be made again for, during a step */
 #define PAUSE_MIN_US 1000000 /* pause between two such attempts; it doubles */
 #define PAUSE_MAX_US 10000000
+
+/* Messages after which the replicas are counted again, with state.replicas: all. */
+static const char *const about_replicas[] = {"+sdown", "-sdown", "+slave", "+convert-to-slave",
+                                             "+reset-master"};
+#define N_ABOUT_REPLICAS (sizeof(about_replicas) / sizeof(about_replicas[0]))
 
 void
 cn_sentinel_init(struct cn_sentinel *sentinel, const struct cn_shared_options *options,
@@ -67,32 +75,57 @@ cn_sentinel_is_about(struct cn_str message, const char *master)
     return message.len > len && memcmp(message.ptr, master, len) == 0 && message.ptr[len] == ' ';
 }
 
-/* The value of a field of a replica, which is a list of names and values. "" if there is none. */
-static const char *
-field(const redisReply *replica, const char *name)
+bool
+cn_sentinel_is_about_replica(struct cn_str channel, struct cn_str message, const char *master)
 {
-    for (size_t i = 0; replica->type == REDIS_REPLY_ARRAY && i + 1 < replica->elements; i += 2) {
-        const redisReply *key = replica->element[i], *value = replica->element[i + 1];
+    char end[80];
+
+    if (cn_str_eq(channel, CN_STR("+reset-master")))
+        return message.len > 7 && memcmp(message.ptr, "master ", 7) == 0 &&
+               cn_sentinel_is_about((struct cn_str){message.ptr + 7, message.len - 7}, master);
+    snprintf(end, sizeof(end), " @ %s ", master);
+    return message.len > 6 && memcmp(message.ptr, "slave ", 6) == 0 &&
+           memmem(message.ptr, message.len, end, strlen(end)) != NULL;
+}
+
+const char *
+cn_sentinel_field(const redisReply *instance, const char *name)
+{
+    for (size_t i = 0; instance->type == REDIS_REPLY_ARRAY && i + 1 < instance->elements; i += 2) {
+        const redisReply *key = instance->element[i], *value = instance->element[i + 1];
 
         if (key->type == REDIS_REPLY_STRING && value->type == REDIS_REPLY_STRING &&
             strcmp(key->str, name) == 0)
             return value->str;
     }
-    return "";
+    return NULL;
+}
+
+static const char *
+field(const redisReply *instance, const char *name)
+{
+    const char *value = cn_sentinel_field(instance, name);
+
+    return value ? value : "";
 }
 
 /* Sentinels do not choose a replica that has had no connection to the primary for more than ten
  * times down-after-milliseconds. */
-static bool
-is_electable(const redisReply *replica)
+bool
+cn_sentinel_reaches(const redisReply *replica)
 {
     const char *flags = field(replica, "flags");
     const long long away_ms = strtoll(field(replica, "master-link-down-time"), NULL, 10);
     const long long after_ms = strtoll(field(replica, "down-after-milliseconds"), NULL, 10);
 
     return *flags && !strstr(flags, "s_down") && !strstr(flags, "o_down") &&
-           strcmp(field(replica, "slave-priority"), "0") != 0 &&
            (after_ms <= 0 || away_ms / 10 <= after_ms);
+}
+
+static bool
+is_electable(const redisReply *replica)
+{
+    return cn_sentinel_reaches(replica) && strcmp(field(replica, "slave-priority"), "0") != 0;
 }
 
 uint32_t
@@ -147,6 +180,14 @@ take_login(void *ctx, uint32_t i, const redisReply *reply)
         take_words(told, reply);
 }
 
+static void
+subscribe(struct cn_valkey_wire *wire, const char *channel)
+{
+    cn_wire_command(wire, 2);
+    cn_wire_word(wire, CN_STR("SUBSCRIBE"));
+    cn_wire_word(wire, cn_str_from(channel));
+}
+
 static int
 put_question(struct cn_sentinel *sentinel, struct told *told, uint64_t deadline_us,
              struct cn_error *err)
@@ -162,9 +203,9 @@ put_question(struct cn_sentinel *sentinel, struct told *told, uint64_t deadline_
     cn_wire_word(wire, CN_STR("SENTINEL"));
     cn_wire_word(wire, CN_STR("REPLICAS"));
     cn_wire_word(wire, cn_str_from(sentinel->options->master));
-    cn_wire_command(wire, 2);
-    cn_wire_word(wire, CN_STR("SUBSCRIBE"));
-    cn_wire_word(wire, CN_STR("+switch-master"));
+    subscribe(wire, "+switch-master");
+    for (size_t i = 0; sentinel->options->replicas == CN_REPLICAS_ALL && i < N_ABOUT_REPLICAS; i++)
+        subscribe(wire, about_replicas[i]);
     return cn_wire_talk(wire, take_told, told, deadline_us, err);
 }
 
@@ -247,6 +288,7 @@ cn_sentinel_find(struct cn_sentinel *sentinel, uint64_t deadline_us, struct cn_s
         if (rc == 0) {
             *out = (struct cn_shared_host){.host = sentinel->primary, .port = sentinel->port};
             sentinel->pause_us = PAUSE_MIN_US;
+            sentinel->replicas_changed = true; /* messages may have been missed */
             return 0;
         }
         if (rc == CN_E_NOT_FOUND)
@@ -265,13 +307,18 @@ static void
 take_message(void *ctx, uint32_t i, const redisReply *reply)
 {
     struct told *told = ctx;
-    const redisReply *text =
-        reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 ? reply->element[2] : NULL;
+    const char *master = told->sentinel->options->master;
+    struct cn_str channel, text;
 
     (void)i;
-    if (text && text->type == REDIS_REPLY_STRING)
-        told->known |= cn_sentinel_is_about((struct cn_str){text->str, (size_t)text->len},
-                                            told->sentinel->options->master);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
+        return;
+    channel = cn_valkey_text(reply->element[1]);
+    text = cn_valkey_text(reply->element[2]);
+    if (cn_str_eq(channel, CN_STR("+switch-master")))
+        told->known |= cn_sentinel_is_about(text, master);
+    else
+        told->sentinel->replicas_changed |= cn_sentinel_is_about_replica(channel, text, master);
 }
 
 /* Asks again after the connection was lost: has the primary changed meanwhile? */

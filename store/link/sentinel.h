@@ -14,6 +14,9 @@ struct cn_sentinel {
     uint16_t port;
     /* how many replicas the Sentinels might have made the primary when it was found */
     uint32_t electable;
+    /* A replica may have come, gone or changed since the user of this object cleared it. Only with
+     * CN_REPLICAS_ALL. */
+    bool replicas_changed;
     uint64_t next_try_us, pause_us; /* when to connect again, if the connection was lost */
 };
 
@@ -35,11 +38,20 @@ bool cn_sentinel_moved(struct cn_sentinel *sentinel);
 /* Reads "name ip port" ... "name ip port", as Sentinel's message +switch-master has it: is it about
  * this primary? */
 bool cn_sentinel_is_about(struct cn_str message, const char *master);
+/* Is the message of this channel about a replica of this primary, or about the primary as a whole? A
+ * message about a replica is "slave name ip port @ primary ip port". */
+bool cn_sentinel_is_about_replica(struct cn_str channel, struct cn_str message, const char *master);
 /* Takes the reply to SENTINEL REPLICAS. Returns how many of them the Sentinels might make the
  * primary now. A replica that they take for down does not count, nor does one that has had no
  * connection to the primary for so long that they do not choose it. */
 uint32_t cn_sentinel_take_replicas(const redisReply *reply);
 /* Takes the reply to SENTINEL GET-MASTER-ADDR-BY-NAME. Returns whether it has an address. */
 bool cn_sentinel_take_address(const redisReply *reply, char host[256], uint16_t *port);
+/* The value of a field of an instance as the Sentinels describe it, a list of names and values.
+ * NULL: it has no such field. */
+const char *cn_sentinel_field(const redisReply *instance, const char *name);
+/* Does the Sentinel that describes this replica reach it, and did the replica reach its primary
+ * lately? */
+bool cn_sentinel_reaches(const redisReply *replica);
 
 #endif

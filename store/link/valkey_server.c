@@ -29,6 +29,7 @@ cn_valkey_server_create(const struct cn_shared_options *options, const struct cn
     memset(server, 0, sizeof(*server));
     server->options = options;
     server->script = script;
+    server->must_confirm = options->replicas == CN_REPLICAS_ALL ? 1 : options->replicas;
     cn_buf_init(&server->out, 0);
     cn_wire_init(&server->wire, lib, options);
     return server;
@@ -176,13 +177,13 @@ put_number(struct cn_buf *out, uint64_t number)
 bool
 cn_valkey_server_waits(const struct cn_valkey_server *server)
 {
-    return server->options->replicas > 0 || server->waits_for_disk;
+    return server->must_confirm > 0 || server->waits_for_disk;
 }
 
 void
 cn_valkey_server_put_wait(struct cn_valkey_server *server, uint64_t deadline_us, uint32_t what)
 {
-    server->confirmed = (struct cn_valkey_confirmed){0};
+    server->confirmed = (struct cn_valkey_confirmed){.wanted = server->must_confirm};
     if (server->waits_for_disk) {
         cn_valkey_server_expect(server, what);
         cn_wire_put_command(&server->out, 4);
@@ -191,12 +192,12 @@ cn_valkey_server_put_wait(struct cn_valkey_server *server, uint64_t deadline_us,
         cn_wire_put_word(&server->out, CN_STR("0"));
         put_number(&server->out, wait_ms(deadline_us));
     }
-    if (server->options->replicas == 0)
+    if (server->must_confirm == 0)
         return;
     cn_valkey_server_expect(server, what);
     cn_wire_put_command(&server->out, 3);
     cn_wire_put_word(&server->out, CN_STR("WAIT"));
-    put_number(&server->out, server->options->replicas);
+    put_number(&server->out, server->must_confirm);
     put_number(&server->out, wait_ms(deadline_us));
 }
 
@@ -223,11 +224,14 @@ cn_valkey_server_check_wait(const struct cn_valkey_server *server, struct cn_err
                             "did not have what was written last on its disk after %u ms "
                             "(durability power, state.storeTimeoutMSec)",
                             options->timeout_ms);
-    if (server->confirmed.replicas >= (long long)options->replicas)
+    if (server->confirmed.replicas >= (long long)server->confirmed.wanted)
         return 0;
-    return cn_fail(
-        err, CN_E_STORE_UNREACHABLE,
-        "only %lld of %u replicas of the state store have what was written last, after %u ms "
-        "(state.replicas)",
-        server->confirmed.replicas, options->replicas, options->timeout_ms);
+    return cn_fail(err, CN_E_STORE_UNREACHABLE,
+                   "only %lld of %u replicas of the state store have what was written last, after "
+                   "%u ms (%s)",
+                   server->confirmed.replicas, server->confirmed.wanted, options->timeout_ms,
+                   options->replicas == CN_REPLICAS_ALL
+                       ? "state.replicas: all waits for each replica that the Sentinels do not "
+                         "take for down"
+                       : "state.replicas");
 }

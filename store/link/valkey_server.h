@@ -6,6 +6,7 @@
 #ifndef CN_STORE_LINK_VALKEY_SERVER_H
 #define CN_STORE_LINK_VALKEY_SERVER_H
 
+#include "store/link/replica_set.h"
 #include "store/link/valkey_wire.h"
 
 #define CN_VALKEY_DIGEST_LEN 40 /* the SHA-1 of a script in hexadecimal digits */
@@ -14,6 +15,7 @@
 struct cn_valkey_confirmed {
     bool said; /* it has answered the question */
     bool on_disk;
+    uint32_t wanted; /* how many replicas were to have them */
     long long replicas;
 };
 
@@ -36,7 +38,9 @@ struct cn_valkey_server {
      * because it was started and not promoted, and how many replicas have this history. */
     bool began_history;
     uint32_t replicas_online;
-    bool used; /* it got a command since the cluster was asked last */
+    struct cn_replica_set confirming; /* those that it had heard of in the last seconds */
+    uint32_t must_confirm;            /* how many replicas must have what it writes */
+    bool used;                        /* it got a command since the cluster was asked last */
     /* The commands of the present trip. Those before `begin` have been sent. */
     struct cn_buf out;
     size_t begin;

@@ -60,6 +60,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 #define VALUE_EXPIRED VALUE_UINT
 #define VALUE_PARALLEL VALUE_UINT
 #define VALUE_WORD VALUE_UINT
+#define VALUE_REPLICAS(x) ((x) == CN_REPLICAS_ALL ? 0 : (uint64_t)(x))
 #define VALUE_STORE(x) ((uint64_t)(cn_state_store_url_parse(cn_str_from((x).url), &url, NULL) != 0))
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
     in_range(VALUE_##kind(config.field), (uint64_t)default_, min, max);

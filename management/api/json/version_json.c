@@ -13,6 +13,7 @@
 
 #include "config/model/model_io.h"
 #include "config/model/model_words.h"
+#include "config/model/replicas.h"
 #include "core/time/clock.h"
 #include "management/api/json/environment_json.h"
 #include "management/api/json/json_text.h"
@@ -373,6 +374,9 @@ show_store(const struct cn_model_config *config, const struct cn_worker_pool_fac
              (store->connected == worst->connected && store->since_wall_ms > worst->since_wall_ms)))
             worst = store;
     }
+    put(out, "replicas",
+        config->store_replicas == CN_REPLICAS_ALL ? json_string(CN_REPLICAS_ALL_WORD)
+                                                  : number(config->store_replicas));
     put(out, "connected", worst ? json_boolean(worst->connected) : json_null());
     if (worst && worst->since_wall_ms)
         cn_wall_format(worst->since_wall_ms, since);
