@@ -7,8 +7,8 @@
  *   the Sentinels choose a leader among themselves, and the leader chooses the replica by what it
  *   sees. So all of them are asked;
  * - its priority is 0. It never becomes the primary, but it confirms;
- * - or the primary has heard of it in the last seconds, because it may confirm even though no
- *   Sentinel reaches it.
+ * - or it has confirmed something to the primary in the last seconds, and so may do it again, even
+ *   though no Sentinel reaches it.
  *
  * A failover needs the majority of the Sentinels. If fewer have answered, this node may be cut off
  * from the others together with a primary that is being replaced, so the number does not fall. And
@@ -201,5 +201,6 @@ cn_replica_count_renew(struct cn_replica_count *count, const struct cn_replica_s
     }
     count->wanted = cn_replica_views_wanted(&views, confirming, count->wanted, &settled);
     pause_us = (cn_now_us() - began) * PAUSE_FACTOR;
-    count->next_us = settled ? UINT64_MAX : cn_now_us() + (pause_us > AGAIN_US ? pause_us : AGAIN_US);
+    count->next_us =
+        settled ? UINT64_MAX : cn_now_us() + (pause_us > AGAIN_US ? pause_us : AGAIN_US);
 }

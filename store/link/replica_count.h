@@ -30,7 +30,8 @@ void cn_replica_count_init(struct cn_replica_count *count, const struct cn_share
 void cn_replica_count_fini(struct cn_replica_count *count);
 
 /* Asks all Sentinels, for a fraction of a second at most, and sets `wanted` and `next_us`.
- * `confirming` are the replicas that the primary has heard of in the last seconds. */
+ * `confirming` are the replicas that have confirmed something to the primary in the last seconds.
+ */
 void cn_replica_count_renew(struct cn_replica_count *count, const struct cn_replica_set *confirming,
                             uint64_t deadline_us);
 

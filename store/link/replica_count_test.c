@@ -77,11 +77,24 @@ sentinel_says(struct cn_replica_views *views, const struct seen *seen, uint32_t 
     cn_buf_init(&bytes, 0);
     cn_wire_put_command(&bytes, n);
     for (uint32_t i = 0; i < n; i++) {
-        const char *const fields[] = {"ip", "10.0.0.1", "port", seen[i].port, "flags",
-                                      seen[i].flags, "runid", seen[i].runid, "role-reported",
-                                      seen[i].role, "slave-repl-offset", seen[i].offset,
-                                      "slave-priority", seen[i].priority, "master-link-down-time",
-                                      seen[i].away_ms, "down-after-milliseconds", "1000"};
+        const char *const fields[] = {"ip",
+                                      "10.0.0.1",
+                                      "port",
+                                      seen[i].port,
+                                      "flags",
+                                      seen[i].flags,
+                                      "runid",
+                                      seen[i].runid,
+                                      "role-reported",
+                                      seen[i].role,
+                                      "slave-repl-offset",
+                                      seen[i].offset,
+                                      "slave-priority",
+                                      seen[i].priority,
+                                      "master-link-down-time",
+                                      seen[i].away_ms,
+                                      "down-after-milliseconds",
+                                      "1000"};
 
         put_fields(&bytes, 18, fields);
     }
@@ -257,10 +270,10 @@ messages_about_replicas_are_recognized(void **state)
     assert_false(
         cn_sentinel_is_about_replica(down, CN_STR("master mymaster 10.0.0.1 6379"), "mymaster"));
     assert_false(cn_sentinel_is_about_replica(down, CN_STR(""), "mymaster"));
-    assert_true(cn_sentinel_is_about_replica(
-        CN_STR("+reset-master"), CN_STR("master mymaster 10.0.0.1 6379"), "mymaster"));
-    assert_false(cn_sentinel_is_about_replica(
-        CN_STR("+reset-master"), CN_STR("master other 10.0.0.1 6379"), "mymaster"));
+    assert_true(cn_sentinel_is_about_replica(CN_STR("+reset-master"),
+                                             CN_STR("master mymaster 10.0.0.1 6379"), "mymaster"));
+    assert_false(cn_sentinel_is_about_replica(CN_STR("+reset-master"),
+                                              CN_STR("master other 10.0.0.1 6379"), "mymaster"));
 }
 
 int

@@ -38,8 +38,8 @@ bool cn_sentinel_moved(struct cn_sentinel *sentinel);
 /* Reads "name ip port" ... "name ip port", as Sentinel's message +switch-master has it: is it about
  * this primary? */
 bool cn_sentinel_is_about(struct cn_str message, const char *master);
-/* Is the message of this channel about a replica of this primary, or about the primary as a whole? A
- * message about a replica is "slave name ip port @ primary ip port". */
+/* Is the message of this channel about a replica of this primary, or about a reset of all that is
+ * known of them? One about a replica is "slave name ip port @ primary ip port". */
 bool cn_sentinel_is_about_replica(struct cn_str channel, struct cn_str message, const char *master);
 /* Takes the reply to SENTINEL REPLICAS. Returns how many of them the Sentinels might make the
  * primary now. A replica that they take for down does not count, nor does one that has had no

@@ -38,7 +38,7 @@ struct cn_valkey_server {
      * because it was started and not promoted, and how many replicas have this history. */
     bool began_history;
     uint32_t replicas_online;
-    struct cn_replica_set confirming; /* those that it had heard of in the last seconds */
+    struct cn_replica_set confirming; /* those that have confirmed something in the last seconds */
     uint32_t must_confirm;            /* how many replicas must have what it writes */
     bool used;                        /* it got a command since the cluster was asked last */
     /* The commands of the present trip. Those before `begin` have been sent. */

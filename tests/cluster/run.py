@@ -45,7 +45,7 @@ SETTLE_S = limit(120)
 class Tally(chaos.Tally):
     def __init__(self):
         super().__init__()
-        self.store_lost = 0  # steps that the store lost at a failover: none with state.replicas: 1
+        self.store_lost = 0  # steps that the store lost at a failover: none with state.replicas: 1 or all
 
 
 class Run:
@@ -197,8 +197,10 @@ def parse(argv):
     parser.add_argument("--nodes", type=int, choices=range(2, PLACES + 1), default=3,
                         help=f"at the beginning (3); there may be up to {PLACES} meanwhile")
     parser.add_argument("--grpc", type=float, default=0.25, help="this share of the clients uses gRPC streams (0.25)")
-    parser.add_argument("--replicas", type=int, choices=(0, 1), default=1,
-                        help="state.replicas (1); with 0 the store may lose steps, which are counted apart")
+    parser.add_argument("--replicas", type=lambda text: text if text == "all" else int(text), choices=(0, 1, "all"),
+                        default=1,
+                        help="state.replicas (1); with 0 the store may lose steps, which are counted apart; all needs "
+                             "--found-by sentinels")
     parser.add_argument("--without", action="append", default=[], choices=(*NodeTrouble.DECK, *StoreTrouble.DECK),
                         help="leaves out this fault; may be given again")
     parser.add_argument("--found-by", choices=("sentinels", "hosts"), default="sentinels",
@@ -209,6 +211,8 @@ def parse(argv):
                         help="what happens to sequences when the default version changes (migrate)")
     parser.add_argument("--bug", choices=("unconditional",), help="with this error switched on, the run must fail")
     args = parser.parse_args(argv)
+    if args.replicas == "all" and args.found_by != "sentinels":
+        parser.error("--replicas all needs --found-by sentinels")
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 31)
     return args
