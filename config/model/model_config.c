@@ -245,12 +245,24 @@ apply_store(const struct walk *walk, const struct row *row, const struct cn_yaml
     return 0;
 }
 
+static int
+apply_replicas(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
+{
+    char expected[96];
+    uint32_t replicas;
+
+    snprintf(expected, sizeof(expected), "an integer from 0 to %" PRIu64 ", or all", row->max);
+    if (!cn_replicas_take(value, row->max, &replicas))
+        return wrong_value(walk, row->path, value, expected);
+    store(walk->config, row, replicas);
+    return 0;
+}
+
 /* Writes a value to its option if it has the right type and range. */
 static int
 apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
 {
     char expected[96];
-    uint32_t replicas;
     int level;
 
     switch (row->kind) {
@@ -294,11 +306,7 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
     case KIND_STORE:
         return apply_store(walk, row, value);
     case KIND_REPLICAS:
-        snprintf(expected, sizeof(expected), "an integer from 0 to %" PRIu64 ", or all", row->max);
-        if (!cn_replicas_take(value, row->max, &replicas))
-            return wrong_value(walk, row->path, value, expected);
-        store(walk->config, row, replicas);
-        return 0;
+        return apply_replicas(walk, row, value);
     case KIND_WORD:
         level = value->kind == CN_YAML_STRING ? cn_model_word_parse(row->path, value->text) : -1;
         if (level < 0)

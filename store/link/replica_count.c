@@ -65,7 +65,7 @@ is_unheard_of(const redisReply *replica)
  * counts as 0, so the Sentinels choose any other replica first. They make it a replica some seconds
  * later. A replica that they have just promoted calls itself a primary, too, but has an offset. */
 static bool
-is_former_primary(const redisReply *replica)
+is_old_primary(const redisReply *replica)
 {
     return is(replica, "role-reported", "master") && is(replica, "slave-repl-offset", "0");
 }
@@ -95,7 +95,7 @@ cn_replica_views_take_replicas(struct cn_replica_views *views, const redisReply 
         if (!ip || !port)
             continue;
         cn_replica_set_add(&views->known, cn_str_from(ip), cn_str_from(port));
-        if (cn_sentinel_reaches(replica) && !is_unheard_of(replica) && !is_former_primary(replica))
+        if (cn_sentinel_reaches(replica) && !is_unheard_of(replica) && !is_old_primary(replica))
             cn_replica_set_add(&views->counted, cn_str_from(ip), cn_str_from(port));
         else
             views->differ = true;
