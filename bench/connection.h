@@ -59,7 +59,8 @@ int request_template_init_v2(struct request_template *t, const char *host, const
 int request_template_init(struct request_template *t, const char *host, const char *path,
                           const char *header, const char *prefix);
 
-/* The same for the handshake of a stream, which has the subprotocol of `wire`. */
+/* Makes a template for the handshake of a stream, which has the subprotocol of `wire`. Returns -1
+ * if it does not fit. */
 int request_template_init_stream(struct request_template *t, const char *host, const char *model,
                                  const char *prefix, enum wire wire);
 

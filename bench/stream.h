@@ -1,4 +1,4 @@
-/* bench/stream.h - the WebSocket streams of the load tool (docs/streams.md): handshake and messages.
+/* bench/stream.h - handshake and messages of the load tool's WebSocket streams (docs/streams.md).
  *
  * Messages have the mask 0, so a message's bytes go as they are. The thread is that of the
  * connection. */
