@@ -56,6 +56,7 @@ struct cn_loop {
     atomic_bool running; /* a thread is in cn_loop_run */
 
     uint64_t now_us, now_ms;
+    uint64_t turn_ended_ms; /* when the last turn ended, which is when this one begins to wait */
     struct cn_timer_wheel *wheel;
     struct cn_list deferred;
     struct cn_list hooks;
@@ -85,7 +86,7 @@ cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
     cn_list_init(&loop->deferred);
     cn_list_init(&loop->hooks);
     loop->now_us = cn_now_us();
-    loop->now_ms = loop->now_us / 1000;
+    loop->now_ms = loop->turn_ended_ms = loop->now_us / 1000;
     loop->wheel = cn_timer_wheel_create(loop->now_ms);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd >= 0)
@@ -328,7 +329,7 @@ cn_loop_set_source(struct cn_loop *loop, struct cn_source *source)
 static int
 wait_ms(struct cn_loop *loop, int max_wait_ms)
 {
-    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(loop->wheel);
+    uint64_t now = loop->turn_ended_ms, next = cn_timer_wheel_next_ms(loop->wheel);
     uint64_t wait = max_wait_ms < 0 ? CN_NEVER : (uint64_t)max_wait_ms;
     struct cn_list *node;
 
@@ -487,7 +488,7 @@ wait_for_events(struct cn_loop *loop, int timeout_ms)
 void
 cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 {
-    uint64_t begin_us, busy_us;
+    uint64_t begin_us, end_us, busy_us;
     struct cn_msg *mail;
     int count;
 
@@ -500,15 +501,19 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     give_events(loop, count);
     /* Requests come by message or from a hook. The mailbox is emptied before the clock is read, so
      * no message is newer than the turn's time; a timer that it sets would otherwise run out too
-     * early. The timers run before the messages, so what ran out before a message came is over. */
+     * early. If there is none, the clock is not read again. The timers run before the messages, so
+     * what ran out before a message came is over. */
     mail = take_mail(loop);
-    read_clock(loop);
+    if (mail)
+        read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
     read_mail(mail);
     run_hooks(loop);
     run_deferred(loop);
 
-    busy_us = cn_now_us() - begin_us;
+    end_us = cn_now_us();
+    busy_us = end_us - begin_us;
+    loop->turn_ended_ms = end_us / 1000;
     cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
     cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY, busy_us);
     if (loop->n_answered > 0)

@@ -107,6 +107,8 @@ cn_arena_fini(struct cn_arena *arena)
 {
     struct cn_arena_block *block = arena->blocks;
 
+    if (!block)
+        return;
     while (block) {
         struct cn_arena_block *older = block->older;
 

@@ -178,6 +178,8 @@ cn_timer_wheel_advance(struct cn_timer_wheel *wheel, uint64_t now_ms)
     struct cn_list due;
     uint64_t next;
 
+    if (now_ms <= wheel->now_ms && cn_list_empty(&wheel->due))
+        return; /* most turns of a busy loop begin in the millisecond of the one before */
     /* A timer that a callback arms for the past goes to wheel->due and waits for the next call, so
      * a timer that arms itself again at once cannot keep us here. */
     cn_list_init(&due);
