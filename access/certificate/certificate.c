@@ -219,7 +219,7 @@ cn_certificate_check_end(uint64_t ends_wall_ms, struct cn_error *err)
 {
     char time[25];
 
-    if (cn_wall_ms() < ends_wall_ms)
+    if (ends_wall_ms == CN_NEVER || cn_wall_ms() < ends_wall_ms)
         return 0;
     cn_wall_format(ends_wall_ms, time);
     return cn_fail(err, CN_E_CERTIFICATE,
