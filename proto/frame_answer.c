@@ -136,6 +136,8 @@ cn_frame_get_report(const struct cn_frame *frame, struct cn_arena *arena, struct
     if (reader.bad || out->n_jobs > cn_reader_left(&reader) / sizeof(uint64_t) ||
         out->n_samples > cn_reader_left(&reader) / SAMPLE_BYTES_MIN)
         return bad_payload(err, "REPORT");
+    if (out->n_jobs + out->n_samples == 0)
+        return reader_done(&reader) ? 0 : bad_payload(err, "REPORT");
     out->job_ids = cn_arena_try_alloc(arena, (out->n_jobs + 1) * sizeof(*out->job_ids));
     out->samples = cn_arena_try_alloc(arena, (out->n_samples + 1) * sizeof(*out->samples));
     if (!out->job_ids || !out->samples)

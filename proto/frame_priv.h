@@ -11,9 +11,7 @@ frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
     size_t begun = buf->len;
 
     cn_write_u32(buf, 0);
-    cn_write_u8(buf, (uint8_t)type);
-    cn_write_u8(buf, CN_FRAME_VERSION);
-    cn_write_u16(buf, 0);
+    cn_write_u32(buf, (uint32_t)type | CN_FRAME_VERSION << 8); /* u8 type, u8 version, u16 0 */
     cn_write_u32(buf, count);
     return begun;
 }

@@ -25,9 +25,9 @@ cn_write_str32(struct cn_buf *buf, struct cn_str text)
     if (!at)
         return;
     memcpy(at, &len, sizeof(len));
+    buf->len += sizeof(len) + text.len;
     if (text.len)
         memcpy(at + sizeof(len), text.ptr, text.len);
-    buf->len += sizeof(len) + text.len;
 }
 
 void
@@ -39,9 +39,9 @@ cn_write_str16(struct cn_buf *buf, struct cn_str text)
     if (!at)
         return;
     memcpy(at, &len, sizeof(len));
+    buf->len += sizeof(len) + text.len;
     if (text.len)
         memcpy(at + sizeof(len), text.ptr, text.len);
-    buf->len += sizeof(len) + text.len;
 }
 
 void

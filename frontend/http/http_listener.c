@@ -344,28 +344,35 @@ run_daemon(struct cn_http_listener *listener)
         cn_http_conn_refuse_all(listener);
 }
 
+/* Not inline, because most turns of a loop find nothing to do in run(). */
+__attribute__((noinline)) static void
+run_now(struct cn_http_listener *listener)
+{
+    const bool resumed = listener->resumed;
+    const bool is_follow_up = listener->follows_up && !listener->ready && !resumed;
+    bool wants;
+
+    listener->ready = listener->resumed = listener->went_on = false;
+    run_daemon(listener);
+    if (resumed)
+        run_daemon(listener);
+    listener->linger_run_ms = cn_loop_now_ms(listener->loop) + LINGER_TICK_MS;
+    wants = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
+            wants_to_run(listener);
+    listener->follows_up = !wants && listener->n_ending > 0 && !is_follow_up;
+    listener->again = wants || listener->follows_up;
+}
+
 /* The loop's hook: runs the daemon if an event came, if a connection was resumed, if it said that
  * it has more to do, or if the time for lingering requests has come. */
 static void
 run(struct cn_hook *hook)
 {
     struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
-    uint64_t now_ms = cn_loop_now_ms(listener->loop);
-    bool resumed = listener->resumed, wants;
-    bool is_follow_up = listener->follows_up && !listener->ready && !resumed;
 
-    if (!listener->ready && !resumed && !listener->again &&
-        !(claims_work(listener) && now_ms >= listener->linger_run_ms))
-        return;
-    listener->ready = listener->resumed = listener->went_on = false;
-    run_daemon(listener);
-    if (resumed)
-        run_daemon(listener);
-    listener->linger_run_ms = now_ms + LINGER_TICK_MS;
-    wants = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
-            wants_to_run(listener);
-    listener->follows_up = !wants && listener->n_ending > 0 && !is_follow_up;
-    listener->again = wants || listener->follows_up;
+    if (listener->ready || listener->resumed || listener->again ||
+        (claims_work(listener) && cn_loop_now_ms(listener->loop) >= listener->linger_run_ms))
+        run_now(listener);
 }
 
 /* How long the loop may wait before it must run the hook again, in milliseconds. */
@@ -373,12 +380,13 @@ static uint64_t
 run_again_ms(struct cn_hook *hook)
 {
     const struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
-    uint64_t now_ms = cn_loop_now_ms(listener->loop);
+    uint64_t now_ms;
 
     if (listener->again || listener->resumed)
         return 0;
     if (!claims_work(listener))
         return CN_NEVER;
+    now_ms = cn_loop_now_ms(listener->loop);
     return listener->linger_run_ms > now_ms ? listener->linger_run_ms - now_ms : 0;
 }
 

@@ -152,8 +152,12 @@ cn_metrics_observe_many(struct cn_metrics *metrics, enum cn_metric metric, uint6
     const unsigned n_ends = info->n - 2;
     unsigned i = 0;
 
-    while (i < n_ends && value > upper_end(info->shape, i))
-        i++;
+    if (info->shape == DURATION)
+        while (i < n_ends && value > cn_duration_ends_us[i])
+            i++;
+    else
+        while (i < n_ends && value > upper_end(info->shape, i))
+            i++;
     add(metrics, info->at + i, n);
     add(metrics, info->at + n_ends + 1, value * n);
 }

@@ -175,7 +175,7 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
     if (queue->policy.forms) {
         if (!send_suspects(queue))
             cn_batch_builder_dispatch(queue);
-    } else if (!send_suspects(queue)) {
+    } else if (queue->stats.waiting_jobs > 0 && !send_suspects(queue)) {
         bool any_held = hold_links(queue);
 
         if (!queue->policy.slots)

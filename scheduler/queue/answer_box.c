@@ -22,7 +22,9 @@
 void
 cn_answer_box_free(struct cn_answer_box *box)
 {
-    if (box)
+    if (!box)
+        return;
+    if (box->read)
         cn_free(box->read);
     cn_free(box);
 }
@@ -114,15 +116,19 @@ fill(struct cn_answer_box *box, struct cn_job *job, const struct cn_answer *answ
 struct cn_answer_box *
 cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer, uint64_t skip)
 {
-    struct cn_answer rest = *answer;
     struct cn_answer_box *box = NULL;
+    struct cn_answer rest;
 
-    skip = skip < rest.body.len ? skip : rest.body.len;
-    rest.body = (struct cn_str){skip ? rest.body.ptr + skip : rest.body.ptr, rest.body.len - skip};
+    if (skip) {
+        rest = *answer;
+        skip = skip < rest.body.len ? skip : rest.body.len;
+        rest.body = (struct cn_str){rest.body.ptr + skip, rest.body.len - skip};
+        answer = &rest;
+    }
     if (!job->piece_lost)
-        box = cn_try_alloc(box_bytes(job, &rest));
+        box = cn_try_alloc(box_bytes(job, answer));
     if (box) {
-        fill(box, job, &rest);
+        fill(box, job, answer);
         return box;
     }
     if (!(answer->flags & CN_ANSWER_FINAL)) {

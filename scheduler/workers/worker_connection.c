@@ -68,11 +68,11 @@ lose(struct cn_worker_link *link, const char *fmt, ...)
 static void
 parse(struct cn_worker_link *link)
 {
-    struct cn_error err = {0};
+    struct cn_error err;
     struct cn_frame frame;
     size_t at = 0;
 
-    while (reads(link)) {
+    while (at < link->in.len && reads(link)) {
         long size = cn_frame_next(link->in.data + at, link->in.len - at, link->max_frame_bytes,
                                   &frame, &err);
 
