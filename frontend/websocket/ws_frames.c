@@ -139,7 +139,7 @@ on_msg(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_arg *
 {
     struct cn_ws_frames *frames = ctx;
 
-    if (wslay_is_ctrl_frame(arg->opcode) || cn_ws_frames_is_closing(frames) ||
+    if (wslay_is_ctrl_frame(arg->opcode) || frames->is_closing ||
         !wslay_event_get_read_enabled(wslay))
         return;
     frames->in_message = false;
@@ -188,7 +188,7 @@ void
 cn_ws_frames_rest(struct cn_ws_frames *frames)
 {
     if (!frames->wslay || frames->failed || frames->in_message || frames->open_bytes ||
-        cn_ws_frames_is_closing(frames) || !cn_ws_frames_wants_bytes(frames))
+        frames->is_closing || !cn_ws_frames_wants_bytes(frames))
         return;
     wslay_event_context_free(frames->wslay);
     frames->wslay = NULL;
@@ -220,8 +220,11 @@ cn_ws_frames_fini(struct cn_ws_frames *frames)
 static void
 flush(struct cn_ws_frames *frames)
 {
-    if (frames->wslay && wslay_event_send(frames->wslay))
+    if (!frames->wslay || wslay_event_get_queued_msg_count(frames->wslay) == 0)
+        return;
+    if (wslay_event_send(frames->wslay))
         frames->failed = true;
+    frames->is_closing = wslay_event_get_close_sent(frames->wslay);
 }
 
 /* Returns what was not used, because a message has filled the client's credit and on_message has
@@ -284,7 +287,7 @@ cn_ws_frames_send(struct cn_ws_frames *frames, bool is_text, struct cn_str messa
     const uint8_t first_byte = FINAL_FRAME | (is_text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME);
     struct cn_buf compressed;
 
-    if (frames->failed || cn_ws_frames_is_closing(frames))
+    if (frames->failed || frames->is_closing)
         return;
     if (!frames->deflate || !frames->compress_bytes || message.len < frames->compress_bytes) {
         write_frame(frames, first_byte, message);
@@ -320,14 +323,7 @@ cn_ws_frames_close(struct cn_ws_frames *frames, enum cn_ws_close code, struct cn
 }
 
 bool
-cn_ws_frames_is_closing(const struct cn_ws_frames *frames)
-{
-    return frames->wslay && wslay_event_get_close_sent(frames->wslay);
-}
-
-bool
 cn_ws_frames_is_closed(const struct cn_ws_frames *frames)
 {
-    return frames->wslay && wslay_event_get_close_sent(frames->wslay) &&
-           wslay_event_get_close_received(frames->wslay);
+    return frames->is_closing && wslay_event_get_close_received(frames->wslay);
 }

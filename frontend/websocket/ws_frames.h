@@ -48,6 +48,7 @@ struct cn_ws_frames {
     bool is_text, is_compressed;
     bool is_control; /* the present frame is a ping, a pong or a close */
     struct cn_buf out;
+    bool is_closing;      /* a close of this side has gone to `out` */
     bool failed;          /* wslay could not go on: cut the connection */
     uint64_t open_bytes;  /* bytes that were taken since the last frame ended; may pass zero */
     uint64_t frame_bytes; /* of the present frame, with its head */
@@ -73,8 +74,6 @@ void cn_ws_frames_rest(struct cn_ws_frames *frames);
 void cn_ws_frames_send(struct cn_ws_frames *frames, bool is_text, struct cn_str message);
 void cn_ws_frames_ping(struct cn_ws_frames *frames);
 void cn_ws_frames_close(struct cn_ws_frames *frames, enum cn_ws_close code, struct cn_str reason);
-/* Has this side sent its close? */
-bool cn_ws_frames_is_closing(const struct cn_ws_frames *frames);
 /* Have both sides sent their close? */
 bool cn_ws_frames_is_closed(const struct cn_ws_frames *frames);
 

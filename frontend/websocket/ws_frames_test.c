@@ -122,7 +122,7 @@ clients_that_break_the_protocol_are_closed(void **state)
         begin(&f, NULL);
         cn_ws_frames_take(&f.frames, (struct cn_str){cases[i].bytes, cases[i].len});
         assert_int_equal(close_code(&f), cases[i].code);
-        assert_true(cn_ws_frames_is_closing(&f.frames));
+        assert_true(f.frames.is_closing);
         assert_false(cn_ws_frames_wants_bytes(&f.frames));
         assert_int_equal(f.got.len, 0);
         end(&f);

@@ -35,21 +35,13 @@ cn_ws_loop(const struct cn_ws_stream *stream)
     return stream->site->listener->loop;
 }
 
-size_t
-cn_ws_io_left(const struct cn_ws_stream *stream)
-{
-    return stream->frames.out.len - stream->out_sent;
-}
-
 static bool
 may_read(const struct cn_ws_stream *stream)
 {
-    const uint64_t buffer = stream->site->listener->shared->config->stream_buffer_bytes;
-
     if (stream->phase == CN_WS_CLOSING)
         return true; /* until the client has closed, too */
     return stream->phase != CN_WS_LEAVING && cn_ws_steps_has_room(stream) &&
-           cn_ws_io_left(stream) < buffer;
+           !cn_ws_io_is_full(stream);
 }
 
 static void
@@ -126,10 +118,12 @@ send_out(struct cn_ws_stream *stream)
     return true;
 }
 
-/* Sends, and goes on with what waited for it. May free the stream. */
+/* Sends, and goes on with what waited for it: answers and messages, if the buffer was full, and the
+ * end of a stream. May free the stream. */
 static void
 flush(struct cn_ws_stream *stream)
 {
+    const bool was_full = cn_ws_io_is_full(stream);
     bool is_stuck;
 
     if (stream->frames.failed || !send_out(stream)) {
@@ -148,7 +142,8 @@ flush(struct cn_ws_stream *stream)
      * socket is not closed at once: unread bytes would make the kernel reset the connection. */
     if (!is_stuck && stream->phase == CN_WS_CLOSING && !cn_ws_frames_wants_bytes(&stream->frames))
         shutdown(stream->fd, SHUT_WR);
-    cn_ws_go_on(stream);
+    if (was_full || stream->phase != CN_WS_OPEN)
+        cn_ws_go_on(stream);
 }
 
 static void
@@ -186,7 +181,7 @@ take(struct cn_ws_stream *stream, struct cn_str bytes)
         stream->message_ms = 0;
     else if (!stream->message_ms)
         stream->message_ms = now_ms;
-    if (cn_ws_frames_is_closing(frames) && stream->phase != CN_WS_CLOSING) {
+    if (frames->is_closing && stream->phase != CN_WS_CLOSING) {
         stream->phase = CN_WS_CLOSING; /* the client has closed, or wslay has refused its frame */
         cn_ws_io_wait_for_close(stream);
         atomic_store(&stream->left, true);
@@ -200,17 +195,23 @@ take(struct cn_ws_stream *stream, struct cn_str bytes)
         cn_ws_frames_rest(frames); /* it was only the pong of an idle client */
 }
 
+/* Takes the pending bytes, some of which may become pending again. */
+static void
+take_again(struct cn_ws_stream *stream)
+{
+    struct cn_buf bytes = stream->pending;
+
+    cn_buf_init(&stream->pending, 0);
+    take(stream, cn_buf_str(&bytes));
+    cn_buf_fini(&bytes);
+}
+
 /* Takes what was read before and had no room. */
 static void
 take_pending(struct cn_ws_stream *stream)
 {
-    while (stream->pending.len && may_read(stream)) {
-        struct cn_buf bytes = stream->pending;
-
-        cn_buf_init(&stream->pending, 0);
-        take(stream, cn_buf_str(&bytes));
-        cn_buf_fini(&bytes);
-    }
+    while (stream->pending.len && may_read(stream))
+        take_again(stream);
 }
 
 /* Reads what has come. Returns false if the connection has ended.

@@ -335,9 +335,9 @@ write_json(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error 
 
 int
 cn_ws_write_answer(enum cn_ws_form form, const struct cn_ws_piece *piece, struct cn_buf *out,
-                   bool *is_text, struct cn_error *err)
+                   struct cn_str *message, bool *is_text, struct cn_error *err)
 {
-    int rc = 0;
+    int rc;
 
     *is_text = form == CN_WS_JSON;
     if (form == CN_WS_JSON) {
@@ -349,10 +349,12 @@ cn_ws_write_answer(enum cn_ws_form form, const struct cn_ws_piece *piece, struct
         rc = write_tensors(piece->answer->body, out, err);
     } else {
         *is_text = is_text_body(piece);
-        cn_buf_append_str(out, piece->answer->body);
+        *message = piece->answer->body;
+        return 0;
     }
     if (!rc && out->failed)
         rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the answer");
+    *message = cn_buf_str(out);
     return rc;
 }
 

@@ -52,10 +52,11 @@ struct cn_ws_piece {
     const struct cn_answer *answer; /* without error */
     struct cn_str traceparent;      /* told with the final piece; empty: the step is not traced */
 };
-/* Writes a piece of an answer as a message. *is_text says which kind of message it is. Returns an
- * error if the answer cannot be written in this form. */
+/* Makes a message of a piece of an answer. *message is written into `out`, or it is the body of the
+ * answer as it is. *is_text says which kind of message it is. Returns an error if the answer cannot
+ * be written in this form. */
 int cn_ws_write_answer(enum cn_ws_form form, const struct cn_ws_piece *piece, struct cn_buf *out,
-                       bool *is_text, struct cn_error *err);
+                       struct cn_str *message, bool *is_text, struct cn_error *err);
 
 struct cn_ws_failure {
     uint64_t step; /* 0: the stream failed, and not a step */

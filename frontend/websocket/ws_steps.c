@@ -45,7 +45,6 @@ struct waiting {
 };
 
 struct step {
-    struct cn_job job;
     struct cn_arena arena; /* has this struct */
     struct cn_ws_stream *stream;
     struct cn_list link;
@@ -55,18 +54,20 @@ struct step {
     enum cn_ws_body body;
     struct cn_answer_box *boxes, **boxes_end; /* pieces that wait, linked by msg.next */
     struct cn_error *refused;                 /* it did not become a job, and why */
+    struct cn_job job;
     char request_id[CN_REQUEST_ID_MAX + 1 + CN_NUMBER_MAX];
 };
 
 static void on_answer(struct cn_job *job, struct cn_answer_box *box);
 
-/* Makes a step in the arena, which is the step's own from then on. */
+/* Makes a step in the arena, which is the step's own from then on. What lies behind the job's
+ * members for the front end is set when it is used: by submit, and by make_request_id(). */
 static struct step *
 step_create(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, struct cn_arena arena)
 {
     struct step *step = cn_arena_alloc(&arena, sizeof(*step));
 
-    memset(step, 0, sizeof(*step));
+    memset(step, 0, offsetof(struct step, job.queue));
     step->arena = arena;
     step->stream = stream;
     step->kind = kind;
@@ -92,12 +93,6 @@ step_destroy(struct step *step)
 }
 
 /* --- messages of the client */
-
-bool
-cn_ws_steps_has_room(const struct cn_ws_stream *stream)
-{
-    return stream->n_unanswered + stream->n_waiting < stream->credit;
-}
 
 void
 cn_ws_take_message(struct cn_ws_frames *frames, bool is_text, struct cn_str message)
@@ -162,14 +157,16 @@ take_input(struct step *step, const struct cn_ws_request *request,
            const struct cn_model_queue *queue, struct cn_error *err)
 {
     const struct cn_server_config *config = step->stream->site->listener->shared->config;
-    struct cn_v2_request v2 = {.n_inputs = request->n_tensors, .inputs = request->tensors};
 
     if (!cn_model_queue_config(queue)->io) {
         take_parts(step, request);
         return 0;
     }
-    if (request->has_tensors)
+    if (request->has_tensors) {
+        struct cn_v2_request v2 = {.n_inputs = request->n_tensors, .inputs = request->tensors};
+
         return cn_typed_take(&v2, queue, &step->arena, &step->job.row, err);
+    }
     take_parts(step, request);
     return cn_typed_read(&step->arena, config->max_request_bytes, queue, &step->job.row, err);
 }
@@ -330,10 +327,8 @@ take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
 static bool
 may_submit(const struct cn_ws_stream *stream)
 {
-    const uint64_t buffer = stream->site->listener->shared->config->stream_buffer_bytes;
-
     return stream->phase == CN_WS_OPEN && stream->n_waiting > 0 &&
-           stream->n_unanswered < stream->credit && cn_ws_io_left(stream) < buffer;
+           stream->n_unanswered < stream->credit && !cn_ws_io_is_full(stream);
 }
 
 static void
@@ -432,7 +427,8 @@ send_piece(struct step *step, const struct cn_answer_box *box)
     const bool is_final = answer->flags & CN_ANSWER_FINAL;
     struct cn_ws_piece piece = {
         .step = step->number, .final = is_final, .answer = answer, .traceparent = box->traceparent};
-    struct cn_buf *message = &stream->site->message;
+    struct cn_buf *buf = &stream->site->message;
+    struct cn_str message;
     struct cn_error err;
     bool is_text;
 
@@ -444,17 +440,17 @@ send_piece(struct step *step, const struct cn_answer_box *box)
     if (answer->body.len == 0 && (!is_final || (stream->form == CN_WS_PLAIN && step->sent_some)))
         return;
     step->sent_some = true;
-    if (cn_ws_write_answer(stream->form, &piece, message, &is_text, &err)) {
+    if (cn_ws_write_answer(stream->form, &piece, buf, &message, &is_text, &err)) {
         const struct cn_ws_failure failure = {
             .step = step->number, .code = CN_E_HANDLER_FAILED, .message = cn_str_from(err.message)};
 
         cn_ws_fail(stream, CN_WS_CLOSE_FAILED, &failure);
     } else {
-        cn_ws_frames_send(&stream->frames, is_text, cn_buf_str(message));
+        cn_ws_frames_send(&stream->frames, is_text, message);
     }
-    if (message->cap > CN_WS_SCRATCH_BYTES)
-        cn_buf_fini(message);
-    cn_buf_reset(message);
+    if (buf->cap > CN_WS_SCRATCH_BYTES)
+        cn_buf_fini(buf);
+    cn_buf_reset(buf);
 }
 
 /* Sends one piece of the first step. Takes the box. */
@@ -485,7 +481,6 @@ static bool
 flush_step(struct step *step)
 {
     struct cn_ws_stream *stream = step->stream;
-    const uint64_t buffer = stream->site->listener->shared->config->stream_buffer_bytes;
     struct cn_answer_box *box;
 
     if (step->refused && stream->phase != CN_WS_CLOSING) {
@@ -498,8 +493,7 @@ flush_step(struct step *step)
         else
             cn_ws_fail(stream, cn_ws_close_of(failure.code), &failure);
     }
-    while ((box = step->boxes) &&
-           (cn_ws_io_left(stream) < buffer || stream->phase == CN_WS_CLOSING)) {
+    while ((box = step->boxes) && (!cn_ws_io_is_full(stream) || stream->phase == CN_WS_CLOSING)) {
         step->boxes = (struct cn_answer_box *)box->msg.next;
         if (!step->boxes)
             step->boxes_end = &step->boxes;

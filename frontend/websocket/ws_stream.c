@@ -122,6 +122,7 @@ cn_ws_stream_create(struct cn_ws_site *site, const struct cn_ws_opening *opening
         stream->key.len = stream->model.len + 1 + owner.len + 1 + stream->id.len;
     }
     copy_headers(stream, opening);
+    stream->buffer_bytes = config->stream_buffer_bytes;
     stream->max_credit = config->stream_credit;
     cn_ws_set_credit(stream, opening->credit ? opening->credit : config->stream_credit);
     stream->next = 1;

@@ -49,6 +49,7 @@ struct cn_ws_stream {
     struct cn_ws_frames frames;
     struct cn_buf pending; /* bytes that were read while no step could be taken */
     size_t out_sent;       /* bytes of frames.out that the socket has taken */
+    uint64_t buffer_bytes; /* so many bytes in frames.out hold up the stream */
     struct cn_deferred flush;
     struct cn_timer timer;
     uint64_t heard_ms;   /* loop time of the last byte of the client */
@@ -141,7 +142,17 @@ void cn_ws_io_send_soon(struct cn_ws_stream *stream);
 /* Our close has gone out: the client has two seconds for its own. */
 void cn_ws_io_wait_for_close(struct cn_ws_stream *stream);
 /* Returns how many bytes the socket has not taken. */
-size_t cn_ws_io_left(const struct cn_ws_stream *stream);
+static inline size_t
+cn_ws_io_left(const struct cn_ws_stream *stream)
+{
+    return stream->frames.out.len - stream->out_sent;
+}
+/* Has the client so many bytes to read that it gets no more answers for now? */
+static inline bool
+cn_ws_io_is_full(const struct cn_ws_stream *stream)
+{
+    return cn_ws_io_left(stream) >= stream->buffer_bytes;
+}
 /* Begins to read again if the stream may. */
 void cn_ws_io_read_on(struct cn_ws_stream *stream);
 
@@ -158,7 +169,11 @@ void cn_ws_steps_go_on(struct cn_ws_stream *stream);
 /* Drops the steps that wait, and cancels the others. */
 void cn_ws_steps_cancel(struct cn_ws_stream *stream);
 /* May another message be read? */
-bool cn_ws_steps_has_room(const struct cn_ws_stream *stream);
+static inline bool
+cn_ws_steps_has_room(const struct cn_ws_stream *stream)
+{
+    return stream->n_unanswered + stream->n_waiting < stream->credit;
+}
 
 /* ws_resume.c */
 void cn_ws_hello_begin(struct cn_ws_stream *stream);
