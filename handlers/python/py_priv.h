@@ -24,6 +24,21 @@
 /* The functions of the handler's program (python/continuo/types.py); NULL: it has none. */
 #define PY_PROGRAM_FUNCTIONS(F) F(init) F(step) F(batch) F(close) F(migrate) F(describe)
 
+/* What the module continuo._runtime has for this folder: field, name there. */
+#define PY_RUNTIME_OBJECTS(F)                                                                      \
+    F(request, "Request")               /* a class */                                              \
+    F(reply, "Reply")                   /* a class */                                              \
+    F(checked_reply, "CheckedReply")    /* a class */                                              \
+    F(outputs_reply, "OutputsReply")    /* a class */                                              \
+    F(render, "render")                 /* renders a reply of any other kind */                    \
+    F(convert_output, "convert_output") /* makes an array, or bytes, of any other output */        \
+    F(open_stream, "open_stream")       /* makes a stream of what a step returned, or None */      \
+    F(report, "report")                 /* describes an exception, for the client and the log */   \
+    F(turn, "turn")                     /* runs one turn of the asyncio loop */
+
+/* Names of attributes, as Python's own objects. */
+#define PY_ATTRIBUTES(F) F(state) F(outputs) F(_row) F(_made)
+
 struct py_rt {
     struct cn_runtime base; /* first: cn_runtime is what the worker holds */
     uint32_t magic;
@@ -37,12 +52,15 @@ struct py_rt {
 #define PY_FIELD(name) PyObject *name;
     PY_PROGRAM_FUNCTIONS(PY_FIELD)
 #undef PY_FIELD
-    /* Functions of continuo._runtime. */
-    PyObject *request;        /* the class Request */
-    PyObject *render;         /* renders a reply that is neither text nor bytes */
-    PyObject *open_stream;    /* makes a stream of what a step returned; None if it is not one */
-    PyObject *report;         /* describes an exception, for the client and the log */
-    PyObject *turn;           /* runs one turn of the asyncio loop */
+#define PY_RUNTIME_FIELD(field, name) PyObject *field;
+    PY_RUNTIME_OBJECTS(PY_RUNTIME_FIELD)
+#undef PY_RUNTIME_FIELD
+    struct {
+#define PY_FIELD(name) PyObject *name;
+        PY_ATTRIBUTES(PY_FIELD)
+#undef PY_FIELD
+    } names;
+    PyObject *declared;       /* a dict with the datatypes of the declared outputs */
     const void *newest;       /* the newest sequence's state; only its address is used */
     const struct cn_row *row; /* row of the step that runs, for the log; NULL between steps */
     bool looping;             /* the asyncio loop exists */
@@ -98,6 +116,10 @@ int cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
 int cn_py_add_piece(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
 /* Raises the message of `err` as a ValueError. Returns -1. */
 int cn_py_raise(const struct cn_error *err);
+
+/* py_outputs.c: appends a packed set of tensors (proto/tensor.h). `outputs` is a mapping of names
+ * to values. 0, or -1 with an exception set. */
+int cn_py_put_outputs(struct py_rt *rt, PyObject *outputs, struct cn_buf *out);
 
 /* py_error.c: turns the exception that is set into a failed reply, and logs it. */
 void cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply);

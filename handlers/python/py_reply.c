@@ -1,7 +1,8 @@
 /* handlers/python/py_reply.c - makes a reply from what a Python handler returns. Worker's thread.
  *
- * A str or a bytes object is the body as it is, and this file handles it. Everything else goes
- * through continuo._runtime.render, which returns the parts of the reply.
+ * A str or a bytes object is the body as it is, and the tensors of an OutputsReply are packed as
+ * they are. Everything else goes through continuo._runtime.render, which returns the parts of the
+ * reply.
  */
 #include "handlers/python/py_priv.h"
 #include "handlers/reply.h"
@@ -75,65 +76,6 @@ set_headers(PyObject *headers, struct cn_reply *reply)
     return 0;
 }
 
-/* (name, datatype, shape, bytes or (address, size, keeper)) */
-static int
-put_output(PyObject *packed, struct cn_reply *reply)
-{
-    struct cn_tensor tensor = {0};
-    PyObject *name, *word, *shape, *data, *keeper;
-    unsigned long long address, size;
-    struct cn_error err;
-    struct cn_str type;
-    Py_ssize_t len;
-    char *bytes;
-
-    if (!PyArg_ParseTuple(packed, "OOOO", &name, &word, &shape, &data) ||
-        str_of(name, &tensor.name) < 0 || str_of(word, &type) < 0)
-        return -1;
-    tensor.type = cn_datatype_parse(type);
-    if (tensor.type == CN_DATATYPE_NONE || PyTuple_Size(shape) > CN_TENSOR_RANK_MAX) {
-        PyErr_Format(PyExc_TypeError, "output '%U': '%U' is not a datatype, or the rank exceeds %d",
-                     name, word, CN_TENSOR_RANK_MAX);
-        return -1;
-    }
-    tensor.rank = (uint32_t)PyTuple_Size(shape);
-    for (uint32_t i = 0; i < tensor.rank; i++)
-        tensor.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, (Py_ssize_t)i));
-    if (PyErr_Occurred())
-        return -1;
-    if (cn_py_is(data, &PyBytes_Type)) {
-        PyBytes_AsStringAndSize(data, &bytes, &len);
-        tensor.data = (struct cn_str){bytes, (size_t)len};
-    } else {
-        if (!PyArg_ParseTuple(data, "KKO", &address, &size, &keeper))
-            return -1;
-        tensor.data = (struct cn_str){(const char *)(uintptr_t)address, (size_t)size};
-    }
-    if (cn_tensor_check(&tensor, &err) < 0)
-        return cn_py_raise(&err);
-    cn_tensors_put_one(&reply->body, &tensor);
-    return 0;
-}
-
-static int
-set_content(PyObject *content, struct cn_reply *reply)
-{
-    const Py_ssize_t n = cn_py_is(content, &PyList_Type) ? PyList_Size(content) : -1;
-
-    if (n < 0)
-        return append_bytes(content, &reply->body);
-    if (n > CN_TENSORS_MAX) {
-        PyErr_Format(PyExc_ValueError, "a reply has %zd outputs; at most %d are possible", n,
-                     CN_TENSORS_MAX);
-        return -1;
-    }
-    cn_write_u32(&reply->body, (uint32_t)n);
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (put_output(PyList_GetItem(content, i), reply) < 0)
-            return -1;
-    return 0;
-}
-
 static int
 set_type(PyObject *type, bool tensors, struct cn_reply *reply)
 {
@@ -148,11 +90,12 @@ set_type(PyObject *type, bool tensors, struct cn_reply *reply)
 }
 
 static int
-set_rendered(PyObject *rendered, struct cn_reply *reply)
+set_rendered(struct py_rt *rt, PyObject *rendered, struct cn_reply *reply)
 {
     PyObject *content, *type, *headers;
     int status, end, stop;
     struct cn_error err;
+    bool tensors;
 
     if (!PyArg_ParseTuple(rendered, "OOiOpp", &content, &type, &status, &headers, &end, &stop))
         return -1;
@@ -160,12 +103,28 @@ set_rendered(PyObject *rendered, struct cn_reply *reply)
         return cn_py_raise(&err);
     if (headers != Py_None && set_headers(headers, reply) < 0)
         return -1;
-    if (set_type(type, cn_py_is(content, &PyList_Type), reply) < 0 ||
-        set_content(content, reply) < 0)
+    tensors = !cn_py_is(content, &PyBytes_Type);
+    if (set_type(type, tensors, reply) < 0)
+        return -1;
+    if (tensors ? cn_py_put_outputs(rt, content, &reply->body) < 0
+                : append_bytes(content, &reply->body) < 0)
         return -1;
     reply->end_sequence = end;
     reply->stop_streams = stop;
     return 0;
+}
+
+/* An OutputsReply has outputs and nothing else. */
+static int
+set_outputs(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
+{
+    PyObject *outputs = PyObject_GetAttr(value, rt->names.outputs);
+    int rc = outputs ? set_type(Py_None, true, reply) : -1;
+
+    if (rc == 0)
+        rc = cn_py_put_outputs(rt, outputs, &reply->body);
+    Py_XDECREF(outputs);
+    return rc;
 }
 
 int
@@ -179,9 +138,11 @@ cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
         rc = append_text(value, &reply->body);
     } else if (cn_py_is(value, &PyBytes_Type)) {
         rc = append_bytes(value, &reply->body);
+    } else if ((PyObject *)Py_TYPE(value) == rt->outputs_reply) {
+        rc = set_outputs(rt, value, reply);
     } else {
         rendered = PyObject_CallFunctionObjArgs(rt->render, value, NULL);
-        rc = rendered ? set_rendered(rendered, reply) : -1;
+        rc = rendered ? set_rendered(rt, rendered, reply) : -1;
         Py_XDECREF(rendered);
     }
     return rc < 0 ? rc : check_body(reply);

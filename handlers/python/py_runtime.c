@@ -47,11 +47,13 @@ runtime_close(struct cn_runtime *base)
     PY_PROGRAM_FUNCTIONS(PY_DROP)
 #undef PY_DROP
     Py_CLEAR(rt->program);
-    Py_CLEAR(rt->request);
-    Py_CLEAR(rt->render);
-    Py_CLEAR(rt->open_stream);
-    Py_CLEAR(rt->report);
-    Py_CLEAR(rt->turn);
+    Py_CLEAR(rt->declared);
+#define PY_DROP_OBJECT(field, name) Py_CLEAR(rt->field);
+    PY_RUNTIME_OBJECTS(PY_DROP_OBJECT)
+#undef PY_DROP_OBJECT
+#define PY_DROP_NAME(name) Py_CLEAR(rt->names.name);
+    PY_ATTRIBUTES(PY_DROP_NAME)
+#undef PY_DROP_NAME
     cn_py_rt = NULL;
     cn_py_leave();
     cn_py_limits_close(rt);
@@ -115,6 +117,22 @@ take_program(struct py_rt *rt)
     return format ? take_device(rt) : -1;
 }
 
+static int
+take_objects(struct py_rt *rt, PyObject *module)
+{
+#define PY_TAKE_OBJECT(field, name)                                                                \
+    if (!(rt->field = PyObject_GetAttrString(module, name)))                                       \
+        return -1;
+    PY_RUNTIME_OBJECTS(PY_TAKE_OBJECT)
+#undef PY_TAKE_OBJECT
+#define PY_TAKE_NAME(name)                                                                         \
+    if (!(rt->names.name = PyUnicode_InternFromString(#name)))                                     \
+        return -1;
+    PY_ATTRIBUTES(PY_TAKE_NAME)
+#undef PY_TAKE_NAME
+    return 0;
+}
+
 /* Imports continuo._runtime and calls its open_model. */
 static int
 open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_json)
@@ -124,12 +142,7 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
 
     if (!module)
         return -1;
-    rt->request = PyObject_GetAttrString(module, "Request");
-    rt->render = PyObject_GetAttrString(module, "render");
-    rt->open_stream = PyObject_GetAttrString(module, "open_stream");
-    rt->report = PyObject_GetAttrString(module, "report");
-    rt->turn = PyObject_GetAttrString(module, "turn");
-    if (rt->request && rt->render && rt->open_stream && rt->report && rt->turn)
+    if (take_objects(rt, module) == 0)
         facts = Py_BuildValue("{ss,ss,ss,ss,sK,sK,ss,ss,sO,sO,sK}", "name", rt->model, "version",
                               rt->version, "dir", load->model_dir ? load->model_dir : ".", "file",
                               load->handler && *load->handler ? load->handler : "handler.py",
@@ -145,6 +158,8 @@ open_program(struct py_rt *rt, const struct cn_load *load, struct cn_str config_
                                           config_json.ptr ? config_json.ptr : "",
                                           (Py_ssize_t)config_json.len);
     if (rt->program)
+        rt->declared = PyObject_GetAttrString(module, "declared");
+    if (rt->declared)
         rc = take_program(rt);
     Py_XDECREF(facts);
     Py_DECREF(module);

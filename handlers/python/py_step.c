@@ -58,7 +58,9 @@ state_of(struct py_rt *rt, const struct cn_item *item, PyObject *request)
         state = item->state;
         Py_INCREF(state);
     } else if (rt->init) {
-        state = PyObject_CallFunctionObjArgs(rt->init, request, NULL);
+        state = PyObject_SetAttr(request, rt->names.state, Py_None) == 0
+                    ? PyObject_CallFunctionObjArgs(rt->init, request, NULL)
+                    : NULL;
     } else {
         state = PyDict_New();
     }
@@ -79,7 +81,7 @@ keep_state(struct py_rt *rt, struct cn_item *item, PyObject *request)
 
     if (!rt->stateful)
         return 0;
-    state = PyObject_GetAttrString(request, "state");
+    state = PyObject_GetAttr(request, rt->names.state);
     if (!state)
         return -1;
     if (!item->state)
@@ -92,6 +94,19 @@ keep_state(struct py_rt *rt, struct cn_item *item, PyObject *request)
 }
 
 /* --- calls --- */
+
+/* Makes a Request without its state. It has few fields, and they are set here rather than by a call
+ * of its __init__. */
+static PyObject *
+new_request(struct py_rt *rt, struct py_row *row)
+{
+    PyObject *request = PyType_GenericNew((PyTypeObject *)rt->request, NULL, NULL);
+
+    if (request && (PyObject_SetAttr(request, rt->names._row, (PyObject *)row) < 0 ||
+                    PyObject_SetAttr(request, rt->names._made, Py_None) < 0))
+        Py_CLEAR(request);
+    return request;
+}
 
 /* Makes the row and the request, and attaches the state. Returns false if it fails; the item has
  * the error then. */
@@ -110,9 +125,9 @@ begin(struct py_rt *rt, struct cn_item *item, struct call *call)
     cn_py_call_begin(rt, item->deadline_ms);
     call->row = cn_py_row_new(rt, item);
     if (call->row)
-        call->request = PyObject_CallFunctionObjArgs(rt->request, (PyObject *)call->row, NULL);
+        call->request = new_request(rt, call->row);
     state = call->request ? state_of(rt, item, call->request) : NULL;
-    if (state && PyObject_SetAttrString(call->request, "state", state) == 0) {
+    if (state && PyObject_SetAttr(call->request, rt->names.state, state) == 0) {
         Py_DECREF(state);
         return true;
     }
@@ -211,6 +226,17 @@ go_on(struct py_rt *rt, struct call *call)
     Py_XDECREF(told);
 }
 
+/* Most steps return one of these types, and they are never streams. */
+static bool
+is_plain(const struct py_rt *rt, PyObject *result)
+{
+    PyTypeObject *const type = Py_TYPE(result);
+
+    return type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyDict_Type ||
+           type == &PyList_Type || type == (PyTypeObject *)rt->outputs_reply ||
+           type == (PyTypeObject *)rt->checked_reply || type == (PyTypeObject *)rt->reply;
+}
+
 /* Handles what the handler returned, which may be a stream. Takes the reference. */
 static void
 settle(struct py_rt *rt, struct call *call, PyObject *result)
@@ -219,9 +245,7 @@ settle(struct py_rt *rt, struct call *call, PyObject *result)
         fail(rt, call);
         return;
     }
-    /* Most steps return one of these types, and they are never streams. */
-    if (cn_py_is(result, &PyUnicode_Type) || cn_py_is(result, &PyBytes_Type) ||
-        cn_py_is(result, &PyDict_Type) || cn_py_is(result, &PyList_Type)) {
+    if (is_plain(rt, result)) {
         finish(rt, call, result, false);
         Py_DECREF(result);
         return;
@@ -241,7 +265,7 @@ settle(struct py_rt *rt, struct call *call, PyObject *result)
 static void
 run_step(struct py_rt *rt, struct call *call)
 {
-    PyObject *state = PyObject_GetAttrString(call->request, "state");
+    PyObject *state = PyObject_GetAttr(call->request, rt->names.state);
 
     cn_py_call_begin(rt, call->item->deadline_ms);
     settle(rt, call,
@@ -297,7 +321,7 @@ call_batch(struct py_rt *rt, const struct call *calls, uint32_t n)
     bool ok = states && requests;
 
     for (uint32_t i = 0; ok && i < n; i++) {
-        PyObject *state = PyObject_GetAttrString(calls[i].request, "state");
+        PyObject *state = PyObject_GetAttr(calls[i].request, rt->names.state);
 
         ok = state && PyList_Append(states, state) == 0 &&
              PyList_Append(requests, calls[i].request) == 0;

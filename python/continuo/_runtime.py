@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     import asyncio
 
 from continuo import _worker  # type: ignore[attr-defined]
-from continuo.types import CheckedReply, Model, Program, Refuse, Reply, Request, Stream
+from continuo.types import (CheckedReply, Model, OutputsReply, Program, Refuse, Reply, Request,
+                            Stream)
 
-__all__ = ["Request", "open_model", "open_stream", "render", "report", "turn"]
+__all__ = ["CheckedReply", "OutputsReply", "Reply", "Request", "convert_output", "declared", "open_model",
+           "open_stream", "render", "report", "turn"]
 
 REST_MAX_S = 86400
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; that module is large
 
 _model = Model()
 _program = Program()
-_declared: Dict[str, str] = {}
+#: The datatypes of the outputs that the model declares, by name.
+declared: Dict[str, str] = {}
 #: Bytes of a traceback in the log (handler.tracebackBytes).
 _traceback_bytes = 65536
 
@@ -36,11 +39,11 @@ def open_model(facts: Dict[str, Any], config_json: str) -> Program:
     """Imports the handler and calls its load(), if this process can use what that loads."""
     from continuo import _entry
 
-    global _model, _program, _declared, _traceback_bytes
+    global _model, _program, _traceback_bytes
     _traceback_bytes = facts.pop("traceback_bytes")
     facts["metrics"] = json.loads(facts["metrics"] or "[]")
     _model = Model(config=json.loads(config_json) if config_json else {}, **facts)
-    _declared = _declared_outputs(_model.config)
+    declared.update(_declared_outputs(_model.config))
     _program = program = _entry.open(_model)
     if _model.config.get("deviceType") == "gpu":
         from continuo._device import device_of
@@ -106,7 +109,7 @@ def _to_json(value: Any) -> bytes:
 def render(value: Any) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bool, bool]:
     """A reply as (content, content type, status, headers, end_sequence, stop_streams).
 
-    The content is bytes, or a list of packed tensors.
+    The content is bytes, or a mapping of outputs, which the worker packs.
     """
     if type(value) is CheckedReply:
         return (value.body, value.content_type, 0 if value.status == 200 else value.status,
@@ -128,22 +131,23 @@ def _content(value: Any) -> Tuple[Any, Optional[str]]:
         return str(value).encode(), None
     if _model.typed:
         if isinstance(value, dict):
-            return _outputs(value), ""
-        if hasattr(value, "dtype") and len(_declared) == 1:
-            return _outputs({next(iter(_declared)): value}), ""
+            return value, ""
+        if hasattr(value, "dtype") and len(declared) == 1:
+            return {next(iter(declared)): value}, ""
     if isinstance(value, (dict, list, tuple)) or hasattr(value, "tolist"):
         return _to_json(value), "application/json"
     raise TypeError(f"a reply must be a str, bytes, a number, a dict or list (JSON), an array, or "
                     f"continuo.Reply, got {type(value).__name__}")
 
 
-def _outputs(outputs: Any) -> List[Any]:
+def convert_output(name: str, value: Any, datatype: Optional[str]) -> Any:
+    """Makes something that the worker can pack of an output that is not an array of numbers.
+
+    `datatype` is what the model declares; None: nothing.
+    """
     from continuo import _tensors
 
-    if not hasattr(outputs, "items"):
-        raise TypeError(f"Reply.outputs must be a dict of names and arrays, got "
-                        f"{type(outputs).__name__}")
-    return _tensors.pack(outputs, _declared)
+    return _tensors.convert(name, value, datatype)
 
 
 def _render_reply(reply: Reply) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bool, bool]:
@@ -152,7 +156,10 @@ def _render_reply(reply: Reply) -> Tuple[Any, Optional[str], int, Optional[List[
     if reply.has_json:
         content, kind = _to_json(reply.json), "application/json"
     elif reply.outputs is not None:
-        content, kind = _outputs(reply.outputs), ""
+        if not hasattr(reply.outputs, "items"):
+            raise TypeError(f"Reply.outputs must be a dict of names and arrays, got "
+                            f"{type(reply.outputs).__name__}")
+        content, kind = reply.outputs, ""
     elif reply.text is not None:
         content, kind = str(reply.text).encode(), "text/plain; charset=utf-8"
     elif reply.body is not None:

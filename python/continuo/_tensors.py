@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from continuo.types import Tensor
 
@@ -21,24 +21,43 @@ OF_TORCH = {"bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", 
 STRUCT = {"BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q", "INT8": "b",
           "INT16": "h", "INT32": "i", "INT64": "q", "FP32": "f", "FP64": "d"}
 
-#: What the worker packs: name, datatype, shape, bytes; or an address and a size instead of bytes,
-#: and the object that keeps them.
-Packed = Tuple[str, str, Tuple[int, ...], Any]
+#: The module numpy, once it is needed, and the same types as its objects.
+_numpy: Any = None
+_dtypes: Dict[str, Any] = {}
+
+_length = struct.Struct("<I").pack
+
+#: What the worker packs: datatype, shape, bytes; or an address and a size instead of bytes, and the
+#: object that keeps them.
+Packed = Tuple[str, Tuple[int, ...], Any]
+
+
+def numpy_or_none() -> Any:
+    """The module numpy, which is imported when it is needed."""
+    global _numpy
+    if _numpy is None:
+        try:
+            import numpy
+        except ImportError:
+            return None
+        _dtypes.update({word: numpy.dtype(name) for word, name in NUMPY.items()})
+        _numpy = numpy
+    return _numpy
 
 
 def to_array(datatype: str, shape: Tuple[int, ...], data: Any) -> Any:
     """An input as a NumPy array; BYTES as an array of bytes objects. A Tensor without NumPy."""
-    try:
-        import numpy
-    except ImportError:
+    numpy = _numpy or numpy_or_none()
+    if numpy is None:
         return Tensor(datatype, shape, data if isinstance(data, list) else bytes(data))
+    dtype = _dtypes.get(datatype)
+    if dtype is not None:
+        return numpy.ndarray(shape, dtype, data)
     if datatype == "BYTES":
         array = numpy.empty(len(data), object)
         array[:] = data
         return array.reshape(shape)
-    if datatype not in NUMPY:
-        return Tensor(datatype, shape, bytes(data))
-    return numpy.frombuffer(data, NUMPY[datatype]).reshape(shape)
+    return Tensor(datatype, shape, bytes(data))
 
 
 def datatype_of(array: Any) -> Optional[str]:
@@ -49,27 +68,22 @@ def datatype_of(array: Any) -> Optional[str]:
                         else array.dtype.str)
 
 
-def pack(outputs: Mapping[str, Any], declared: Mapping[str, str]) -> List[Packed]:
-    """`declared` has the datatypes of the model's outputs, for values that do not have their own."""
-    return [_pack_one(name, value, declared.get(name)) for name, value in outputs.items()]
+def convert(name: str, value: Any, declared: Optional[str]) -> Any:
+    """An output as the worker can pack it: an array of little-endian numbers, or a Packed.
 
-
-def _pack_one(name: str, value: Any, declared: Optional[str]) -> Packed:
-    if not isinstance(name, str):
-        raise TypeError(f"outputs: the name of an output must be a str, got {name!r}")
+    The worker asks for everything else than such an array. `declared` is the datatype in the
+    model's configuration, for values that have none of their own.
+    """
     if isinstance(value, Tensor):
-        return (name, value.datatype, tuple(value.shape),
+        return (value.datatype, tuple(value.shape),
                 join_bytes(value.data) if value.datatype == "BYTES" else bytes(value.data))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _pack_torch(name, value, declared)
-    numpy = sys.modules.get("numpy")
+    numpy = numpy_or_none()
     if numpy is None:
-        try:
-            import numpy  # type: ignore[no-redef]
-        except ImportError:
-            return _pack_list(name, value, declared)
-    return _pack_array(numpy, name, value, declared)
+        return _pack_list(name, value, declared)
+    return _convert_array(numpy, name, value, declared)
 
 
 def _pack_torch(name: str, value: Any, declared: Optional[str]) -> Packed:
@@ -79,25 +93,19 @@ def _pack_torch(name: str, value: Any, declared: Optional[str]) -> Packed:
     if declared not in (None, word):
         raise TypeError(f"output '{name}' is a tensor of {word}, but the model declares {declared}")
     value = value.detach().cpu().contiguous()
-    return (name, word, tuple(value.shape),
+    return (word, tuple(value.shape),
             (value.data_ptr(), value.numel() * value.element_size(), value))
 
 
-def _pack_array(numpy: Any, name: str, value: Any, declared: Optional[str]) -> Packed:
-    given = isinstance(value, numpy.ndarray)
-    array = value if given else numpy.asarray(
+def _convert_array(numpy: Any, name: str, value: Any, declared: Optional[str]) -> Any:
+    array = value if isinstance(value, numpy.ndarray) else numpy.asarray(
         value, dtype=NUMPY.get(declared or "") if declared != "BYTES" else object)
     word = datatype_of(array)
     if word == "BYTES":
-        return (name, word, array.shape, join_bytes(array.reshape(-1).tolist()))
+        return word, array.shape, join_bytes(array.reshape(-1).tolist())
     if word is None:
         raise TypeError(f"output '{name}': an array of type {array.dtype} has no datatype of v2")
-    if declared not in (None, word):
-        raise TypeError(f"output '{name}' is an array of {word}, but the model declares "
-                        f"{declared}: convert it with .astype()")
-    array = numpy.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
-    return (name, word, array.shape,
-            (array.__array_interface__["data"][0], array.nbytes, array))
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def join_bytes(elements: Any) -> bytes:
@@ -109,7 +117,7 @@ def join_bytes(elements: Any) -> bytes:
         if not isinstance(element, bytes):
             raise TypeError(f"an element of BYTES must be bytes or a str, got "
                             f"{type(element).__name__}")
-        parts.append(struct.pack("<I", len(element)))
+        parts.append(_length(len(element)))
         parts.append(element)
     return b"".join(parts)
 
@@ -128,11 +136,11 @@ def _pack_list(name: str, value: Any, declared: Optional[str]) -> Packed:
                     "BOOL" if flat and isinstance(flat[0], bool) else
                     "INT64" if all(isinstance(element, int) for element in flat) else "FP64")
     if declared == "BYTES":
-        return name, declared, tuple(shape), join_bytes(flat)
+        return declared, tuple(shape), join_bytes(flat)
     if declared not in STRUCT:
         raise TypeError(f"output '{name}': {declared} needs NumPy, a Tensor or a PyTorch tensor")
     try:
         data = struct.pack(f"<{len(flat)}{STRUCT[declared]}", *flat)
     except struct.error as error:
         raise TypeError(f"output '{name}' as {declared}: {error}") from None
-    return name, declared, tuple(shape), data
+    return declared, tuple(shape), data

@@ -80,6 +80,15 @@ class CheckedReply(Reply):
         self.stop_streams = self.has_json = False
 
 
+class OutputsReply(Reply):
+    """A reply that has outputs and nothing else. The worker reads no other field of it."""
+
+    __slots__ = ()
+
+    def __init__(self, outputs: Dict[str, Any]) -> None:
+        self.outputs = outputs
+
+
 class Part(NamedTuple):
     """One parameter of a request: a form's field, or the whole body, which is named "body"."""
 
@@ -226,22 +235,23 @@ class Request:
     `row` is the worker's own object; continuo.testing.request() makes a request for tests.
     """
 
-    __slots__ = ("_row", "state", "_json", "_parts", "_headers", "_inputs", "_parameters")
-
-    _UNSET = object()
+    __slots__ = ("_row", "state", "_made")
 
     def __init__(self, row: Any, state: Any = None) -> None:
         self._row = row
         #: The state of the sequence; a step may set it to another value.
         self.state = state
+        #: What was made of the row, by the property's name; None: nothing yet. The worker sets these
+        #: three fields without this function.
+        self._made: Optional[Dict[str, Any]] = None
 
-    def _cached(self, slot: str, make: Callable[[], Any]) -> Any:
-        try:
-            return getattr(self, slot)
-        except AttributeError:
-            value = make()
-            setattr(self, slot, value)
-            return value
+    def _cached(self, name: str, make: Callable[[Any], Any]) -> Any:
+        if self._made is None:
+            self._made = {}
+        value = self._made.get(name)
+        if value is None:
+            value = self._made[name] = make(self._row)
+        return value
 
     @property
     def body(self) -> bytes:
@@ -256,12 +266,12 @@ class Request:
     @property
     def json(self) -> Any:
         """The body, parsed as JSON; the client gets 400 if it is not JSON."""
-        return self._cached("_json", lambda: _parse_json(self._row.body))
+        return self._cached("json", _parse_json)
 
     @property
     def parts(self) -> Dict[str, Part]:
         """The parts by name; the last one if several have that name."""
-        return self._cached("_parts", lambda: {part.name: part for part in self.part_list})
+        return self._cached("parts", lambda _: {part.name: part for part in self.part_list})
 
     @property
     def part_list(self) -> List[Part]:
@@ -271,17 +281,17 @@ class Request:
     @property
     def headers(self) -> Headers:
         """The request's headers."""
-        return self._cached("_headers", lambda: Headers(self._row.headers()))
+        return self._cached("headers", lambda row: Headers(row.headers()))
 
     @property
     def inputs(self) -> Dict[str, Any]:
         """The tensors of a typed model by name: NumPy arrays, or Tensors where NumPy is missing."""
-        return self._cached("_inputs", lambda: _arrays(self._row.inputs()))
+        return self._cached("inputs", _arrays)
 
     @property
     def parameters(self) -> Dict[str, Any]:
         """The parameters of a v2 request, without those that the protocol itself knows."""
-        return self._cached("_parameters", lambda: dict(_parameters(self._row.parameters())))
+        return self._cached("parameters", lambda row: parameters_of(row.parameters()))
 
     @property
     def sequence_id(self) -> Optional[str]:
@@ -348,11 +358,16 @@ def _text(data: bytes, what: str) -> str:
         raise Refuse(f"{what} is not UTF-8 text") from None
 
 
-def _parse_json(body: bytes) -> Any:
+def _parse_json(row: Any) -> Any:
     try:
-        return _json.loads(body)
+        return _json.loads(row.body)
     except (ValueError, RecursionError) as error:
         raise Refuse(f"the request's body is not valid JSON: {error}") from None
+
+
+def parameters_of(parts: List[Tuple[str, bytes, str]]) -> Dict[str, Any]:
+    """The parameters of a v2 request by name, from the worker's row."""
+    return dict(_parameters(parts))
 
 
 def _parameters(parts: List[Tuple[str, bytes, str]]) -> Iterator[Tuple[str, Any]]:
@@ -369,8 +384,8 @@ def _parameters(parts: List[Tuple[str, bytes, str]]) -> Iterator[Tuple[str, Any]
             yield name, text
 
 
-def _arrays(tensors: List[Tuple[str, str, Tuple[int, ...], Any]]) -> Dict[str, Any]:
+def _arrays(row: Any) -> Dict[str, Any]:
     from continuo import _tensors  # NumPy is imported when it is needed
 
     return {name: _tensors.to_array(datatype, shape, data)
-            for name, datatype, shape, data in tensors}
+            for name, datatype, shape, data in row.inputs()}
