@@ -12,6 +12,8 @@ __all__ = ["request"]
 class Row:
     """Stands for the worker's own object under a request."""
 
+    named_request = True
+
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
         self.sent: List[Any] = []

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Union
 from continuo.triton.errors import TritonError, TritonModelException
 from continuo.triton.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
 from continuo.triton.tensor import Tensor
-from continuo.types import Request
+from continuo.types import parameters_of
 
 __all__ = ["InferenceRequest", "InferenceResponse", "InferenceTrace", "PreferredMemory",
            "TRITONSERVER_MEMORY_CPU", "TRITONSERVER_MEMORY_GPU",
@@ -75,24 +75,32 @@ class InferenceRequest:
         self._model_name = model_name
         self._flags = flags
         self._timeout = timeout
-        self._trace = trace or InferenceTrace()
+        self._trace = trace
         self._parameters: Dict[str, Any] = dict(parameters or {})
-        self._make_sender: Optional[Callable[[], InferenceResponseSender]] = None
-        #: What answers the request by itself; None: execute() returns the response.
-        self._sender: Optional[InferenceResponseSender] = None
+
+    # What a request has that a client has sent, unless _received() sets it.
+    _model_name = ""
+    _timeout = 0
+    _trace: Optional[InferenceTrace] = None
+    _row: Any = None
+    _make_sender: Optional[Callable[[Any], InferenceResponseSender]] = None
+    #: What answers the request by itself; None: execute() returns the response.
+    _sender: Optional[InferenceResponseSender] = None
 
     @classmethod
-    def _received(cls, req: Request, outputs: List[str],
-                 make_sender: Callable[[], InferenceResponseSender]) -> InferenceRequest:
+    def _received(cls, row: Any, sequence_id: Optional[str], outputs: List[str],
+                 make_sender: Callable[[Any], InferenceResponseSender]) -> InferenceRequest:
         """What a client has sent. Everything is read now, because a model may keep the request."""
-        row = req._row
-        self = cls(req.request_id if getattr(row, "named_request", True) else "",
-                   correlation_of(req.sequence_id),
-                   [Tensor._received(*each) for each in row.inputs()], outputs,
-                   flags=(TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
-                          if req.sequence_id and req.start else 0) |
-                         (TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if req.end else 0),
-                   parameters=req.parameters)
+        self = object.__new__(cls)
+        self._request_id = row.request_id if row.named_request else ""
+        self._correlation_id = correlation_of(sequence_id)
+        self._inputs = [Tensor._received(*each) for each in row.inputs()]
+        self._outputs = outputs
+        flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if sequence_id and row.start else 0
+        self._flags = flags | TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else flags
+        given = row.parameters()
+        self._parameters = parameters_of(given) if given else {}
+        self._row = row
         self._make_sender = make_sender
         return self
 
@@ -122,6 +130,8 @@ class InferenceRequest:
         return self._timeout
 
     def trace(self) -> InferenceTrace:
+        if self._trace is None:
+            self._trace = InferenceTrace()
         return self._trace
 
     def parameters(self) -> str:
@@ -138,7 +148,7 @@ class InferenceRequest:
             raise TritonModelException("get_response_sender(): only a request that a client has "
                                        "sent has a sender")
         if self._sender is None:
-            self._sender = self._make_sender()
+            self._sender = self._make_sender(self._row)
         return self._sender
 
     def set_release_flags(self, flags: int) -> None:
@@ -190,7 +200,10 @@ class InferenceResponse:
 
 
 def _tensor_by_name(tensors: List[Tensor], name: str) -> Optional[Tensor]:
-    return next((each for each in tensors if each.name() == name), None)
+    for each in tensors:
+        if each._name == name:
+            return each
+    return None
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import contextlib
 import inspect
 import json
 import logging
 import threading
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
@@ -26,7 +25,7 @@ from continuo.triton import CLASS, errors, metrics, model_config
 from continuo.triton.errors import TritonModelException
 from continuo.triton.messages import InferenceRequest, InferenceResponse, correlation_of
 from continuo.triton.sender import InferenceResponseSender, ResponseStream
-from continuo.types import Model, Program, Reply, Request
+from continuo.types import Model, OutputsReply, Program, Request
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,9 @@ class TritonProgram(Program):
         self.decoupled = model_config.is_decoupled(model.config)
         self.config = model_config.triton_config(model)
         self.outputs = [each["name"] for each in self.config["output"]]
-        self.known_outputs = set(self.outputs) | set(_state_outputs(model.config))
+        #: The outputs that are sent; empty: all.
+        self.known_outputs = (frozenset(self.outputs + _state_outputs(model.config))
+                              if self.outputs else frozenset())
         self.told: set = set()
         self.thread: Optional[concurrent.futures.ThreadPoolExecutor] = None
         self.loop: Any = None
@@ -115,20 +116,11 @@ class TritonProgram(Program):
     def init(self, req: Request) -> Dict[str, Any]:  # type: ignore[override]
         return self.memory.new_state() if self.volatile else {}
 
-    @contextlib.contextmanager
-    def running(self, states: Dict[Any, Any]) -> Iterator[None]:
-        """SequenceState finds these states meanwhile."""
-        sequence_state.begin(states)
-        try:
-            yield
-        finally:
-            sequence_state.end()
-
     # --- batches
 
     def batch(self, states: List[Any],  # type: ignore[override]
               reqs: List[Request]) -> List[Any]:
-        lost = [self.volatile and self.memory.has_lost(state) for state in states]
+        lost = [self.memory.has_lost(state) for state in states] if self.volatile else ()
         if any(lost):
             kept = [idx for idx, is_lost in enumerate(lost) if not is_lost]
             replies: List[Any] = [WorkerLost(str(correlation_of(req.sequence_id))) for req in reqs]
@@ -141,26 +133,34 @@ class TritonProgram(Program):
             for state in states:
                 if isinstance(state, dict):
                     state.pop(WORKER_KEY, None)
-        by_id = {correlation_of(req.sequence_id): state for req, state in zip(reqs, states)
-                 if req.sequence_id is not None and isinstance(state, dict)}
-        requests = [self.request_of(req) for req in reqs]
+        by_id: Dict[Any, Any] = {}
+        requests: List[InferenceRequest] = []
+        for req, state in zip(reqs, states):
+            row = req._row
+            sequence_id = row.sequence_id
+            request = InferenceRequest._received(row, sequence_id, self.outputs, self.make_sender)
+            requests.append(request)
+            if sequence_id is not None and isinstance(state, dict):
+                by_id[request._correlation_id] = state
         if self.decoupled:
             return self.begin_decoupled(requests, by_id)
-        with self.running(by_id):
-            result = self.wait_for(self.instance.execute(requests))
+        sequence_state.begin(by_id)
+        try:
+            result = self.instance.execute(requests)
+            if type(result) is not list:
+                result = self.wait_for(result)
+        finally:
+            sequence_state.end()
         metrics.flush()
         return self.replies(result, requests)
 
-    def request_of(self, req: Request) -> InferenceRequest:
-        row = req._row
-
+    def make_sender(self, row: Any) -> InferenceResponseSender:
         def wake() -> None:
             # The model may send before there is a stream, which will be read when it is made.
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(row.wake)
 
-        return InferenceRequest._received(
-            req, self.outputs, lambda: InferenceResponseSender(wake))
+        return InferenceResponseSender(wake)
 
     def stream(self, request: InferenceRequest) -> ResponseStream:
         self.asyncio_loop()  # made here, because it must be made in the worker's own thread
@@ -188,23 +188,24 @@ class TritonProgram(Program):
         if not isinstance(response, InferenceResponse):
             raise TritonModelException(f"execute(requests) must return a list of "
                                        f"InferenceResponse, and an element is {_name_of(response)}")
-        error = response.error()
+        error = response._error
         return self.reply(response) if error is None else errors.refusal(error)
 
-    def reply(self, response: InferenceResponse) -> Reply:
+    def reply(self, response: InferenceResponse) -> OutputsReply:
         outputs: Dict[str, Any] = {}
-        for each in response.output_tensors():
-            name = each.name()
-            if self.outputs and name not in self.known_outputs:
+        known = self.known_outputs
+        for each in response._tensors:
+            name = each._name
+            if known and name not in known:
                 self.tell_once(name, "the model gives the output \"%s\", which its configuration "
                                      "does not declare: it is left out", name)
                 continue
             if name in outputs:
                 raise TritonModelException(f"a response has the output \"{name}\" twice")
-            outputs[name] = each._packable()
+            outputs[name] = each._packable() if each._value is None else each._value
         if response._parameters:
             self.tell_once("", "parameters of a response are not sent")
-        return Reply(outputs=outputs)
+        return OutputsReply(outputs)
 
     def tell_once(self, key: str, text: str, *values: Any) -> None:
         if key not in self.told:
@@ -226,8 +227,11 @@ class TritonProgram(Program):
 
     def execute_decoupled(self, requests: List[InferenceRequest], states: Dict[Any, Any]) -> None:
         try:
-            with self.running(states):
+            sequence_state.begin(states)
+            try:
                 result = self.instance.execute(requests)
+            finally:
+                sequence_state.end()
             _check_decoupled(result)
         except BaseException as error:
             fail(requests, error)

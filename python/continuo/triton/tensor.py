@@ -30,6 +30,10 @@ TRITON_TO_NUMPY_TYPE = {number: kind for _, number, _, kind in DATATYPES}
 NUMPY_TO_TRITON_TYPE = {kind: number for _, number, _, kind in DATATYPES}
 NUMPY_TO_TRITON_TYPE[numpy.bytes_] = 13
 
+#: NumPy's types, as its objects, that have a datatype. Others, such as texts of a certain length and
+#: numbers in another byte order, may have one, too.
+_PLAIN = frozenset(numpy.dtype(kind) for _, _, _, kind in DATATYPES)
+
 _NUMBERS = {word: number for _, number, word, _ in DATATYPES}
 _NUMBERS["BF16"] = 14
 
@@ -92,6 +96,8 @@ def _torch_tensor(value: Any) -> bool:
 class Tensor:
     """A named tensor: Tensor(name, numpy_array)."""
 
+    #: _value is an array or a tensor of PyTorch. Without one, _raw is an input: datatype, shape and
+    #: elements as the worker has them.
     __slots__ = ("_name", "_value", "_raw")
 
     def __init__(self, name: str, tensor: Any) -> None:
@@ -104,16 +110,16 @@ class Tensor:
                             f"tensors of PyTorch and others")
         self._name = name
         self._value: Any = tensor
-        self._raw: Optional[types.Tensor] = None
-        self.triton_dtype()  # refuses an array that has no datatype
+        if tensor.dtype not in _PLAIN:
+            self.triton_dtype()  # refuses an array that has no datatype
 
     @classmethod
     def _received(cls, name: str, datatype: str, shape: Tuple[int, ...], data: Any) -> Tensor:
         """An input, whose array is made when the model asks for it."""
-        self = cls.__new__(cls)
+        self = object.__new__(cls)
         self._name = name
         self._value = None
-        self._raw = types.Tensor(datatype, shape, data)
+        self._raw: Tuple[str, Tuple[int, ...], Any] = (datatype, shape, data)
         return self
 
     @classmethod
@@ -121,7 +127,6 @@ class Tensor:
         self = cls.__new__(cls)
         self._name = name
         self._value = value
-        self._raw = None
         self.triton_dtype()
         return self
 
@@ -129,7 +134,7 @@ class Tensor:
         return self._name
 
     def shape(self) -> List[int]:
-        return list(self._raw.shape if self._value is None else self._value.shape)
+        return list(self._raw[1] if self._value is None else self._value.shape)
 
     def triton_dtype(self) -> int:
         """The number of the datatype (TRITON_TO_NUMPY_TYPE)."""
@@ -138,7 +143,7 @@ class Tensor:
     def _datatype(self) -> str:
         """The datatype's word in the protocol, such as "FP32"."""
         if self._value is None:
-            return self._raw.datatype
+            return self._raw[0]
         if _torch_tensor(self._value):
             word = _tensors.OF_TORCH.get(str(self._value.dtype).rpartition(".")[2])
         else:
@@ -153,8 +158,10 @@ class Tensor:
 
     def as_numpy(self) -> Any:
         """The elements as a NumPy array; strings are bytes objects in an array of objects."""
+        if type(self._value) is numpy.ndarray:
+            return self._value
         if self._value is None:
-            if self._raw.datatype == "BF16":
+            if self._raw[0] == "BF16":
                 raise TritonModelException(
                     f"tensor \"{self._name}\": NumPy has no BF16. torch.from_dlpack(tensor) works")
             self._value = _tensors.to_array(*self._raw)
@@ -169,14 +176,14 @@ class Tensor:
 
     def _exchanged(self) -> Any:
         """The object whose __dlpack__ is used."""
-        if self._value is None and self._raw.datatype == "BF16":
+        if self._value is None and self._raw[0] == "BF16":
             try:
                 import torch
             except ImportError:
                 raise TritonModelException(f"tensor \"{self._name}\": BF16 needs PyTorch, which "
                                            f"{sys.executable} does not have") from None
-            self._value = torch.frombuffer(self._raw.data, dtype=torch.bfloat16).reshape(
-                self._raw.shape)
+            self._value = torch.frombuffer(self._raw[2], dtype=torch.bfloat16).reshape(
+                self._raw[1])
         if _torch_tensor(self._value):
             return self._value
         array = self.as_numpy()
@@ -224,7 +231,7 @@ class Tensor:
     def _packable(self) -> Any:
         """What the worker can send: an array, a PyTorch tensor, or bytes."""
         if self._value is None:
-            return self._raw if self._raw.datatype == "BF16" else self.as_numpy()
+            return types.Tensor(*self._raw) if self._raw[0] == "BF16" else self.as_numpy()
         return self._value
 
     def __repr__(self) -> str:
