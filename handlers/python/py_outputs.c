@@ -87,7 +87,8 @@ static int
 set_rank(struct cn_tensor *tensor, Py_ssize_t rank)
 {
     if (rank > CN_TENSOR_RANK_MAX) {
-        PyErr_Format(PyExc_TypeError, "output '%.200s': its rank is %zd, and at most %d is possible",
+        PyErr_Format(PyExc_TypeError,
+                     "output '%.200s': its rank is %zd, and at most %d is possible",
                      tensor->name.ptr, rank, CN_TENSOR_RANK_MAX);
         return -1;
     }
@@ -208,8 +209,8 @@ put_output(struct py_rt *rt, PyObject *name, PyObject *value, struct cn_buf *out
         rc = put_array(&tensor, value, declared, out);
     if (rc <= 0)
         return rc;
-    made = PyObject_CallFunctionObjArgs(rt->convert_output, name, value, declared ? declared : Py_None,
-                                        NULL);
+    made = PyObject_CallFunctionObjArgs(rt->convert_output, name, value,
+                                        declared ? declared : Py_None, NULL);
     if (!made)
         return -1;
     rc = is_array(made) ? put_array(&tensor, made, declared, out) : put_packed(&tensor, made, out);
