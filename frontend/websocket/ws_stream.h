@@ -49,7 +49,7 @@ struct cn_ws_stream {
     struct cn_ws_frames frames;
     struct cn_buf pending; /* bytes that were read while no step could be taken */
     size_t out_sent;       /* bytes of frames.out that the socket has taken */
-    uint64_t buffer_bytes; /* so many bytes in frames.out hold up the stream */
+    uint64_t buffer_bytes; /* a stream with this many bytes in frames.out is held up */
     struct cn_deferred flush;
     struct cn_timer timer;
     uint64_t heard_ms;   /* loop time of the last byte of the client */
@@ -147,7 +147,7 @@ cn_ws_io_left(const struct cn_ws_stream *stream)
 {
     return stream->frames.out.len - stream->out_sent;
 }
-/* Has the client so many bytes to read that it gets no more answers for now? */
+/* Must the client read something before it gets more answers? */
 static inline bool
 cn_ws_io_is_full(const struct cn_ws_stream *stream)
 {
