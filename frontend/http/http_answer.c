@@ -296,7 +296,8 @@ end_upgrade(const struct cn_http_upgrade *upgrade)
     MHD_upgrade_action(upgrade->handle, MHD_UPGRADE_ACTION_CLOSE);
 }
 
-/* libmicrohttpd has sent the head of a 101 and leaves the socket to us. */
+/* libmicrohttpd has sent the head of a 101 and leaves the socket to us. With TLS, `fd` is the end of
+ * a socket pair, which nobody uses. */
 static void
 on_upgrade(void *ctx, struct MHD_Connection *mhd, void *slot, const char *extra, size_t extra_len,
            MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
@@ -304,10 +305,10 @@ on_upgrade(void *ctx, struct MHD_Connection *mhd, void *slot, const char *extra,
     struct cn_http_request *request = cn_http_request_cast(ctx);
     const struct cn_http_upgrade upgrade = {request->conn, handle, end_upgrade};
 
-    (void)mhd, (void)slot;
+    (void)mhd, (void)slot, (void)fd;
     cn_http_conn_leave_http(request->conn);
     cn_http_conn_enter(request->conn, CN_PHASE_UPGRADED);
-    request->on_upgraded(request, fd, (struct cn_str){extra, extra_len}, &upgrade);
+    request->on_upgraded(request, (struct cn_str){extra, extra_len}, &upgrade);
 }
 
 bool

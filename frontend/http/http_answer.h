@@ -55,7 +55,7 @@ void cn_http_answer_file(struct cn_http_request *request, const char *content_ty
  * the request again when the answer has left, with the socket, the bytes that came behind the
  * request, and what ends the connection; it is never called if the client leaves before. Until the
  * end, libmicrohttpd keeps the request's memory. Returns false if the answer cannot be given. */
-typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, int fd, struct cn_str extra,
+typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, struct cn_str extra,
                                     const struct cn_http_upgrade *upgrade);
 bool cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers,
                             uint32_t n, cn_http_upgraded_fn on_upgraded);

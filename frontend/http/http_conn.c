@@ -290,6 +290,8 @@ may_read(struct cn_http_reader *reader)
 {
     const struct cn_http_conn *conn = cn_container_of(reader, struct cn_http_conn, reader);
 
+    if (conn->phase == CN_PHASE_UPGRADED)
+        return CN_READ_LATER; /* the stream reads the TLS session itself */
     return !conn->strict.why ? CN_READ_ON : conn->told ? CN_READ_NEVER : CN_READ_LATER;
 }
 

@@ -68,7 +68,8 @@ struct cn_http_conn {
     bool looked_at;              /* TLS: the first byte has been looked at */
     bool plain;                  /* TLS: the client sent plain HTTP and is refused */
     bool unproven;               /* TLS: no request has come yet, maybe not even a handshake */
-    bool is_ending;              /* TLS: it was a WebSocket, and libmicrohttpd sends the rest */
+    bool is_sending;             /* TLS: the session has bytes that the socket did not take */
+    bool is_ending;              /* TLS: it was a WebSocket, and libmicrohttpd ends it */
     char client[64]; /* the client's address for the access log; empty: not wanted or not known */
 };
 

@@ -95,7 +95,7 @@ struct cn_http_request {
     void *call;                  /* the holder's own pointer */
     struct cn_ws_stream *stream; /* a stream that waits until the connection is its */
     /* Is called when the answer 101 has left (cn_http_answer_upgrade). */
-    void (*on_upgraded)(struct cn_http_request *request, int fd, struct cn_str extra,
+    void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra,
                         const struct cn_http_upgrade *upgrade);
 
     /* For the access log; the texts lie in the arena. */

@@ -243,13 +243,13 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
 /* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes behind the
  * handshake that looked like another request. Frames do not, but these bytes are read as frames. */
 static void
-on_upgraded(struct cn_http_request *request, int fd, struct cn_str extra,
+on_upgraded(struct cn_http_request *request, struct cn_str extra,
             const struct cn_http_upgrade *upgrade)
 {
     struct cn_ws_stream *stream = request->stream;
 
     request->stream = NULL;
-    cn_ws_stream_begin(stream, request->conn, fd, extra, upgrade);
+    cn_ws_stream_begin(stream, request->conn, extra, upgrade);
 }
 
 void

@@ -8,10 +8,6 @@
  * the bytes in slices of 4 KiB, and the rest of what was read waits in `pending`. So a client that
  * ignores its credit costs at most one read and what fits into the socket's buffers.
  *
- * TLS. libmicrohttpd keeps the encrypted connection, and the stream has one end of a socket pair.
- * Its own watch of the connection then only tells that the client has closed; the end of the pair
- * tells that, too, as soon as libmicrohttpd has passed on all bytes that came before.
- *
  * Messages collect in frames.out, and leave at the end of the turn. One timer looks at the stream
  * at each tick, half of the shortest limit, so a message costs no timer operation.
  */
@@ -23,6 +19,7 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "frontend/http/http_listener.h"
+#include "frontend/websocket/ws_socket.h"
 #include "frontend/websocket/ws_stream.h"
 
 #define CLOSE_WAIT_MS 2000 /* how long the client has for its own close */
@@ -98,8 +95,8 @@ send_out(struct cn_ws_stream *stream)
     ssize_t n;
 
     while (stream->out_sent < out->len) {
-        n = send(stream->fd, out->data + stream->out_sent, out->len - stream->out_sent,
-                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        n = cn_ws_socket_send(stream->conn, out->data + stream->out_sent,
+                              out->len - stream->out_sent);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
@@ -141,7 +138,7 @@ flush(struct cn_ws_stream *stream)
     /* A client that broke the protocol is not listened to any more. It must see our close, so the
      * socket is not closed at once: unread bytes would make the kernel reset the connection. */
     if (!is_stuck && stream->phase == CN_WS_CLOSING && !cn_ws_frames_wants_bytes(&stream->frames))
-        shutdown(stream->fd, SHUT_WR);
+        cn_ws_socket_shut(stream->conn);
     if (was_full || stream->phase != CN_WS_OPEN)
         cn_ws_go_on(stream);
 }
@@ -225,7 +222,7 @@ read_in(struct cn_ws_stream *stream)
 
     take_pending(stream);
     for (unsigned i = 0; i < READS_A_TURN && may_read(stream) && !stream->pending.len; i++) {
-        const ssize_t n = recv(stream->fd, room, CN_WS_SCRATCH_BYTES, MSG_DONTWAIT);
+        const ssize_t n = cn_ws_socket_recv(stream->conn, room, CN_WS_SCRATCH_BYTES);
 
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return true;
@@ -261,12 +258,6 @@ static void
 on_conn_event(struct cn_watch *watched, uint32_t events)
 {
     on_event(cn_container_of(watched, struct cn_http_conn, watch)->stream, events);
-}
-
-static void
-on_own_event(struct cn_watch *watched, uint32_t events)
-{
-    on_event(cn_container_of(watched, struct cn_ws_stream, own_watch), events);
 }
 
 void
@@ -371,15 +362,9 @@ cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra)
     cn_timer_init(&stream->timer, on_timer);
     cn_timer_set(cn_loop_wheel(loop), &stream->timer,
                  stream->heard_ms + tick_ms(stream->site->listener->shared->config));
-    if (stream->fd == conn->fd) {
-        conn->watch.fn = on_conn_event;
-        stream->watch = &conn->watch;
-        rc = cn_loop_rewatch(loop, stream->watch, EPOLLIN | EPOLLRDHUP, NULL);
-    } else { /* TLS: libmicrohttpd's end of a socket pair, whose bytes it encrypts and decrypts */
-        stream->own_watch.fn = on_own_event;
-        stream->watch = &stream->own_watch;
-        rc = cn_loop_watch(loop, stream->watch, stream->fd, EPOLLIN | EPOLLRDHUP, NULL);
-    }
+    conn->watch.fn = on_conn_event;
+    stream->watch = &conn->watch;
+    rc = cn_loop_rewatch(loop, stream->watch, EPOLLIN | EPOLLRDHUP, NULL);
     if (stream->closing_ms)
         cn_ws_io_wait_for_close(stream);
     if (rc)

@@ -42,8 +42,8 @@ struct cn_ws_stream {
     struct cn_http_conn *conn; /* NULL: it is gone */
     struct cn_http_upgrade upgrade;
     int fd;
-    struct cn_watch own_watch, *watch; /* that of `conn`, or with TLS, its own */
-    bool reads, writes;                /* what is watched */
+    struct cn_watch *watch; /* that of `conn`; NULL: not yet */
+    bool reads, writes;     /* what is watched */
     bool pinged;
     bool is_full; /* what the client sends is not read: its credit is used up */
     struct cn_ws_frames frames;
@@ -106,8 +106,8 @@ struct cn_ws_stream *cn_ws_stream_create(struct cn_ws_site *site,
 /* Frees a stream that never got its connection. */
 void cn_ws_stream_destroy(struct cn_ws_stream *stream);
 /* The connection is a WebSocket now. `extra`: bytes that came behind the handshake. */
-void cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn, int fd,
-                        struct cn_str extra, const struct cn_http_upgrade *upgrade);
+void cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn, struct cn_str extra,
+                        const struct cn_http_upgrade *upgrade);
 /* The server stops, or goes out of use: the stream ends with the answers that are due. */
 void cn_ws_stream_leave(struct cn_ws_stream *stream);
 /* A newer stream has the sequence. */

@@ -381,13 +381,27 @@ def test_streams_over_tls(server, folder, loops):
     expect(lambda: running.metric("continuo_streams_open") == 0, "no open stream")
 
 
-def tls_raw(running, path):
+def tls_raw(running, path, room=4096):
     """A stream over TLS whose frames are written by hand."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     plain = socket.create_connection(address_of(running.inference), timeout=limit(20))
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     return Raw(running, path, made=context.wrap_socket(plain))
+
+
+def test_a_client_over_tls_that_reads_slowly_gets_every_byte(server, folder):
+    """The server cannot send the answer at once: TLS then keeps a record that the socket did not take. The bytes come and
+    go in large pieces, so they take few turns of the loop."""
+    running = server(stateless(), flags=[*Identity(folder, "ws").flags(), "--inference-address", "https://127.0.0.1:0"])
+    raw = tls_raw(running, "/v1/streams/echo/s", 65536)
+    for size in 6 << 20, 1, 70000:
+        message = os.urandom(size)
+        turns = running.metric("continuo_loop_turns_total")
+        raw.send(0x82, message)
+        assert raw.frame() == (0x82, message)
+        assert running.metric("continuo_loop_turns_total") - turns < 20000
+    raw.close()
 
 
 @pytest.mark.parametrize("habit", ["breaks the protocol", "closes well", "falls silent", "never reads"])
