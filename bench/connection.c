@@ -1,8 +1,6 @@
 /* bench/connection.c - see connection.h. One thread owns all connections. */
 #include "bench/connection.h"
 
-#include "bench/stream.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -11,7 +9,12 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
+
+#include "bench/stream.h"
+
+#define ANSWER_S 30 /* how long the handshake of a stream may wait for its answer */
 
 int
 request_template_init(struct request_template *t, const char *host, const char *path,
@@ -108,6 +111,7 @@ int
 connection_open(struct connection *c, const struct sockaddr_in *address,
                 const struct request_template *t, uint32_t sequence, uint32_t retry)
 {
+    const struct timeval limit = {.tv_sec = ANSWER_S};
     int one = 1;
 
     c->received = c->taken = 0;
@@ -118,6 +122,7 @@ connection_open(struct connection *c, const struct sockaddr_in *address,
     put_sequence(c, t, sequence, retry);
     if (connect(c->fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0 ||
         (t->wire != WIRE_HTTP && stream_open(c, t) < 0) || fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) {
         connection_close(c);
         return -1;

@@ -313,6 +313,8 @@ on_readable(struct bench *b, struct connection *c)
             note_error(b, "sequence %u: %s", c->sequence, why);
             abandon(b, c);
         } else {
+            if (b->opt.wire != WIRE_HTTP) /* no stream ends between two steps */
+                note_error(b, "sequence %u: %s", c->sequence, why);
             reconnect(b, c);
         }
         start_next(b, c);

@@ -116,8 +116,9 @@ check_together(const struct options *opt)
         why = "--sums: only one process can keep the sums; leave out --processes";
     else if (opt->ramp > 0 && (opt->rate <= 0 || opt->duration_s <= 0))
         why = "--ramp: give the rate at the beginning with --rate, and a --duration over 0";
-    else if (opt->wire != WIRE_HTTP && (opt->v2 || opt->end || opt->open_only || opt->sums_file))
-        why = "--stream does not go together with --v2, --end, --open-only and --sums";
+    else if (opt->wire != WIRE_HTTP &&
+             (opt->v2 || opt->echo || opt->end || opt->open_only || opt->sums_file))
+        why = "--stream does not go together with --v2, --echo, --end, --open-only and --sums";
     else if (opt->wire != WIRE_HTTP && opt->sequences != opt->connections)
         why = "--stream: each sequence has its stream; leave out --sequences";
     if (why == NULL)

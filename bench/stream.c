@@ -96,15 +96,17 @@ send_pong(struct connection *c, const char *body, size_t len)
     return send(c->fd, frame, 6 + len, MSG_NOSIGNAL) == (ssize_t)(6 + len) ? 0 : -1;
 }
 
-/* Finds the sum in {"type":"answer",...,"data":"SUM"}. */
+/* Finds the sum in {"type":"answer","step":N,"final":true,...,"data":"SUM"}. */
 static bool
 find_sum(struct answer *out)
 {
     static const char begin[] = "{\"type\":\"answer\",", end[] = "\"}";
+    static const char whole[] = ",\"final\":true", status[] = ",\"status\":";
     const char *at, *last = out->body + out->body_len - 2;
 
     if (out->body_len < sizeof(begin) + 2 || memcmp(out->body, begin, sizeof(begin) - 1) != 0 ||
-        memcmp(last, end, 2) != 0)
+        !memmem(out->body, out->body_len, whole, sizeof(whole) - 1) ||
+        memmem(out->body, out->body_len, status, sizeof(status) - 1) || memcmp(last, end, 2) != 0)
         return false;
     at = memrchr(out->body, '"', (size_t)(last - out->body));
     if (at == NULL)

@@ -501,10 +501,10 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     give_events(loop, count);
     /* Requests come by message or from a hook. The mailbox is emptied before the clock is read, so
      * no message is newer than the turn's time; a timer that it sets would otherwise run out too
-     * early. If there is none, the clock is not read again. The timers run before the messages, so
-     * what ran out before a message came is over. */
+     * early. If there is neither a message nor an event, the clock is not read again. The timers
+     * run before the messages, so what ran out before a message came is over. */
     mail = take_mail(loop);
-    if (mail)
+    if (mail || count > 0)
         read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
     read_mail(mail);

@@ -296,8 +296,8 @@ end_upgrade(const struct cn_http_upgrade *upgrade)
     MHD_upgrade_action(upgrade->handle, MHD_UPGRADE_ACTION_CLOSE);
 }
 
-/* libmicrohttpd has sent the head of a 101 and leaves the socket to us. With TLS, `fd` is the end of
- * a socket pair, which nobody uses. */
+/* libmicrohttpd has sent the head of a 101 and leaves the socket to us. With TLS, `fd` is the end
+ * of a socket pair, which nobody uses. */
 static void
 on_upgrade(void *ctx, struct MHD_Connection *mhd, void *slot, const char *extra, size_t extra_len,
            MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)

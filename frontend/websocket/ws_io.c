@@ -369,7 +369,9 @@ cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra)
         cn_ws_io_wait_for_close(stream);
     if (rc)
         stream->frames.failed = true;
-    if (extra.len && !rc)
+    if (extra.len && !rc) {
         take(stream, extra);
+        take_pending(stream);
+    }
     cn_ws_io_send_soon(stream);
 }

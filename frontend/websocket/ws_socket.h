@@ -15,11 +15,12 @@
 struct cn_http_conn;
 
 /* Works like recv() with MSG_DONTWAIT, and sets errno. `room` has at least 16 KiB, the most that
- * one record of TLS can hold: if the session kept decrypted bytes, libmicrohttpd would take them. */
+ * one record of TLS can hold: if the session kept decrypted bytes, libmicrohttpd would take
+ * them. */
 ssize_t cn_ws_socket_recv(struct cn_http_conn *conn, void *room, size_t len);
 /* Works like send() with MSG_DONTWAIT, and sets errno. After EAGAIN or EINTR, TLS keeps the bytes
- * that it has encrypted. The next call sends those, whatever its arguments are, and returns how many
- * of the earlier bytes they were. */
+ * that it has encrypted. The next call sends those, whatever its arguments are, and returns how
+ * many of the earlier bytes they were. */
 ssize_t cn_ws_socket_send(struct cn_http_conn *conn, const void *bytes, size_t len);
 /* Tells the client that nothing more comes. */
 void cn_ws_socket_shut(struct cn_http_conn *conn);

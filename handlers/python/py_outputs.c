@@ -10,6 +10,9 @@
 #include "handlers/python/py_priv.h"
 #include "proto/tensor.h"
 
+/* An array of at most this size is put into order here, if it is not. */
+#define FEW_BYTES 256
+
 #define LITTLE_ENDIAN_HOST (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
 /* Returns the class numpy.ndarray, borrowed; NULL while nobody has imported NumPy. */
@@ -96,6 +99,18 @@ set_rank(struct cn_tensor *tensor, Py_ssize_t rank)
     return 0;
 }
 
+/* Does the view have its elements in the order of C, without gaps? */
+static bool
+is_contiguous(const struct cn_py_buffer *view)
+{
+    Py_ssize_t bytes = view->itemsize;
+
+    for (int i = view->ndim; i-- > 0; bytes *= view->shape[i])
+        if (view->shape[i] > 1 && view->strides[i] != bytes)
+            return false;
+    return true;
+}
+
 /* Appends the array that `view` shows. */
 static int
 put_view(struct cn_tensor *tensor, const struct cn_py_buffer *view, struct cn_buf *out)
@@ -126,6 +141,9 @@ put_array(struct cn_tensor *tensor, PyObject *array, PyObject *declared, struct 
         return 1;
     }
     tensor->type = datatype_of(view.format ? view.format : "B", view.itemsize);
+    /* NumPy puts the elements of a larger array into order faster. */
+    if (view.len > FEW_BYTES && !is_contiguous(&view))
+        tensor->type = CN_DATATYPE_NONE;
     if (tensor->type != CN_DATATYPE_NONE) {
         const char *word = cn_datatype_word(tensor->type);
 

@@ -103,7 +103,7 @@ set_rendered(struct py_rt *rt, PyObject *rendered, struct cn_reply *reply)
         return cn_py_raise(&err);
     if (headers != Py_None && set_headers(headers, reply) < 0)
         return -1;
-    tensors = !cn_py_is(content, &PyBytes_Type);
+    tensors = !PyBytes_Check(content);
     if (set_type(type, tensors, reply) < 0)
         return -1;
     if (tensors ? cn_py_put_outputs(rt, content, &reply->body) < 0

@@ -343,13 +343,13 @@ bool
 cn_bounds_took_too_much(uint32_t id)
 {
     char group[PATH_MAX], path[PATH_MAX], name[NAME_BYTES], text[512];
-    const char *kills = NULL;
+    const char *times = NULL;
 
     name_of(name, id);
     if (groups.base[0] && join(group, groups.base, name) && join(path, group, "memory.events") &&
         read_text(path, text, sizeof(text)))
-        kills = strstr(text, "oom_kill ");
-    return kills && strtoul(kills + strlen("oom_kill "), NULL, 10) > 0;
+        times = strstr(text, "\noom "); /* the group's own limit, not the machine's */
+    return times && strtoul(times + strlen("\noom "), NULL, 10) > 0;
 }
 
 void

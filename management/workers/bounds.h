@@ -37,8 +37,8 @@ const char *cn_bounds_no_groups(void);
  * why ("": all hold, or there are no groups and the process forks workers, which say it). */
 void cn_bounds_set(const struct cn_bounds *bounds, uint32_t id, pid_t pid, bool forks,
                    char lacking[CN_BOUNDS_TEXT]);
-/* Has the kernel killed the worker, because its group took more memory than it may? To be asked
- * before cn_bounds_end. */
+/* Has the worker's group reached its limit of memory, so that the kernel has killed in it? To be
+ * asked before cn_bounds_end. */
 bool cn_bounds_took_too_much(uint32_t id);
 /* The worker's process has ended: kills what it has left in its group, and removes the group. */
 void cn_bounds_end(uint32_t id);

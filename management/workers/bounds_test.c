@@ -156,7 +156,7 @@ memory_that_was_exceeded_is_told(void **state)
     (void)state;
     cn_bounds_start(mount, own);
     assert_false(cn_bounds_took_too_much(8)); /* no such file */
-    put(path, "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n");
+    put(path, "memory.events", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 1\noom_group_kill 0\n");
     assert_false(cn_bounds_took_too_much(8));
     put(path, "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 2\noom_group_kill 1\n");
     assert_true(cn_bounds_took_too_much(8));

@@ -160,7 +160,8 @@ compose_last_words(struct cn_worker_process *worker)
         snprintf(how, sizeof how, "could not load the model: %s", worker->load_error);
     else if (worker->killed_for[0])
         snprintf(how, sizeof how, "was killed by the server: %s", worker->killed_for);
-    else if (worker->exit.by_signal && cn_bounds_took_too_much(worker->id))
+    else if (worker->exit.by_signal && worker->exit.number == SIGKILL &&
+             worker->spec->about->bounds.memory_bytes && cn_bounds_took_too_much(worker->id))
         snprintf(how, sizeof how,
                  "was killed by the system, because it took more memory than %llu bytes "
                  "(--worker-memory, handler.limits.workerBytes)",

@@ -105,7 +105,7 @@ def _convert_array(numpy: Any, name: str, value: Any, declared: Optional[str]) -
         return word, array.shape, join_bytes(array.reshape(-1).tolist())
     if word is None:
         raise TypeError(f"output '{name}': an array of type {array.dtype} has no datatype of v2")
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
 
 
 def join_bytes(elements: Any) -> bytes:

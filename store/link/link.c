@@ -229,6 +229,9 @@ count_replicas(struct cn_valkey_link *link, uint64_t deadline_us)
     link->sentinel.replicas_changed = false;
     cn_replica_count_renew(&link->count, &server->confirming, deadline_us);
     server->must_confirm = link->count.wanted;
+    /* What one Sentinel has said is better than nothing. */
+    if (!link->count.had_majority && server->must_confirm < link->sentinel.electable)
+        server->must_confirm = link->count.wanted = link->sentinel.electable;
 }
 
 /* Counts the replicas again if a Sentinel has sent a message about them, or if it is time. */
@@ -239,7 +242,9 @@ follow_replicas(struct cn_valkey_link *link, uint64_t deadline_us)
 
     if (link->begun || (!link->sentinel.replicas_changed && cn_now_us() < link->count.next_us))
         return;
-    if (cn_valkey_ask_replicas(link->servers[0], deadline_us, &err) == 0)
+    if (cn_valkey_ask_replicas(link->servers[0], deadline_us, &err) == 0 &&
+        (link->sentinel.replicas_changed ||
+         !cn_replica_count_holds(&link->count, &link->servers[0]->confirming)))
         count_replicas(link, deadline_us);
 }
 

@@ -11,10 +11,13 @@
  *   though no Sentinel reaches it.
  *
  * A failover needs the majority of the Sentinels. If fewer have answered, this node may be cut off
- * from the others together with a primary that is being replaced, so the number does not fall. And
- * while any Sentinel does not count a replica that it knows, the number is renewed once a second,
- * because only one Sentinel tells this node of changes, and another one may see that replica first.
- */
+ * from the others together with a primary that is being replaced, so the number does not fall.
+ *
+ * Only one Sentinel tells this node of changes. So while any Sentinel does not count a replica that
+ * it knows, the number is renewed once a second, because another one may see that replica first.
+ * Otherwise the primary alone is asked once a second whether further replicas confirm: Sentinels
+ * see a new one only after some seconds. A Sentinel that does not answer is left out for some
+ * seconds, because the steps wait meanwhile. */
 #include "store/link/replica_count.h"
 
 #include <stdlib.h>
@@ -23,7 +26,8 @@
 #include "core/time/clock.h"
 #include "store/link/sentinel.h"
 
-#define COUNT_US 300000  /* how long all Sentinels together are waited for */
+#define COUNT_SHARE 4 /* all Sentinels together are waited for this part of a trip's time */
+#define SILENT_US 10000000
 #define AGAIN_US 1000000 /* the shortest pause before the number is renewed without a message */
 #define PAUSE_FACTOR 10  /* at most a tenth of a worker's time is spent on this */
 
@@ -75,9 +79,12 @@ cn_replica_views_take_primary(struct cn_replica_views *views, const redisReply *
 {
     const char *others = cn_sentinel_field(reply, "num-other-sentinels");
     const unsigned long n = others ? strtoul(others, NULL, 10) : 0;
+    const char *flags;
 
     if (n < UINT32_MAX && n + 1 > views->sentinels)
         views->sentinels = (uint32_t)n + 1;
+    flags = cn_sentinel_field(reply, "flags");
+    views->primary_is_down = flags && strstr(flags, "_down");
     return others != NULL;
 }
 
@@ -90,15 +97,19 @@ cn_replica_views_take_replicas(struct cn_replica_views *views, const redisReply 
     for (size_t i = 0; i < reply->elements; i++) {
         const redisReply *replica = reply->element[i];
         const char *ip = cn_sentinel_field(replica, "ip");
-        const char *port = cn_sentinel_field(replica, "port");
+        const char *port = cn_sentinel_field(replica, "port"), *run;
 
         if (!ip || !port)
             continue;
         cn_replica_set_add(&views->known, cn_str_from(ip), cn_str_from(port));
-        if (cn_sentinel_reaches(replica) && !is_unheard_of(replica) && !is_old_primary(replica))
-            cn_replica_set_add(&views->counted, cn_str_from(ip), cn_str_from(port));
-        else
+        if (!cn_sentinel_reaches(replica, views->primary_is_down) || is_unheard_of(replica) ||
+            is_old_primary(replica)) {
             views->differ = true;
+            continue;
+        }
+        run = cn_sentinel_field(replica, "runid");
+        cn_replica_set_add(&views->counted, cn_str_from(ip), cn_str_from(port));
+        cn_replica_set_add(&views->runs, cn_str_from(run ? run : ip), CN_STR(""));
     }
 }
 
@@ -121,7 +132,7 @@ cn_replica_views_wanted(const struct cn_replica_views *views,
 {
     const bool majority = (uint64_t)views->answered * 2 > views->sentinels;
     const struct cn_replica_set *counted = majority ? &views->counted : &views->known;
-    uint32_t n = counted->n + further(views, counted, confirming);
+    uint32_t n = (majority ? views->runs.n : views->known.n) + further(views, counted, confirming);
 
     if (!majority && n < before)
         n = before;
@@ -158,7 +169,7 @@ put_question(struct cn_valkey_wire *wire, const char *what, const char *master)
 }
 
 /* A Sentinel without a password of its own refuses the login and answers the questions. */
-static void
+static bool
 ask(struct cn_replica_count *count, uint32_t host, struct cn_replica_views *views,
     uint64_t deadline_us)
 {
@@ -166,9 +177,10 @@ ask(struct cn_replica_count *count, uint32_t host, struct cn_replica_views *view
     struct asking asking = {.views = views, .first = options->password[0] ? 1 : 0};
     struct cn_valkey_wire *wire = &count->wire;
     struct cn_error err;
+    int rc;
 
     if (cn_wire_connect(wire, "the Sentinel", &options->hosts[host], deadline_us, &err) != 0)
-        return;
+        return false;
     if (options->password[0]) {
         cn_wire_command(wire, options->user[0] ? 3 : 2);
         cn_wire_word(wire, CN_STR("AUTH"));
@@ -178,29 +190,47 @@ ask(struct cn_replica_count *count, uint32_t host, struct cn_replica_views *view
     }
     put_question(wire, "MASTER", options->master);
     put_question(wire, "REPLICAS", options->master);
-    cn_wire_talk(wire, take, &asking, deadline_us, &err);
+    rc = cn_wire_talk(wire, take, &asking, deadline_us, &err);
     cn_wire_drop(wire);
+    return rc == 0;
+}
+
+static void
+ask_all(struct cn_replica_count *count, struct cn_replica_views *views, uint64_t deadline_us)
+{
+    const uint32_t n = count->options->n_hosts;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t now = cn_now_us(), left = deadline_us > now ? deadline_us - now : 0;
+
+        if (now >= count->silent_until_us[i] && !ask(count, i, views, now + left / (n - i)))
+            count->silent_until_us[i] = cn_now_us() + SILENT_US;
+    }
 }
 
 void
 cn_replica_count_renew(struct cn_replica_count *count, const struct cn_replica_set *confirming,
                        uint64_t deadline_us)
 {
-    const uint32_t n = count->options->n_hosts;
     const uint64_t began = cn_now_us();
-    struct cn_replica_views views = {.sentinels = n};
+    const uint64_t limit_us = began + count->options->timeout_ms * UINT64_C(1000) / COUNT_SHARE;
+    struct cn_replica_views views = {.sentinels = count->options->n_hosts};
     uint64_t pause_us;
-    bool settled;
 
-    if (deadline_us > began + COUNT_US)
-        deadline_us = began + COUNT_US;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint64_t now = cn_now_us(), left = deadline_us > now ? deadline_us - now : 0;
-
-        ask(count, i, &views, now + left / (n - i));
-    }
-    count->wanted = cn_replica_views_wanted(&views, confirming, count->wanted, &settled);
+    ask_all(count, &views, deadline_us < limit_us ? deadline_us : limit_us);
+    count->wanted = cn_replica_views_wanted(&views, confirming, count->wanted, &count->settled);
+    count->had_majority |= (uint64_t)views.answered * 2 > views.sentinels;
+    count->seen = views.known;
+    cn_replica_set_join(&count->seen, confirming);
     pause_us = (cn_now_us() - began) * PAUSE_FACTOR;
-    count->next_us =
-        settled ? UINT64_MAX : cn_now_us() + (pause_us > AGAIN_US ? pause_us : AGAIN_US);
+    count->next_us = cn_now_us() + (pause_us > AGAIN_US ? pause_us : AGAIN_US);
+}
+
+bool
+cn_replica_count_holds(struct cn_replica_count *count, const struct cn_replica_set *confirming)
+{
+    if (!count->settled || cn_replica_set_common(confirming, &count->seen) < confirming->n)
+        return false;
+    count->next_us = cn_now_us() + AGAIN_US;
+    return true;
 }

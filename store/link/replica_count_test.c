@@ -23,12 +23,12 @@ struct seen {
 
 #define WELL(p)                                                                                    \
     {                                                                                              \
-        .port = (p), .flags = "slave", .runid = "ab12", .role = "slave", .offset = "512",          \
+        .port = (p), .flags = "slave", .runid = "run" p, .role = "slave", .offset = "512",         \
         .priority = "100", .away_ms = "0"                                                          \
     }
 #define DOWN(p)                                                                                    \
     {                                                                                              \
-        .port = (p), .flags = "s_down,slave,disconnected", .runid = "ab12", .role = "slave",       \
+        .port = (p), .flags = "s_down,slave,disconnected", .runid = "run" p, .role = "slave",      \
         .offset = "512", .priority = "100", .away_ms = "0"                                         \
     }
 
@@ -64,15 +64,18 @@ take(struct cn_replica_views *views, struct cn_buf *bytes, bool primary)
     return known;
 }
 
+static const char *primary_flags = "master";
+
 /* A Sentinel that knows two others answers. */
 static void
 sentinel_says(struct cn_replica_views *views, const struct seen *seen, uint32_t n)
 {
-    const char *const primary[] = {"name", "mymaster", "num-other-sentinels", "2"};
+    const char *const primary[] = {
+        "name", "mymaster", "flags", primary_flags, "num-other-sentinels", "2"};
     struct cn_buf bytes;
 
     cn_buf_init(&bytes, 0);
-    put_fields(&bytes, 4, primary);
+    put_fields(&bytes, 6, primary);
     assert_true(take(views, &bytes, true));
     cn_buf_init(&bytes, 0);
     cn_wire_put_command(&bytes, n);
@@ -214,6 +217,53 @@ each_replica_that_confirms_counts(void **state)
           0, 2, true);
 }
 
+/* A server with two networks may be listed under two addresses. */
+static void
+a_replica_with_two_addresses_counts_once(void **state)
+{
+    struct seen again = WELL("2");
+    struct cn_replica_views views = {.sentinels = 3};
+
+    (void)state;
+    again.runid = "run1";
+    SAYS(&views, WELL("1"), again);
+    SAYS(&views, WELL("1"), again);
+    wants(&views, ONE, 0, 1, true);
+}
+
+/* While the primary is down, replicas that lost it with all others may be chosen. */
+static void
+time_without_a_primary_that_is_down_does_not_count(void **state)
+{
+    struct seen away = WELL("2");
+    struct cn_replica_views views = {.sentinels = 3}, down = views;
+
+    (void)state;
+    away.away_ms = "20000";
+    SAYS(&views, WELL("1"), away);
+    assert_int_equal(views.counted.n, 1);
+    primary_flags = "s_down,master";
+    SAYS(&down, WELL("1"), away);
+    primary_flags = "master";
+    assert_int_equal(down.counted.n, 2);
+}
+
+/* The primary is asked alone while nothing changes. */
+static void
+the_number_holds_until_another_replica_confirms(void **state)
+{
+    struct cn_replica_count count = {.settled = true};
+    const struct cn_replica_set one = primary_says(ONE), both = primary_says(ONE TWO);
+
+    (void)state;
+    count.seen = one;
+    assert_true(cn_replica_count_holds(&count, &one));
+    assert_true(count.next_us > 0);
+    assert_false(cn_replica_count_holds(&count, &both));
+    count.settled = false;
+    assert_false(cn_replica_count_holds(&count, &one));
+}
+
 /* After a failover the old primary is on the list of replicas before it is one. */
 static void
 an_old_primary_counts_when_it_has_become_a_replica(void **state)
@@ -284,6 +334,9 @@ main(void)
         cmocka_unit_test(at_least_one_replica_must_confirm),
         cmocka_unit_test(sentinels_that_the_url_does_not_name_count),
         cmocka_unit_test(each_replica_that_confirms_counts),
+        cmocka_unit_test(a_replica_with_two_addresses_counts_once),
+        cmocka_unit_test(time_without_a_primary_that_is_down_does_not_count),
+        cmocka_unit_test(the_number_holds_until_another_replica_confirms),
         cmocka_unit_test(an_old_primary_counts_when_it_has_become_a_replica),
         cmocka_unit_test(a_sentinel_that_does_not_know_the_primary_is_not_asked_further),
         cmocka_unit_test(messages_about_replicas_are_recognized),

@@ -110,22 +110,23 @@ field(const redisReply *instance, const char *name)
 }
 
 /* Sentinels do not choose a replica that has had no connection to the primary for more than ten
- * times down-after-milliseconds. */
+ * times down-after-milliseconds. The time for which the primary is down does not count. */
 bool
-cn_sentinel_reaches(const redisReply *replica)
+cn_sentinel_reaches(const redisReply *replica, bool primary_is_down)
 {
     const char *flags = field(replica, "flags");
     const long long away_ms = strtoll(field(replica, "master-link-down-time"), NULL, 10);
     const long long after_ms = strtoll(field(replica, "down-after-milliseconds"), NULL, 10);
 
     return *flags && !strstr(flags, "s_down") && !strstr(flags, "o_down") &&
-           (after_ms <= 0 || away_ms / 10 <= after_ms);
+           (primary_is_down || after_ms <= 0 || away_ms / 10 <= after_ms);
 }
 
 static bool
 is_electable(const redisReply *replica)
 {
-    return cn_sentinel_reaches(replica) && strcmp(field(replica, "slave-priority"), "0") != 0;
+    return cn_sentinel_reaches(replica, false) &&
+           strcmp(field(replica, "slave-priority"), "0") != 0;
 }
 
 uint32_t

@@ -51,7 +51,7 @@ bool cn_sentinel_take_address(const redisReply *reply, char host[256], uint16_t 
  * NULL: it has no such field. */
 const char *cn_sentinel_field(const redisReply *instance, const char *name);
 /* Does the Sentinel that describes this replica reach it, and did the replica reach its primary
- * lately? */
-bool cn_sentinel_reaches(const redisReply *replica);
+ * lately? The latter does not matter if the Sentinel takes the primary for down. */
+bool cn_sentinel_reaches(const redisReply *replica, bool primary_is_down);
 
 #endif
