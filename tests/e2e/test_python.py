@@ -1054,6 +1054,15 @@ def test_typed_models_get_and_give_arrays(server):
         assert outputs == {"Y": [number, 2.5 * number], "S": [f"{number}.0", f"{2.5 * number:.1f}"]}
 
 
+def test_bytes_of_numpy_are_a_body(server):
+    """numpy.bytes_ is derived from bytes."""
+    pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
+    s = server(python("t", "import numpy as np\nfrom continuo import Reply\n\n\ndef step(state, req):\n"
+                      "    return Reply(np.array([req.body], 'S')[0])\n", sequenceBatching=False))
+    answer = s.client().post("/predictions/t", "some bytes")
+    assert (answer.status, answer.text) == (200, "some bytes")
+
+
 LAYOUTS = """
 import numpy as np
 from continuo import Reply
@@ -1070,6 +1079,8 @@ VALUES = {
     "read-only": lambda: np.frombuffer(GRID.tobytes(), np.int32),
     "scalar": lambda: np.array(7, np.int32),
     "number": lambda: 7,
+    "large": lambda: np.arange(600, dtype=np.int32).reshape(20, 30).T,
+    "large-float": lambda: np.zeros((20, 30), np.float32).T,
     "empty": lambda: np.zeros((0, 4), np.int32),
     "matrix": lambda: np.asmatrix(GRID),
     "field": lambda: np.array([(1, 2.5), (3, 4.5)], [("a", "<i4"), ("b", "<f8")])["a"],
@@ -1094,8 +1105,10 @@ def test_outputs_of_every_layout(server):
     right = {"whole": ([3, 4], flat), "columns": ([3, 2], [row[i] for row in grid for i in (0, 2)]),
              "backwards": ([3, 4], flat[::-1]), "transposed": ([4, 3], [row[i] for i in range(4) for row in grid]),
              "fortran": ([3, 4], flat), "other-order": ([3, 4], flat), "unaligned": ([12], flat), "read-only": ([12], flat),
-             "scalar": ([], [7]), "number": ([], [7]), "empty": ([0, 4], []), "matrix": ([3, 4], flat), "field": ([2], [1, 3])}
-    wrong = {"float": "output 'Y' is an array of FP32, but the model declares INT32: convert it with .astype()",
+             "scalar": ([], [7]), "number": ([], [7]),
+             "large": ([30, 20], [30 * row + column for column in range(30) for row in range(20)]), "empty": ([0, 4], []), "matrix": ([3, 4], flat), "field": ([2], [1, 3])}
+    wrong = {"large-float": "output 'Y' is an array of FP32, but the model declares INT32: convert it with .astype()",
+             "float": "output 'Y' is an array of FP32, but the model declares INT32: convert it with .astype()",
              "date": "output 'Y': an array of type datetime64[D] has no datatype of v2",
              "pairs": "has no datatype of v2", "deep": "output 'Y': its rank is 17, and at most 16 is possible"}
     s = server(python("t", LAYOUTS, sequenceBatching=False,

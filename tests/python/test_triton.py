@@ -163,6 +163,11 @@ def test_what_was_sent_before_an_error_leaves_first(sender):
     assert refused.value.status == 404
 
 
+def test_a_request_of_a_test_is_checked_as_the_server_does():
+    with pytest.raises(ValueError, match=r"input 'X' has 12 bytes, but FP32 of shape \(1, 2\) takes 8"):
+        testing.request(inputs=[("X", "FP32", (1, 2), bytes(12))])
+
+
 def test_an_exception_ends_a_request_once(sender):
     """The first exception is the one that the client is told."""
     row = Row()
