@@ -1,10 +1,10 @@
 /* bench/continuo-bench.c - sends load to a counter model and verifies every answer.
  *
  * It steps N sequences over C keep-alive connections, or over a WebSocket stream each (--stream),
- * with one step in flight on each. By
- * default a connection sends its next step when the last one is answered (a closed loop). With
- * --rate, step i is due at the time i/rate, whatever the server does, and its latency counts from
- * then, so that a stall is not hidden. With --ramp, the rate changes evenly.
+ * with one step in flight on each. By default a connection sends its next step when the last one is
+ * answered (a closed loop). With --rate, step i is due at the time i/rate, whatever the server
+ * does, and its latency counts from then, so that a stall is not hidden. With --ramp, the rate
+ * changes evenly.
  *
  * Each step posts a digit that follows from the sequence and the step. The answer must be the sum
  * of all digits so far, which also proves that no step was lost, doubled or reordered. The program

@@ -1,5 +1,5 @@
-# Functions of scripts/fresh.sh and scripts/try_packages.sh, which run commands in an empty Debian 12: a tree of its base
-# system, in which they are the only processes. A script that sources them defines say() and
+# Functions of scripts/fresh.sh, try_packages.sh and try_service.sh, which run commands in an empty Debian 12: a tree of
+# its base system, in which they are the only processes. A script that sources them defines say() and
 # skip(), which ends the script because something is missing here, and sets:
 #   source       the folder in the tree in which a command begins
 #   cached       not empty: the tree of this week is used again
@@ -181,4 +181,8 @@ in_root() { # command...: as a person would type it
         rc=$?
     times+=("$* ended with $rc after $((SECONDS - began)) s")
     return $rc
+}
+
+quietly() { # command... in the tree; what it says is shown if it fails
+    in_root "$@" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 }

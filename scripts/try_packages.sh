@@ -54,9 +54,6 @@ add_torch() { # version, or "" for that of .venv
     cp "$work"/{lstm.pt,lstm.yaml,days} "$root/mnt/"
 }
 
-quietly() { # command... in the tree; what it says is shown if it fails
-    in_root "$@" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
-}
 
 as_nobody() { # command... in the tree, without rights, in a folder of its own
     rm -rf "$root/home/try"

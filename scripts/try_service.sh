@@ -29,11 +29,8 @@ stop_machine() {
     [ -z "$machine" ] || wait "$machine" 2>/dev/null || true
     machine=
 }
-quietly() { # command... in the tree; what it says is shown if it fails
-    in_root "$@" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
-}
 
-# The tree of the machine's disk: Debian, kernel, systemd, the package with three models, and the trial as a service.
+# The tree of the machine's disk: Debian, kernel, systemd, the package with two models, and the trial as a service.
 prepare() {
     local deb
     deb=$(ls -t build/continuo_*.deb 2>/dev/null | head -n 1 || true)

@@ -52,9 +52,9 @@ void cn_http_answer_page(struct cn_http_request *request, const char *content_ty
 void cn_http_answer_file(struct cn_http_request *request, const char *content_type,
                          const char *file_name, struct cn_str body);
 /* Answers with 101: the connection becomes something else, and is the caller's. `on_upgraded` gets
- * the request again when the answer has left, with the socket, the bytes that came behind the
- * request, and what ends the connection; it is never called if the client leaves before. Until the
- * end, libmicrohttpd keeps the request's memory. Returns false if the answer cannot be given. */
+ * the request again when the answer has left, with the bytes that came behind the request, and
+ * what ends the connection; it is never called if the client leaves before. Until the end,
+ * libmicrohttpd keeps the request's memory. Returns false if the answer cannot be given. */
 typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, struct cn_str extra,
                                     const struct cn_http_upgrade *upgrade);
 bool cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers,
