@@ -101,11 +101,7 @@ cn_valkey_log_in(struct cn_valkey_wire *wire, uint64_t deadline_us, struct cn_er
 
     if (!options->password[0])
         return 0;
-    cn_wire_command(wire, options->user[0] ? 3 : 2);
-    cn_wire_word(wire, CN_STR("AUTH"));
-    if (options->user[0])
-        cn_wire_word(wire, cn_str_from(options->user));
-    cn_wire_word(wire, cn_str_from(options->password));
+    cn_wire_login(wire);
     if ((rc = cn_wire_talk(wire, take_login, &answers, deadline_us, err)) != 0)
         return rc;
     if (!answers.login_refused)

@@ -181,13 +181,8 @@ ask(struct cn_replica_count *count, uint32_t host, struct cn_replica_views *view
 
     if (cn_wire_connect(wire, "the Sentinel", &options->hosts[host], deadline_us, &err) != 0)
         return false;
-    if (options->password[0]) {
-        cn_wire_command(wire, options->user[0] ? 3 : 2);
-        cn_wire_word(wire, CN_STR("AUTH"));
-        if (options->user[0])
-            cn_wire_word(wire, cn_str_from(options->user));
-        cn_wire_word(wire, cn_str_from(options->password));
-    }
+    if (options->password[0])
+        cn_wire_login(wire);
     put_question(wire, "MASTER", options->master);
     put_question(wire, "REPLICAS", options->master);
     rc = cn_wire_talk(wire, take, &asking, deadline_us, &err);

@@ -224,11 +224,7 @@ log_in(struct cn_sentinel *sentinel, struct told *told, uint64_t deadline_us, st
                             "wants a password; put it into the URL, as in "
                             "valkey+sentinel://:password@host/mymaster");
     *told = (struct told){.sentinel = sentinel};
-    cn_wire_command(wire, options->user[0] ? 3 : 2);
-    cn_wire_word(wire, CN_STR("AUTH"));
-    if (options->user[0])
-        cn_wire_word(wire, cn_str_from(options->user));
-    cn_wire_word(wire, cn_str_from(options->password));
+    cn_wire_login(wire);
     if ((rc = cn_wire_talk(wire, take_login, told, deadline_us, err)) != 0)
         return rc;
     if (!told->why[0])

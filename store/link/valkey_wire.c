@@ -114,6 +114,18 @@ cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word)
     cn_wire_put_word(&wire->out, word);
 }
 
+void
+cn_wire_login(struct cn_valkey_wire *wire)
+{
+    const struct cn_shared_options *options = wire->options;
+
+    cn_wire_command(wire, options->user[0] ? 3 : 2);
+    cn_wire_word(wire, CN_STR("AUTH"));
+    if (options->user[0])
+        cn_wire_word(wire, cn_str_from(options->user));
+    cn_wire_word(wire, cn_str_from(options->password));
+}
+
 /* A server that wants TLS closes a connection without it at the first command, and may send an
  * alert before. So the message says what to try, unless the server has answered before. */
 static const char *

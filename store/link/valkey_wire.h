@@ -15,7 +15,7 @@
 
 struct cn_valkey_wire {
     const struct cn_hiredis *lib;
-    const struct cn_shared_options *options; /* borrowed: the settings of TLS, and the timeout */
+    const struct cn_shared_options *options; /* borrowed: TLS, login and timeout */
     int fd;                                  /* -1: there is no connection */
     struct cn_tls *session;                  /* NULL: it is not encrypted */
     redisReader *reader;
@@ -45,6 +45,8 @@ void cn_wire_drop(struct cn_valkey_wire *wire);
 /* Begins a command of n words; cn_wire_word appends each of them. */
 void cn_wire_command(struct cn_valkey_wire *wire, uint32_t n);
 void cn_wire_word(struct cn_valkey_wire *wire, struct cn_str word);
+/* Appends AUTH with the user and the password of the URL, which must have a password. */
+void cn_wire_login(struct cn_valkey_wire *wire);
 /* Append the beginning of a command, or a word of one, to a buffer. */
 void cn_wire_put_command(struct cn_buf *out, uint32_t n);
 void cn_wire_put_word(struct cn_buf *out, struct cn_str word);
