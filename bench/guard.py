@@ -8,7 +8,7 @@ refuses the steps with 404, which is less work than a step is; to the guard it m
 
     bench/guard.py [--steps 1000] [--build build/release]
 
-Prints a table for docs/performance.md."""
+docs/decisions/0046-libraries-read-through-the-server.md has the figures."""
 
 import argparse
 import os

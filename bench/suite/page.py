@@ -13,10 +13,11 @@ This page and its plots are written by one command, `bench/suite.sh`. It builds 
 
 ![Steps per second and CPU time of a step: Continuo compared with TorchServe and Triton](benchmarks/peers.svg)
 
+{short}
 ## How it is measured
 
 - The rows of a table run in alternated rounds: each round has one run of each row, and every second round has the opposite order. One system is measured at a time, and all processes of the others are stopped meanwhile. There were {rounds} rounds; a run took {seconds:g} s. Each figure is the median of the rounds, and each ratio is the median of the ratios of the rounds.
-- The load comes from the [load tools](performance.md#the-load-tools): a closed loop, {processes} processes, every answer checked; one table has figures of wrk beside them. A run in which a process of the load tool ran for more than 90 % of the time is refused and does not count.
+- The load comes from the [load tools](performance.md#the-load-tools): a closed loop, {processes} processes, every answer checked. One table has figures of wrk, a load tool that is not ours. A run in which a process of the load tool ran for more than 90 % of the time is refused and does not count.
 - *CPU a step* is the CPU time of all processes of the server, divided by the steps that it answered. It depends less on other load than steps per second do.
 - Server and load tool share the same cores.
 """
@@ -41,11 +42,10 @@ def machine_facts(results):
     if results["busy"]:
         lines.append("**Other programs wanted these cores, too.** The CPU time of a step suffers least from "
                      "that, but it is higher than on a quiet machine, too, because caches are colder; `bench/cpu.py` measures "
-                     "it in many short rounds, and takes those that other programs disturbed least ([performance.md]"
-                     "(performance.md)). Steps per second and latencies say how the cores were shared out at that moment: they are much "
-                     "worse than on a quiet machine, their ratios swing as widely as the last column says, and a system "
-                     "with more threads gets a larger part of the cores. "
-                     "[performance.md](performance.md) has figures from quiet machines.")
+                     "it in many short rounds, and takes those that other programs disturbed least. Steps per second and "
+                     "latencies say how the cores were shared out at that moment: they are much worse than on a quiet "
+                     "machine, their ratios vary as widely as the last column says, and a system with more threads gets a "
+                     "larger part of the cores. [performance.md](performance.md) has figures from quiet machines.")
     lines.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results["versions"].items()) + ".")
     return " ".join(lines[:3 if results["busy"] else 2]) + "\n\n" + lines[-1]
 
@@ -77,7 +77,7 @@ def group_text(group, connections):
     if len(bases) == 1:
         words = f"the row \"{rows[group['base']]['title'].removeprefix('ceiling: ')}\""
     text = [f"## {group['title']}\n", group["about"] + f" Ratios are those to {words}.\n",
-            "| connections | system | steps/s | ratio | p50 / p99 / p99.9, ms | CPU a step, us | ratio of the CPU (in the rounds) | "
+            "| connections | system | steps/s | ratio | p50 / p99 / p99.9, ms | CPU a step, µs | ratio of the CPU (in the rounds) | "
             "load tool's share of a core | ratio of steps/s in the rounds |", "|---" * 9 + "|"]
     for count in group.get("connections", connections):
         text += [row_line(row, str(count), rows[row["base"]]) for row in group["rows"]]
@@ -113,9 +113,43 @@ def facts_text(results):
     return "\n".join(text) + "\n"
 
 
+#: The rows of the summary: words, group, row, and the row to which the figure is a ratio (None: the figure itself).
+SHORT = [
+    ("HTTP, handler in Lua: steps/s", "http", "http-lua", None, "steps_per_s"),
+    ("its p99, ms", "http", "http-lua", None, "p99_ms"),
+    ("its CPU a step, µs", "http", "http-lua", None, "cpu_us"),
+    ("its steps/s, divided by those of the bare echo", "http", "http-lua", "http-mhd", "steps_per_s"),
+    ("gRPC `Predictions`: steps/s", "grpc", "grpc-unary", None, "steps_per_s"),
+    ("gRPC `StreamPredictions2`: steps/s", "grpc", "grpc-bidi", None, "steps_per_s"),
+    ("steps/s, divided by TorchServe's, the same handler", "torchserve", "ts-ours", "ts-theirs", "steps_per_s"),
+    ("steps/s, divided by Triton's, the same model.py", "triton", "tr-ours", "tr-theirs", "steps_per_s"),
+    ("steps/s, divided by Triton's, the model in Lua", "triton", "tr-lua", "tr-theirs", "steps_per_s"),
+]
+DIGITS = {"steps_per_s": 0, "p99_ms": 2, "cpu_us": 1}
+
+
+def short_text(results):
+    """The figures that most readers come for, and how many goals are missed."""
+    counts = results["connections"]
+    text = ["## In short\n", f"| connections | {' | '.join(map(str, counts))} |", "|---" * (len(counts) + 1) + "|"]
+    for words, group, row, base, figure in SHORT:
+        if base:
+            values = [goals.quotient(results, group, row, base, figure, count) for count in counts]
+            shown = ["" if value is None else ratio(value) for value in values]
+        else:
+            values = [goals.cell(results, group, row, count).get(figure) for count in counts]
+            shown = ["" if value is None else number(value, DIGITS[figure]) for value in values]
+        if any(shown):
+            text.append(f"| {words} | {' | '.join(shown)} |")
+    judged = [goal for goal in results["goals"] if goal["judged"]]
+    missed = sum(not goal["reached"] for goal in judged)
+    text.append(f"\n{missed} of {len(judged)} goals are missed; [the last section](#goals) has all of them.\n")
+    return "\n".join(text)
+
+
 def goals_text(results):
     """What the figures say about the goals, and where we lose."""
-    text = ["## Goals, and where they are missed\n", "| what | connections | measured | goal | |", "|---" * 5 + "|"]
+    text = ["## Goals\n", "| what | connections | measured | goal | |", "|---" * 5 + "|"]
     judged = [goal for goal in results["goals"] if goal["judged"]]
     if len(judged) < len(results["goals"]):
         text.insert(1, "Goals for steps per second and for latencies are not judged here, because the machine was busy.\n")
@@ -126,12 +160,13 @@ def goals_text(results):
 
 
 def write(results, path):
-    head = HEAD.format(facts=machine_facts(results), rounds=results["rounds"], seconds=results["seconds"],
-                       processes=results["processes"])
-    parts = [head, goals_text(results), plot("steps", "Steps per second of all systems"),
+    head = HEAD.format(facts=machine_facts(results), short=short_text(results), rounds=results["rounds"],
+                       seconds=results["seconds"], processes=results["processes"])
+    parts = [head, plot("steps", "Steps per second of all systems"),
              plot("cpu", "CPU time of a step of all systems"), plot("latency", "99th percentile of the latency")]
     parts += [group_text(group, results["connections"]) for group in results["groups"]]
     parts += [facts_text(results)] if results["facts"] else []
+    parts.append(goals_text(results))
     path.write_text("\n".join(parts), encoding="utf-8")
 
 

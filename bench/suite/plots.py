@@ -109,7 +109,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     at = "64" if "64" in map(str, results["connections"]) else str(results["connections"][-1])
     bars(results, "steps_per_s", "steps/s", "steps", folder, at)
-    bars(results, "cpu_us", "us of CPU a step, all processes of the server", "cpu", folder, at)
+    bars(results, "cpu_us", "µs of CPU a step, all processes of the server", "cpu", folder, at)
     lines(results, "p99_ms", "p99, ms", "latency", folder)
     peers(results, folder)
 
