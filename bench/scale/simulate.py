@@ -196,7 +196,7 @@ def validate(costs, measured):
         sim = Cluster(costs, p["nodes"], 1, p["rate"] * p["nodes"], network_us=network_us, workers=1, even=True,
                       connections=p["connections"] if p["full"] else 0).run(20000)
         rows.append((p, sim))
-    print("| nodes | steps/s each | rows in a batch: measured | simulated | node, us a step: measured | simulated | error | store, us a step: measured | simulated | error |"
+    print("| nodes | steps/s each | rows in a batch: measured | simulated | node, µs a step: measured | simulated | error | store, µs a step: measured | simulated | error |"
           "\n|---|---|---|---|---|---|---|---|---|---|")
     for p, sim in rows:
         node, store = sim["node_us"], sim["store_us"]
