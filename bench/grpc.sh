@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures the gRPC services against the ceiling: a bare gRPC C core echo with the same messages, in
-# alternated runs on the same machine. Prints medians, CPU per call of each server, and the ratio.
+# Compares the gRPC services with a ceiling, an echo on the bare gRPC C core with the same messages. The two run
+# in turn on the same machine. The script prints medians, the CPU time of each server for a call, and the ratio.
 #   bench/grpc.sh [--rounds N] [--seconds S] [--calls N] [--min-ratio R] [--peers] [--large]
-# --peers: the same beside an asynchronous echo in C++ (built here, needs libgrpc++-dev) and one of
-# Python's grpcio. --large: 1 MB and 10 MB in and out, 4 calls in flight, instead of small messages.
-# Ours: the counter example (Lua), a sequence for each call in flight, every answer checked.
-# Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
+# --peers: also beside an asynchronous echo in C++ (built here, needs libgrpc++-dev) and one of Python's
+# grpcio. --large: 1 MB and 10 MB in and out, 4 calls in flight, instead of small messages.
+# "Ours" is the counter example (Lua) with a sequence for each call in flight; every answer is checked.
+# The script needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

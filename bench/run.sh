@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Measures Continuo against the ceiling: bare libmicrohttpd echo, arranged the same
-# way, in alternated runs on the same machine. Prints medians and the ratio.
+# Compares Continuo with a ceiling, a bare libmicrohttpd echo that is arranged in the same way. The two run in
+# turn on the same machine. The script prints medians and their ratio.
 #   bench/run.sh                 about three minutes
 #   bench/run.sh --quick         about half a minute, for a first look
 #   --rounds N --seconds S --loops N --connections "1 16 64"  --durability LEVEL
 #   --processes N                of the load tool; it refuses to be slower than a server (default 2)
 #   --min-ratio R                exit 1 where ours/echo is below R at 16 or more connections
 #   --json FILE                  also keep each run's JSON line
-# Ours: the counter example (Lua), one sequence a connection, every answer checked.
-# Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
+# "Ours" is the counter example (Lua) with one sequence for each connection; every answer is checked.
+# The script needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     --durability) durability=$2; shift ;;
     --min-ratio) min_ratio=$2; shift ;;
     --json) json=$2; : >"$json"; shift ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench/run.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift

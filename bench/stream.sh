@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Does a sequence that streams delay the steps of others in the same batch? Steps of N sequences,
-# one connection each, in rounds without and with a stream beside them, alternated on one server
-# with one worker. Prints medians, and the ratio of the p99.
+# Measures whether a sequence that streams delays the steps of others in the same batch. The steps of N
+# sequences, with one connection each, are measured in rounds without and with a stream beside them, in turn,
+# on one server with one worker. The script prints medians, and the ratio of the p99.
 #   bench/stream.sh                 about two minutes
 #   --rounds N --seconds S --others N --loops N
 #   --every MS                      how long the stream rests between two pieces of 64 bytes (5)
 #   --max-ratio R                   exit 1 where p99 with/without is above R
-# Each answer is checked. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another folder.
+# Each answer is checked. The script needs a release build (scripts/build.sh); CONTINUO_BUILD names another folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

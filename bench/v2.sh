@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures inference by the v2 protocol against the ceilings: the bare libmicrohttpd echo and the bare
-# gRPC C core echo, which get the same bytes, in alternated runs on the same machine. Prints medians, CPU
-# per request of each server, and the ratio.
+# Compares inference by the v2 protocol with two ceilings, the bare libmicrohttpd echo and the echo on the bare
+# gRPC C core, which get the same bytes. All run in turn on the same machine. The script prints medians, the CPU
+# time of each server for a request, and the ratio.
 #   bench/v2.sh [--rounds N] [--seconds S] [--connections N] [--large-connections N] [--loops N] [--check]
 # --check: exit 1 where a ratio is below its goal (0.5 JSON, 0.55 binary, 0.6 gRPC, 0.5 at 1 MB).
-# Ours: examples/v2/identity (C), FP32 tensors of 16 elements and of 1 MB; each answer must end with the
-# tensor. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
+# "Ours" is examples/v2/identity (C) with FP32 tensors of 16 elements and of 1 MB; each answer must end with the
+# tensor. The script needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     --large-connections) large=$2; shift ;;
     --loops) loops=$2; shift ;;
     --check) check=1 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench/v2.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
     esac
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Set-up, configure, build. scripts/build.sh [preset], one of: release (the default)
-# debug asan tsan coverage fuzz
+# Installs what the build needs, configures the build and builds the programs: scripts/build.sh [PRESET]
+# PRESET is release (the default), debug, asan, tsan, coverage or fuzz. The programs are in build/PRESET/bin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

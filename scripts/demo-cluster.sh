@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Continuo on several nodes, as a tutorial: each command is printed before its output. Installs what
-# is missing (it names it first), builds, starts a store, three nodes and a proxy, streams real
-# sequences with curl, kills the node that has them, goes on, adds a node, drains one, stops.
-# scripts/demo.sh --cluster starts it. All of it runs on this machine's loopback. Asks for nothing,
-# leaves nothing running and no file, exits non-zero if a value is wrong.
+# Shows Continuo on several nodes as a tutorial: each command is printed before its output. The script
+# installs what is missing (it names it first) and builds the programs. Then it starts a store, three nodes
+# and a proxy, streams real sequences with curl, kills the node that has them, goes on, adds a node, drains
+# one, and stops. All of it runs on this machine's loopback. The script asks for nothing and leaves no file
+# and nothing running. The exit status is not 0 if a value is wrong.
 #   scripts/demo.sh --cluster [--proxy envoy|haproxy]     (default: Envoy, or HAProxy without it)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Continuo from nothing to a survived kill, as a tutorial: each command is printed
-# before its output. Installs the Debian packages that are missing (it names them),
-# builds, packs two examples, starts a server, streams real sequences with curl, kills a
-# worker in the middle, goes on, shows describe, stops. Asks for nothing, leaves nothing
-# running, exits non-zero if a value is wrong.
+# Shows Continuo as a tutorial: each command is printed before its output. The script installs the Debian
+# packages that are missing (it names them first) and builds the programs. Then it packs two examples,
+# starts a server, streams real sequences with curl, kills a worker in the middle, goes on, shows the
+# description of a model, and stops. It asks for nothing and leaves nothing running. The exit status is
+# not 0 if a value is wrong.
 #   scripts/demo.sh [--inference-port N] [--management-port N]     (default: free ports)
 #   scripts/demo.sh --cluster    three nodes that share a store, behind a proxy, instead of one server
 set -euo pipefail

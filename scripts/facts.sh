@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows the small figures that Continuo promises, each with PASS or FAIL:
-# idle memory of server and Lua worker, time until ready, time until the first
-# answer of a new model, memory of an idle sequence. Needs scripts/build.sh.
+# Measures the small figures that Continuo promises, and prints PASS or FAIL for each: the memory of an
+# idle server and of a Lua worker, the time until the server is ready, the time until the first answer of
+# a new model, and the memory of an idle sequence. It needs a build (scripts/build.sh).
 #   scripts/facts.sh          a few seconds
 #   scripts/facts.sh --http   also opens a million sequences over HTTP (a minute)
 # CONTINUO_BUILD names another build folder than build/release.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Whether README's two commands hold on a machine where nothing was installed by hand. Makes an
-# empty Debian 12 root with mmdebstrap, puts a clean clone of HEAD into it, runs scripts/demo.sh,
-# the same with --cluster and scripts/test.sh there, and removes the root.
+# Checks that README's two commands work on a machine where nothing was installed by hand. The script makes
+# an empty Debian 12 root with mmdebstrap and puts a clean clone of HEAD into it. There it runs
+# scripts/demo.sh, the same with --cluster, and scripts/test.sh. Then it removes the root.
 #   scripts/fresh.sh           both as README has them, over an hour on 2 cores
 #   scripts/fresh.sh --cache   the empty root of this week and the compiler cache of this machine
 #                              are used again
@@ -9,10 +9,10 @@
 #   scripts/fresh.sh --debian-13  instead, on Debian 13 with its newer compiler and libraries: the debug
 #                              build, its unit tests and an end-to-end test of each file
 #   scripts/fresh.sh --keep    the root stays where it is, to look into; beside the others
-# Needs root's rights and Debian's and Python's package registries, as apt and pip of this machine
-# are configured for (sources, proxies, certificates). Exit 0: both commands held. 1: one did not;
-# its output is above the last line, its logs are in build/fresh-logs. 77: they could not be tried,
-# and the last line says why.
+# The script needs root's rights and Debian's and Python's package registries, as apt and pip of this
+# machine are configured for (sources, proxies, certificates). The exit status is 0 if both commands worked,
+# and 1 if one did not: its output is above the last line, and its logs are in build/fresh-logs. It is 77 if
+# they could not be tried; the last line says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/empty-root.sh
@@ -24,7 +24,7 @@ for arg in "$@"; do
     --cache) cached=1 ;;
     --debian-13) release=trixie cached=1 ;;
     --keep) keep=1 ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "scripts/fresh.sh: unknown argument $arg (--help lists the options)" >&2; exit 2 ;;
     esac
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package of an older commit, for scripts/try_packages.sh upgrade:
 #   scripts/old_package.sh COMMIT [FOLDER]    FOLDER is that of a clone that is kept, so that a second run builds nothing
-# Prints the path of the package. Its version is lower than that of any package of this tree.
+# The script prints the path of the package, whose version is lower than that of any package of this tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

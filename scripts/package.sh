@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the Debian package: scripts/package.sh [folder of a release build]
 # or the wheels:             scripts/package.sh wheels [folder of a release build]
-# The default build is build/release, made first by scripts/build.sh. The package lies in build/, and beside it wheels
-# of the packages for Python handlers and for Python clients. The second form makes a wheel with the whole server and all
-# its libraries, for pip install, that for Python clients, one with the command torchserve, and one with the library for
-# TorchScript models, if the build has it. Each file but the last two has a list of the libraries that it links, with
-# their versions and licences, in a file with the same name and .cdx.json behind it (CycloneDX). Times in all these files
-# are that of SOURCE_DATE_EPOCH, or of the last commit; equal builds give equal wheels, byte for byte.
+# The default build is build/release, made first by scripts/build.sh. All files are put into build/. The first form also
+# makes the wheels of the packages for Python handlers and for Python clients. The second form makes a wheel with the whole
+# server and all its libraries, for pip install, one for Python clients, one with the command torchserve, and one with the
+# library for TorchScript models, if the build has it. Each file but the last two has a list of the libraries that it links,
+# with their versions and licences, in a file with the same name and .cdx.json behind it (CycloneDX). Times in all these
+# files are that of SOURCE_DATE_EPOCH, or of the last commit; equal builds give equal wheels, byte for byte.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -3,7 +3,7 @@
 #   scripts/profile.sh                     the counter in Lua over HTTP, 64 connections: build/profile/http-lua-64.svg
 #   scripts/profile.sh --row v2-binary     another model and load; --help lists them
 #   scripts/profile.sh --counts http-lua   counts instructions by function with callgrind instead
-# Needs scripts/build.sh, and perf (Debian's linux-perf) or valgrind. Nothing comes from the network.
+# It needs a build (scripts/build.sh), and perf (Debian's linux-perf) or valgrind. It loads nothing from the network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

