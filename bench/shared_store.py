@@ -6,7 +6,7 @@ counter of examples/ with durability process, and every sum is checked.
 
 Part "store": rounds alternate between the two kinds of store, each with a server of its own. The table has medians:
 steps per second; the 99th percentile of a step's time, and by how many round trips to the store it is longer with the
-shared one; the time of a round trip (its mean, as the worker measured it); CPU time of a step in the server, its worker
+shared one; the time of a round trip (its mean and its 99th percentile, from the worker's histogram); CPU time of a step in the server, its worker
 and the store. The ratio of the steps is the median of the rounds' ratios.
 
 Part "paced": the same two kinds of store, with steps at fixed times, at half of what the shared store allows with this
@@ -50,6 +50,7 @@ state: {durability: process}
 """
 TICK = os.sysconf("SC_CLK_TCK")
 TRIPS = re.compile(r"^continuo_store_round_trip_seconds_(sum|count)\{[^}]*\} (\S+)$", re.M)
+TRIP_BUCKETS = re.compile(r'^continuo_store_round_trip_seconds_bucket\{[^}]*le="([0-9.]+)"[^}]*\} (\S+)$', re.M)
 
 
 @contextlib.contextmanager
@@ -85,12 +86,30 @@ def node(port=None, flags=(), workers=1):
     return Served({"counter": (HANDLER, config)}, [*url, *flags])
 
 
-def round_trips(server):
-    """Returns how many round trips there were, and what they took together, in seconds."""
-    time.sleep(1.2)  # workers tell it once a second
-    page = urllib.request.urlopen(f"{server.metrics}/metrics", timeout=30).read().decode()
-    told = dict(TRIPS.findall(page))
-    return float(told.get("count", 0)), float(told.get("sum", 0))
+class Trips:
+    """The round trips to the store since the server was started, as its worker measured them."""
+
+    def __init__(self, server):
+        time.sleep(1.2)  # workers tell it once a second
+        page = urllib.request.urlopen(f"{server.metrics}/metrics", timeout=30).read().decode()
+        told = dict(TRIPS.findall(page))
+        self.count, self.sum_s = float(told.get("count", 0)), float(told.get("sum", 0))
+        self.buckets = [(float(limit), float(n)) for limit, n in TRIP_BUCKETS.findall(page)]  # in seconds; cumulative
+
+    def mean_ms(self, before):
+        """Returns the mean of those since `before`."""
+        return (self.sum_s - before.sum_s) / max(self.count - before.count, 1) * 1e3
+
+    def p99_ms(self, before):
+        """Returns the 99th percentile of those since `before`, as if those of a bucket were spread evenly over it."""
+        wanted = 0.99 * (self.count - before.count)
+        was_s = was_n = 0
+        for (limit, n), (_, earlier) in zip(self.buckets, before.buckets, strict=True):
+            n -= earlier
+            if n >= wanted:
+                return (was_s + (limit - was_s) * (wanted - was_n) / max(n - was_n, 1)) * 1e3
+            was_s, was_n = limit, n
+        return was_s * 1e3
 
 
 def bench(server, connections, seconds, *args, processes=1):
@@ -107,19 +126,20 @@ def measure(connections, seconds, shared, processes, rate=0):
         server = stack.enter_context(node(port))
         bench(server, connections, 1, "--rate", rate, processes=processes)
         pids = [server.process.pid, server.worker_pid("counter"), *([store.pid] if shared else [])]
-        n, took = round_trips(server)
+        before = Trips(server)
         spent = [cpu_seconds(pid) for pid in pids]
         result = bench(server, connections, seconds, "--rate", rate, processes=processes)
         spent = [(cpu_seconds(pid) - before) / result["steps"] * 1e6 for pid, before in zip(pids, spent, strict=True)]
-        after = round_trips(server)
-        trip_ms = (after[1] - took) / max(after[0] - n, 1) * 1e3
-        return {"rate": result["steps_per_s"], "p50": result["p50_ms"], "p99": result["p99_ms"], "cpu": spent, "trip_ms": trip_ms}
+        trips = Trips(server)
+        return {"rate": result["steps_per_s"], "p50": result["p50_ms"], "p99": result["p99_ms"], "cpu": spent,
+                "trip_ms": trips.mean_ms(before), "slow_trip_ms": trips.p99_ms(before)}
 
 
 def compare_stores(args):
-    print("| connections | embedded, steps/s | shared, steps/s | shared / embedded | p99 embedded / shared, ms | round trip, ms "
-          "| longer p99 in round trips | CPU embedded: server + worker, us a step | CPU shared: server + worker + store, us a step |"
-          "\n|---|---|---|---|---|---|---|---|---|")
+    print("| connections | embedded, steps/s | shared, steps/s | shared / embedded | p99 embedded / shared, ms "
+          "| round trip: mean / p99, ms | longer p99 in mean round trips | in p99 round trips "
+          "| CPU embedded: server + worker, us a step | CPU shared: server + worker + store, us a step |"
+          "\n|---|---|---|---|---|---|---|---|---|---|")
     for connections in args.connections:
         rounds = [[measure(connections, args.seconds, shared, args.processes) for shared in (False, True)] for _ in range(args.rounds)]
         own, ours = ([pair[side] for pair in rounds] for side in (0, 1))
@@ -131,9 +151,11 @@ def compare_stores(args):
             return " + ".join(f"{statistics.median(column):.1f}" for column in zip(*(each["cpu"] for each in side), strict=True))
 
         ratio = statistics.median(b["rate"] / a["rate"] for a, b in rounds)
-        longer = statistics.median((b["p99"] - a["p99"]) / max(b["trip_ms"], 1e-3) for a, b in rounds)
+        longer, longer_slow = (statistics.median((b["p99"] - a["p99"]) / max(b[trip], 1e-3) for a, b in rounds)
+                               for trip in ("trip_ms", "slow_trip_ms"))
         print(f"| {connections} | {median(own, 'rate'):,.0f} | {median(ours, 'rate'):,.0f} | {ratio:.2f} "
-              f"| {median(own, 'p99'):.2f} / {median(ours, 'p99'):.2f} | {median(ours, 'trip_ms'):.2f} | {longer:.1f} "
+              f"| {median(own, 'p99'):.2f} / {median(ours, 'p99'):.2f} | {median(ours, 'trip_ms'):.2f} / {median(ours, 'slow_trip_ms'):.2f} "
+              f"| {longer:.1f} | {longer_slow:.1f} "
               f"| {cpu(own)} | {cpu(ours)} |", flush=True)
 
 
@@ -196,11 +218,11 @@ def measure_far(relay_to, connections, workers, args):
         relay.delay_s = args.trip_ms / 2000
         rate, rows = 0, []
         for _ in range(2):
-            before = round_trips(server)
+            before = Trips(server)
             result = bench(server, connections, max(args.seconds, 60 * args.trip_ms / 1000), "--rate", rate,
                            "--warmup", 10 * args.trip_ms / 1000)  # a first step reads the store, too
-            n, took = (after - was for was, after in zip(before, round_trips(server), strict=True))
-            trip_ms = took / n * 1e3
+            trips = Trips(server)
+            n, trip_ms = trips.count - before.count, trips.mean_ms(before)
             rows.append((f"{rate:,}" if rate else "any", result["steps_per_s"], result["steps"] / n, trip_ms,
                          result["p50_ms"] / trip_ms, result["p99_ms"] / trip_ms))
             rate = int(result["steps_per_s"] / 2)
