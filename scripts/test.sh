@@ -115,9 +115,10 @@ find_pythons() {
     done <"$logs/pythons.log"
 }
 
-# Tests mostly wait, so more of them run side by side than there are cores; those that load the machine
-# run one by one afterwards, which leaves time to build what comes next. More loops than a small machine
-# would have by default bring the crossings between them to light.
+# Tests mostly wait, so more of them run side by side than there are cores. Those that load the machine run
+# afterwards: tests of chaos side by side, since they only wait longer then, and the others, which measure, one
+# by one. That leaves time to build what comes next. More loops than a small machine would have by default bring
+# the crossings between them to light.
 end_to_end() { # preset, factor for time limits, loops (0: as many as by default), preset to build meanwhile
     local pythons=${CONTINUO_PYTHONS:-} preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0 line
     [ "$preset" != release ] || folders+=(tests/chaos tests/cluster tests/python)
@@ -136,9 +137,12 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
         --rootdir . -p tests.support.failures "--failures=$logs/failures-$preset")
     [ -z "$sample" ] || tests+=(--one-of-each-file)
     rm -f "$logs/failures-$preset"
-    "${tests[@]}" "${folders[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1
+    "${tests[@]}" "${folders[@]}" -m "not load" -n $(($(nproc) * 3)) --dist worksteal >"$log" 2>&1 || rc=1
     [ -z "$next" ] || begin "build-$next" compile_beside "$next"
-    [ -n "$quick" ] || "${tests[@]}" "${folders[@]}" -m load >>"$log" 2>&1 || rc=1
+    if [ -z "$quick" ]; then
+        "${tests[@]}" "${folders[0]}" -m load >>"$log" 2>&1 || rc=1
+        [ ${#folders[@]} = 1 ] || "${tests[@]}" "${folders[@]:1}" -m load -n "$(nproc)" >>"$log" 2>&1 || rc=1
+    fi
     sums=$(grep -a ' in [0-9.]*s' "$log" | sed 's/^/ /')
     good=$(sum_of '.*[^0-9]\([0-9]*\) passed.*' <(echo "$sums"))
     bad=$(sum_of '.*[^0-9]\([0-9]*\) failed.*' <(echo "$sums"))

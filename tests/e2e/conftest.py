@@ -12,13 +12,26 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from disk import mounted  # noqa: E402
-from models import BIN  # noqa: E402
+from models import BIN, BUILD  # noqa: E402
 from server import Server  # noqa: E402
 from source import Source  # noqa: E402
 from torchserve import TorchServe  # noqa: E402
 from transcript import Transcript  # noqa: E402
 
 FAILED = pytest.StashKey()
+
+"""Files (without test_ and .py) whose subject runs in processes with one thread: workers and their handlers, tools,
+clients and scripts. ThreadSanitizer finds nothing there that the other files do not show it, and makes everything several
+times as slow, so its build runs one test of each."""
+ONE_THREAD = frozenset("""
+    apt_repository archiver archives backup beginners completions counter_curl ctl ctl_nodes ctl_seq ctl_verbs damaged_pages develop
+    docs environments escape examples formats full_disk grafana grpc_tools handler_metrics handlers image import install
+    instructions kubernetes lua_limit newcomer onnx onnx_triton openapi perf_analyzer python python_device python_limits
+    python_preload python_torchserve python_torchserve_archives python_torchserve_builtin python_torchserve_workers
+    python_triton release signed_archives startup_errors store_damage stream_input test_sh torch torch_lua
+    torch_model_archiver torch_portability torch_probe torch_state torchserve_cli torchserve_config
+    torchserve_stateful_example tracing_phoenix v2_state v2_typed wheel worker_memory worker_temp worker_walls zygote
+""".split())
 
 
 def pytest_addoption(parser):
@@ -27,12 +40,18 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    """Keeps one test of a file if that is enough: the first that is not marked as load."""
     if config.getoption("--one-of-each-file"):
-        light = [item for item in items if item.get_closest_marker("load") is None]
-        first = {item.path: item for item in reversed(light)}
-        kept = [item for item in items if first.get(item.path) is item]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        shortened = {item.path for item in items}
+    elif BUILD.name == "tsan":
+        shortened = {item.path for item in items if item.path.stem.removeprefix("test_") in ONE_THREAD}
+    else:
+        return
+    first = {item.path: item for item in reversed(items) if item.get_closest_marker("load") is None}
+    kept = [item for item in items if item.path not in shortened or first.get(item.path) is item]
+    dropped = set(items).difference(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+    items[:] = kept
 
 
 def pytest_configure(config):
@@ -96,9 +115,11 @@ def servers_in(folder, transcript, failed):
     yield start_server
     try:
         if not failed():
-            for each in servers:
-                if each.process is not None and each.process.poll() is None:
-                    each.stop()
+            running = [each for each in servers if each.process is not None and each.process.poll() is None]
+            for each in running:  # all at once, because each may have a time for which it drains
+                each.terminate()
+            for each in running:
+                each.stop()
         reports = [text for each in servers for text in each.sanitizer_reports()]
         assert not reports, "\n".join(reports)
     finally:

@@ -165,11 +165,12 @@ def test_grpc_passes_with_its_metadata(proxied):
 
 
 def test_streams_go_to_the_server_of_their_sequence(proxied):
-    """A WebSocket names its sequence in its path. It meets the steps that came over HTTP, and is told when it breaks."""
+    """A WebSocket names its sequence in its path. It meets the steps that came over HTTP, and is told when it breaks.
+    Envoy keeps a stream that is closed for a second, so there are few of them."""
     proxy, servers = proxied
     base = f"http://127.0.0.1:{proxy.http}"
     with contextlib.closing(proxy.client()) as client:
-        for i in range(20):
+        for i in range(8):
             assert client.post("/predictions/counter", "1", headers={"Continuo-Sequence": f"device-{i}"}).text == "1"
             with WebSocket(None, "counter", f"device-{i}", base=base,
                            headers={"Origin": base}) as stream:
@@ -180,4 +181,4 @@ def test_streams_go_to_the_server_of_their_sequence(proxied):
                 missed = stream.get()
                 assert (missed["step"], body_of(missed), missed["replayed"]) == (6, "6", True)
     live = [s.describe("counter")["liveSequences"] for s in servers]
-    assert sum(live) == 20 and min(live) > 0, live
+    assert sum(live) == 8 and min(live) > 0, live

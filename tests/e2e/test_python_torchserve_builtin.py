@@ -16,17 +16,17 @@ from torchserve import TorchServe
 
 THEIRS = ROOT / ".venv-torchserve" / "bin" / "python"
 PYTHON = os.environ.get("CONTINUO_TORCHSERVE_PYTHON", str(THEIRS) if THEIRS.exists() else sys.executable)
-LACKS = builtin.missing(PYTHON)
 WORKER = BUILD / "bin" / "python" / "continuo" / "_worker.abi3.so"
 pytestmark = [
     pytest.mark.skipif(not WORKER.exists(), reason="this build has no Python (python3-dev)"),
     pytest.mark.skipif(WORKER.exists() and b"__asan_init" in WORKER.read_bytes(),
-                       reason="the other builds test it: PyTorch takes minutes with a sanitizer"),
-    pytest.mark.skipif(bool(LACKS), reason=f"{PYTHON} lacks a package of TorchServe's handlers: {LACKS}")]
+                       reason="the other builds test it: PyTorch takes minutes with a sanitizer")]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
+    if lacks := builtin.missing(PYTHON):
+        pytest.skip(f"{PYTHON} lacks a package of TorchServe's handlers: {lacks}")
     folder = tmp_path_factory.mktemp("builtin")
     builtin.make(folder, PYTHON)
     return folder

@@ -100,6 +100,7 @@ class Server:
         self.program = BIN / "continuo"
         self.process = None
         self.expected_exit = 0
+        self._told_to_end = False
         self._clients = 0
         self._ready = threading.Event()
         self._readers = []
@@ -155,6 +156,7 @@ class Server:
         self.transcript.log(self.name, "$ " + " ".join(command))
         self._ready.clear()
         # It gets a session of its own, so that all processes that it leaves behind can be found.
+        self._told_to_end = False
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         errors="backslashreplace", env=self.environment(), cwd=self.folder,
                                         start_new_session=True)
@@ -216,11 +218,16 @@ class Server:
         warnings.warn(f"{self.name}: LeakSanitizer itself crashed, no word about leaks: {text}", stacklevel=3)
         return True
 
-    def stop(self, timeout=40):
-        """Sends SIGTERM and checks everything that a clean end promises."""
-        if self.process.poll() is None:
+    def terminate(self):
+        """Sends SIGTERM, unless the server has ended or has got it."""
+        if self.process.poll() is None and not self._told_to_end:
             self.transcript.log(self.name, "SIGTERM")
             self.process.send_signal(signal.SIGTERM)
+            self._told_to_end = True
+
+    def stop(self, timeout=40):
+        """Sends SIGTERM and checks everything that a clean end promises."""
+        self.terminate()
         code = self.exit_code(timeout)
         assert code == self.expected_exit, "\n".join([f"the server ended with {code}", *self.sanitizer_reports()])
         expect(lambda: not self.session_members(), "no process left behind")
