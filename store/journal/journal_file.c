@@ -1,7 +1,7 @@
-/* store/journal/journal_file.c - the two files of a journal: opened, read to their end, appended
- * to. Owned by the worker's thread.
+/* store/journal/journal_file.c - the two files of a journal: read to their end, appended to.
+ * Owned by the worker's thread.
  *
- * All but opening happens inside LMDB's write transaction, which only one process has at a time, so
+ * All this happens inside LMDB's write transaction, which only one process has at a time, so
  * no other process writes meanwhile.
  *
  * The life of a file: cn_journal_start writes a header with the number of its first transaction;
@@ -10,14 +10,10 @@
  * (journal_drain.c). When all of it is in LMDB it counts for nothing, until it is started again. It
  * is never truncated; the checksums separate its content from what an earlier use left behind.
  *
- * - A file is written with pwrite and read through a mapping, which the kernel keeps equal. The
- *   mapping is read-only, so that a stray pointer of a handler cannot damage the store.
  * - Each process keeps the offset of the end (`tail`) and an index of the newest entries.
  *   cn_journal_catch_up brings both up to date: it looks whether the next transaction is whole
  *   behind the tail, and reads on until there is none. This look costs little if no other process
  *   has written.
- * - Room in the file system is allocated before it is written, so a full disk is met by the commit
- *   that wanted to grow the store, and never by a drain.
  * - An append is: journal, fdatasync with `power`, ledger. If any of them fails, the transaction's
  *   head is overwritten with zeros, so that the part that was written is never taken for a
  *   transaction.
@@ -26,153 +22,14 @@
  *   replaces it. */
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/errors/panic.h"
-#include "core/log/log.h"
-#include "core/memory/mem.h"
 #include "store/journal/journal_priv.h"
 
-/* A journal file gets its room in steps of this size, the first when it is created. */
-#define GROW_BYTES (1u << 20)
-/* A ledger gets its room in steps of this size. */
-#define LEDGER_GROW_BYTES (64u << 10)
 /* The bytes of a file that are read in one hold of the lock, which takes a few milliseconds. */
 #define SCAN_BYTES (1u << 20)
-
-static struct cn_str
-file_bytes(const struct cn_journal_file *file)
-{
-    return (struct cn_str){file->map, file->size};
-}
-
-/* --- the mapping --- */
-
-static int
-file_map(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
-         struct cn_error *err)
-{
-    uint64_t wanted = bytes < js->limit ? js->limit : bytes;
-    void *map;
-
-    if (file->fd < 0 || bytes <= file->map_bytes)
-        return 0;
-    wanted = (wanted + wanted / 4 + GROW_BYTES) & ~(uint64_t)65535;
-    map = mmap(NULL, wanted, PROT_READ, MAP_SHARED, file->fd, 0);
-    if (map == MAP_FAILED)
-        return cn_lmdb_fail_errno(js->lmdb, errno, "map the journal", err);
-    if (file->map)
-        munmap((void *)file->map, file->map_bytes);
-    file->map = map;
-    file->map_bytes = wanted;
-    return 0;
-}
-
-/* Looks how large the file is now, since others may have extended it, and maps all of it. */
-static int
-file_look(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_error *err)
-{
-    struct stat stat;
-
-    if (file->fd < 0)
-        return 0;
-    if (fstat(file->fd, &stat) != 0)
-        return cn_lmdb_fail_errno(js->lmdb, errno, "read the journal", err);
-    file->size = (uint64_t)stat.st_size;
-    return file_map(js, file, file->size, err);
-}
-
-/* Provides room for `bytes`, in the file system and in the mapping. If there is no room for a whole
- * step, it tries exactly `bytes`. */
-static int
-file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
-             struct cn_error *err)
-{
-    uint64_t wanted = (bytes + GROW_BYTES - 1) / GROW_BYTES * GROW_BYTES;
-    int rc;
-
-    if (bytes > file->size) {
-        if (fallocate(file->fd, 0, (off_t)file->size, (off_t)(wanted - file->size)) != 0 &&
-            fallocate(file->fd, 0, (off_t)file->size, (off_t)(bytes - file->size)) != 0 &&
-            (errno != EOPNOTSUPP || ftruncate(file->fd, (off_t)wanted) != 0))
-            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
-        if ((rc = file_look(js, file, err)) != 0)
-            return rc;
-    }
-    return file_map(js, file, bytes, err);
-}
-
-/* Provides room for `bytes` of the ledger, which is then written without growing. */
-static int
-ledger_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
-               struct cn_error *err)
-{
-    uint64_t wanted = (bytes + LEDGER_GROW_BYTES - 1) / LEDGER_GROW_BYTES * LEDGER_GROW_BYTES;
-
-    if (bytes <= file->ledger_size)
-        return 0;
-    if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0) {
-        wanted = bytes;
-        if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0 &&
-            (errno != EOPNOTSUPP || ftruncate(file->ledger_fd, (off_t)wanted) != 0))
-            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
-    }
-    file->ledger_size = wanted;
-    return 0;
-}
-
-static int
-open_in(const struct cn_journal_store *js, const char *what, unsigned i, int flags)
-{
-    struct cn_buf path;
-    int fd;
-
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/%s.%u", js->dir, what, i);
-    cn_buf_append(&path, "", 1);
-    fd = open(path.data, flags | O_CLOEXEC, 0600);
-    cn_buf_fini(&path);
-    return fd;
-}
-
-int
-cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err)
-{
-    struct cn_journal_file *file = &js->files[i];
-    const int flags = js->read_only ? O_RDONLY : O_RDWR | O_CREAT;
-
-    file->fd = open_in(js, "journal", i, flags);
-    if (file->fd >= 0 || js->read_only)
-        file->ledger_fd = open_in(js, "ledger", i, flags);
-    if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
-        return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
-    /* Both files get some room now. If the disk is full, the first commit reports it. */
-    if (!js->read_only) {
-        file_provide(js, file, GROW_BYTES, NULL);
-        ledger_provide(js, file, LEDGER_GROW_BYTES, NULL);
-    }
-    return file_look(js, file, err);
-}
-
-void
-cn_journal_file_close(struct cn_journal_file *file)
-{
-    cn_journal_index_fini(&file->index);
-    if (file->map)
-        munmap((void *)file->map, file->map_bytes);
-    if (file->fd >= 0)
-        close(file->fd);
-    if (file->ledger_fd >= 0)
-        close(file->ledger_fd);
-    file->map = NULL;
-    file->fd = file->ledger_fd = -1;
-}
 
 /* --- what a file holds --- */
 
@@ -306,7 +163,7 @@ file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_jou
     int rc, n = 0;
 
     for (;;) {
-        *end = cn_journal_look(file_bytes(file), file->tail, file->next, file->seed, &txn);
+        *end = cn_journal_look(cn_journal_bytes(file), file->tail, file->next, file->seed, &txn);
         if (*end == CN_JOURNAL_COMPLETE && file->tail >= stop)
             return n;
         if (*end == CN_JOURNAL_COMPLETE) {
@@ -322,7 +179,7 @@ file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_jou
         }
         if (looked || (*end == CN_JOURNAL_NONE && file->tail + CN_JOURNAL_TXN_BYTES <= file->size))
             return n;
-        if ((rc = file_look(js, file, err)) != 0)
+        if ((rc = cn_journal_file_look(js, file, err)) != 0)
             return rc;
         looked = true;
     }
@@ -363,10 +220,10 @@ file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct 
     uint64_t first = 0, seed = 0;
     int rc;
 
-    if ((rc = file_look(js, file, err)) != 0)
+    if ((rc = cn_journal_file_look(js, file, err)) != 0)
         return rc;
     file->known_first = header_word(file);
-    file->bad_header = !cn_journal_get_header(file_bytes(file), &first, &seed) &&
+    file->bad_header = !cn_journal_get_header(cn_journal_bytes(file), &first, &seed) &&
                        file->size >= CN_JOURNAL_HEADER_BYTES &&
                        memcmp(file->map, zeros, sizeof(zeros)) != 0;
     if (file->bad_header) /* cn_journal_verify finds out what it was */
@@ -498,9 +355,9 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
     int rc;
 
     cn_assert(!file->first);
-    if ((rc = file_provide(js, file, GROW_BYTES, err)) != 0)
+    if ((rc = cn_journal_file_provide(js, file, CN_JOURNAL_GROW_BYTES, err)) != 0)
         return rc;
-    if ((rc = ledger_provide(js, file, LEDGER_GROW_BYTES, err)) != 0)
+    if ((rc = cn_journal_ledger_provide(js, file, CN_LEDGER_GROW_BYTES, err)) != 0)
         return rc;
     seed = cn_journal_put_header(header, first);
     cn_ledger_put_header(ledger, first, seed, js->boot);
@@ -591,11 +448,11 @@ cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
     int rc;
 
     seed = cn_journal_seal(&js->txn, js->n_puts, cur->next, cur->seed);
-    if ((rc = file_provide(js, cur, cur->tail + js->txn.len, err)) != 0) {
+    if ((rc = cn_journal_file_provide(js, cur, cur->tail + js->txn.len, err)) != 0) {
         js->crowded = true;
         return rc;
     }
-    if ((rc = ledger_provide(js, cur, cur->ledger_tail + entry, err)) != 0) {
+    if ((rc = cn_journal_ledger_provide(js, cur, cur->ledger_tail + entry, err)) != 0) {
         js->crowded = true;
         return rc;
     }

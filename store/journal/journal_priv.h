@@ -159,13 +159,37 @@ cn_journal_old(struct cn_journal_store *js)
     return &js->files[1 - js->cur];
 }
 
-/* --- journal_file.c --- */
+static inline struct cn_str
+cn_journal_bytes(const struct cn_journal_file *file)
+{
+    return (struct cn_str){file->map, file->size};
+}
+
+/* --- journal_space.c --- */
+
+/* A journal file gets its room in steps of this size, the first when it is created. */
+#define CN_JOURNAL_GROW_BYTES (1u << 20)
+/* A ledger gets its room in steps of this size. */
+#define CN_LEDGER_GROW_BYTES (64u << 10)
 
 /* Opens journal file `i` and its ledger, maps the journal, and reserves their first room on the
  * disk. CN_E_STATE_STORE. */
 int cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err);
 /* Closes and unmaps a file. It may be half open. */
 void cn_journal_file_close(struct cn_journal_file *file);
+/* Looks how large the file is now, since others may have extended it, and maps all of it. */
+int cn_journal_file_look(struct cn_journal_store *js, struct cn_journal_file *file,
+                         struct cn_error *err);
+/* Provides room for `bytes`, in the file system and in the mapping. If there is no room for a whole
+ * step, it tries exactly `bytes`. */
+int cn_journal_file_provide(struct cn_journal_store *js, struct cn_journal_file *file,
+                            uint64_t bytes, struct cn_error *err);
+/* Provides room for `bytes` of the ledger, which is then written without growing. */
+int cn_journal_ledger_provide(struct cn_journal_store *js, struct cn_journal_file *file,
+                              uint64_t bytes, struct cn_error *err);
+
+/* --- journal_file.c --- */
+
 /* Reads what other processes appended, drained and began since the last call. Called inside LMDB's
  * transaction. Sets `more` if that is so much that the lock should be released before the rest is
  * read, and js->unsettled if another process appended last, because that one may have died before
@@ -205,7 +229,7 @@ int cn_journal_guard(const struct cn_disk_options *options, int *lock_fd, struct
  * what it is. CN_E_STATE_STORE: the others could not agree for a second. */
 int cn_journal_choose(struct cn_journal_store *js, bool *direct, struct cn_error *err);
 
-/* --- journal_salvage.c --- */
+/* --- journal_loss.c --- */
 
 /* The note in LMDB about losses that no operator has accepted yet. */
 struct cn_journal_loss {
@@ -223,6 +247,9 @@ int cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struc
                       struct cn_error *err);
 /* Reads the note of losses into `js`; cn_journal_read_note calls it. */
 int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
+
+/* --- journal_salvage.c --- */
+
 /* Compares what the files hold with what the ledgers say was written. Called once, inside the lock,
  * when both files have been read to their end. After damage, whole transactions are moved to LMDB,
  * lost values are marked there, the loss is written to the file DAMAGED, and the journal begins

@@ -31,7 +31,7 @@ uint64_t cn_lmdb_version(struct cn_store *store);
  * `out` is borrowed as in cn_store_get, and len is 0 if there is no such note yet. */
 enum cn_lmdb_note {
     CN_LMDB_NOTE_JOURNAL, /* how far the journal is drained (journal_drain.c) */
-    CN_LMDB_NOTE_LOSS,    /* what was lost (journal_salvage.c) */
+    CN_LMDB_NOTE_LOSS,    /* what was lost (journal_loss.c) */
 };
 int cn_lmdb_get_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str *out,
                      struct cn_error *err);
