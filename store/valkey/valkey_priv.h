@@ -25,6 +25,7 @@
 #define CN_STORE_VALKEY_VALKEY_PRIV_H
 
 #include "core/memory/arena.h"
+#include "core/time/clock.h"
 #include "store/link/link.h"
 
 #define CN_VALKEY_BUCKETS 64
@@ -132,19 +133,35 @@ struct cn_valkey_store {
 
 struct cn_valkey_store *cn_valkey_of(struct cn_store *store);
 
-/* valkey_store.c */
+/* valkey_trip.c */
 /* Turns an error reply into an error: CN_E_STORE_UNREACHABLE if another server or a later attempt
  * may succeed; then the connection must be dropped. */
 int cn_valkey_fail_reply(const struct cn_valkey_store *vs, const redisReply *reply,
                          struct cn_error *err);
 
-/* These call cn_valkey_link_ready and cn_valkey_talk, and note for metrics how that went. */
-int cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err);
-int cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
-                   uint64_t deadline_us, struct cn_error *err);
+/* Notes whether there is a connection and, if `rc` is not 0, why a call has failed. */
+const struct cn_store_activity *cn_valkey_note(struct cn_valkey_store *vs, int rc,
+                                               const struct cn_error *err);
 /* Ends a trip that was begun with cn_valkey_talk_begin and the same arguments at `begun_us`. */
 int cn_valkey_end_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply,
                        void *ctx, uint64_t begun_us, uint64_t deadline_us, struct cn_error *err);
+
+/* These call cn_valkey_link_ready and cn_valkey_talk, and note for metrics how that went. */
+static inline int
+cn_valkey_ready(struct cn_valkey_store *vs, uint64_t deadline_us, struct cn_error *err)
+{
+    const int rc = cn_valkey_link_ready(&vs->link, deadline_us, err);
+
+    cn_valkey_note(vs, rc, err);
+    return rc;
+}
+
+static inline int
+cn_valkey_trip(struct cn_valkey_store *vs, bool confirm, cn_valkey_reply_fn on_reply, void *ctx,
+               uint64_t deadline_us, struct cn_error *err)
+{
+    return cn_valkey_end_trip(vs, confirm, on_reply, ctx, cn_now_us(), deadline_us, err);
+}
 
 /* valkey_layout.c */
 /* Takes the stamp off an entry. CN_E_STATE_DAMAGED: Continuo has not written it. CN_E_STATE_STORE:
