@@ -45,6 +45,12 @@ const char *cn_option_text(const struct cn_option *option, const struct cn_serve
                            char out[32]);
 /* The default as text, like cn_option_text. */
 const char *cn_option_default_text(const struct cn_option *option, char out[32]);
+/* Is the option's value kept as char *? */
+bool cn_option_is_text(const struct cn_option *option);
+/* Sets an option from text. `where` is used in messages. CN_E_CONFIG. */
+int cn_option_set(struct cn_server_config *config, const struct cn_option *option,
+                  enum cn_config_source source, const char *where, const char *text,
+                  struct cn_error *err);
 /* The environment name of a flag: "CONTINUO_MODEL_STORE" of "model-store". */
 const char *cn_option_env_name(const char *flag, char out[64]);
 
@@ -55,15 +61,9 @@ const char *cn_environment_value(char **environment, const char *name);
 void cn_server_config_set_defaults(struct cn_server_config *config);
 /* Sets the values whose default is another option's value, when all sources have been read. */
 void cn_server_config_settle(struct cn_server_config *config);
-/* Sets an option from text. `where` is used in messages. CN_E_CONFIG. */
-int cn_option_set(struct cn_server_config *config, const struct cn_option *option,
-                  enum cn_config_source source, const char *where, const char *text,
-                  struct cn_error *err);
 /* Applies the CONTINUO_... variables, CONTINUO_MODELS among them. */
 int cn_server_config_apply_environment(struct cn_server_config *config, char **environment,
                                        struct cn_error *err);
-/* Is the option's value kept as char *? */
-bool cn_option_is_text(const struct cn_option *option);
 
 /* The option with this flag; NULL: there is none. */
 const struct cn_option *cn_option_find(struct cn_str flag);
