@@ -1,5 +1,6 @@
-/* management/models/register.c - registers a model: download, unpack, reserve, store, queue and
- * workers, publish. Loop 0, with visits to the file thread and, for URLs, to a download thread.
+/* management/models/registration/register.c - registers a model: download, unpack, reserve, store,
+ * queue and workers, publish. Loop 0, with visits to the file thread and, for URLs, to a download
+ * thread.
  *
  * The way of a registration (struct registration), each step begun by the end of the one before:
  * - work_download: only for http(s) URLs, and for names if the model store is a web server. The
@@ -12,27 +13,14 @@
  * - work_store: the folder of the store is made, or checked after a power cut.
  * - make_pool: queue and workers are ordered. Nothing is visible to predictions yet.
  * - on_pool_started: the queue exists, so the version is up and is published to all loops.
- * - go_on: waits for both the publication and the workers, in whichever order they come, and
- *   answers.
  *
- * Before the queue exists, a failure goes to discard(), which undoes the steps. After that, a
- * version is undone by cn_version_close() like any other. A registration that does not wait for its
- * workers (`synchronous` false) is answered as soon as it is published.
- */
-#include <stdio.h>
-#include <stdlib.h>
+ * register_end.c waits for the publication and the workers, and answers; it also undoes a
+ * registration that has failed. */
 #include <string.h>
 
-#include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "management/models/download.h"
-#include "management/models/lifecycle.h"
-#include "management/models/lifecycle_priv.h"
-#include "management/models/model_cache.h"
-#include "management/models/snapshot.h"
-#include "management/models/unpacked.h"
-#include "management/repository/download_signature.h"
+#include "management/models/registration/registration_priv.h"
 #include "management/repository/find_archive.h"
 #include "management/repository/model_store.h"
 
@@ -42,231 +30,10 @@
 
 #define DOWNLOADS_MAX 64 /* downloads that run or wait for a thread */
 
-struct registration {
-    struct cn_management *management;
-    struct cn_register_call call;
-    char *url, *model_name, *handler, *runtime, *config; /* copies of the call's strings */
-    struct cn_download download;
-    char *archive;             /* the file that was downloaded, until the version owns it */
-    char *cached_url, *digest; /* digest: the one that the archive must have, or NULL */
-    struct cn_cached *cached;  /* until the archive is unpacked */
-    cn_lifecycle_done_fn done;
-    void *ctx;
-    struct cn_file_task task;
-    int rc; /* result of the file thread's work */
-    struct cn_error err;
-    struct cn_model_about about; /* until the version owns it */
-    struct cn_environment_want want;
-    struct cn_version *version;
-    struct cn_worker_pool_start start;
-    struct cn_worker_pool_scale scale;
-    bool published, scaled, answered;
-};
-
 static char *
 copy(const char *text)
 {
     return text ? cn_strdup(text) : NULL;
-}
-
-static void
-registration_free(struct registration *reg)
-{
-    struct cn_management *management = reg->management;
-
-    cn_model_cache_release(management->cache, reg->cached);
-    cn_free(reg->cached_url);
-    cn_free(reg->digest);
-    cn_free(reg->archive);
-    cn_free(reg->url);
-    cn_free(reg->model_name);
-    cn_free(reg->handler);
-    cn_free(reg->runtime);
-    cn_free(reg->config);
-    cn_free(reg);
-    cn_management_op_end(management);
-}
-
-static void
-answer(struct registration *reg, int code, int http_status, const char *text)
-{
-    if (reg->answered)
-        return;
-    reg->answered = true;
-    if (!code && !reg->call.at_startup)
-        cn_snapshot_changed(reg->management);
-    if (!code && reg->version)
-        cn_management_model_came(reg->management, &reg->version->about);
-    reg->done(reg->ctx, &(struct cn_lifecycle_result){
-                            code, http_status, text,
-                            reg->version ? reg->version->about.version : reg->about.version,
-                            reg->version ? reg->version->about.name : reg->about.name});
-}
-
-/* --- undoing */
-
-static void
-work_discard(struct cn_file_task *task)
-{
-    struct registration *reg = cn_container_of(task, struct registration, task);
-
-    cn_model_about_remove_files(&reg->about);
-    if (reg->archive)
-        cn_download_remove(reg->archive);
-}
-
-static void
-done_discard(struct cn_file_task *task)
-{
-    struct registration *reg = cn_container_of(task, struct registration, task);
-
-    answer(reg, reg->rc, 0, reg->err.message);
-    cn_model_about_fini(&reg->about);
-    registration_free(reg);
-}
-
-static void
-on_other_default(void *ctx)
-{
-    cn_management_op_end(ctx);
-}
-
-/* Undoes a registration that has no queue yet: removes the files, then answers with reg->err. */
-static void
-discard(struct registration *reg)
-{
-    if (reg->version) {
-        /* Another version may be the default now. */
-        cn_management_op_begin(reg->management);
-        cn_registry_remove(reg->management->registry, reg->version);
-        cn_registry_forget(reg->version);
-        reg->about = reg->version->about;
-        reg->archive = reg->about.archive;
-        reg->about.archive = NULL;
-        reg->version->about = (struct cn_model_about){0};
-        cn_version_free(reg->version);
-        reg->version = NULL;
-        cn_registry_publish(reg->management->registry, on_other_default, reg->management);
-    }
-    reg->task.work = work_discard;
-    reg->task.done = done_discard;
-    cn_file_thread_run(reg->management->files, &reg->task);
-}
-
-static bool
-stop_if_draining(struct registration *reg)
-{
-    if (!atomic_load(&reg->management->draining))
-        return false;
-    reg->rc = cn_fail(&reg->err, CN_E_DRAINING, "the server is stopping");
-    discard(reg);
-    return true;
-}
-
-/* --- the end: workers are up, or not */
-
-static void
-on_undone(void *ctx)
-{
-    struct registration *reg = ctx;
-
-    reg->version = NULL; /* freed */
-    answer(reg, reg->rc, 0, reg->err.message);
-    registration_free(reg);
-}
-
-static void
-answer_failure(struct registration *reg)
-{
-    const struct cn_model_about *about = &reg->version->about;
-
-    reg->rc =
-        cn_fail(&reg->err, CN_E_LOAD_FAILED, "Failed to start workers for model %s version: %s: %s",
-                about->name, about->version, reg->scale.why);
-    if (reg->call.synchronous && !reg->call.at_startup && !reg->call.keep &&
-        reg->version->phase == CN_VERSION_UP) {
-        /* The store stays: a broken handler must not cost its model the sequences. */
-        cn_version_close(reg->management, reg->version,
-                         &(struct cn_close_call){.code = CN_E_LOAD_FAILED,
-                                                 .reason = reg->err.message,
-                                                 .drop_waiting = true,
-                                                 .delete_archive = true},
-                         on_undone, reg);
-        return;
-    }
-    answer(reg, reg->rc, 0, reg->err.message);
-    registration_free(reg);
-}
-
-static void
-answer_success(struct registration *reg)
-{
-    const struct cn_model_about *about = &reg->version->about;
-    char text[600];
-
-    if (reg->scale.min == 0 && cn_worker_pool_is_ready(&reg->version->health))
-        snprintf(text, sizeof text,
-                 "Model \"%s\" Version: %s registered with 0 initial workers. The first request "
-                 "starts one.",
-                 about->name, about->version);
-    else if (reg->scale.min == 0)
-        snprintf(
-            text, sizeof text,
-            "Model \"%s\" Version: %s registered with 0 initial workers. Use scale workers API "
-            "to add workers for the model.",
-            about->name, about->version);
-    else
-        snprintf(text, sizeof text, "Model \"%s\" Version: %s registered with %u initial workers",
-                 about->name, about->version, reg->scale.min);
-    answer(reg, 0, 200, text);
-}
-
-/* Goes on when the views and the workers are ready, in whichever order they come. */
-static void
-go_on(struct registration *reg)
-{
-    if (!reg->published)
-        return;
-    if (!reg->call.synchronous && !reg->answered) {
-        if (reg->scale.min == 0)
-            answer_success(reg);
-        else
-            answer(reg, 0, 202, "Processing worker updates...");
-    }
-    if (!reg->scaled)
-        return;
-    if (reg->scale.outcome == CN_SCALE_FAILED && reg->call.synchronous) {
-        answer_failure(reg);
-        return;
-    }
-    if (reg->scale.outcome == CN_SCALE_SUPERSEDED) {
-        if (atomic_load(&reg->management->draining))
-            answer(reg, CN_E_DRAINING, 0, "the server is stopping");
-        else
-            answer(reg, 0, 202, "Processing worker updates...");
-    } else if (reg->scale.outcome == CN_SCALE_DONE) {
-        answer_success(reg);
-    }
-    registration_free(reg);
-}
-
-static void
-on_scaled(struct cn_worker_pool_scale *scale)
-{
-    struct registration *reg = cn_container_of(scale, struct registration, scale);
-
-    reg->scaled = true;
-    cn_stores_look(reg->management->stores, reg->version);
-    go_on(reg);
-}
-
-static void
-on_published(void *ctx)
-{
-    struct registration *reg = ctx;
-
-    reg->published = true;
-    go_on(reg);
 }
 
 /* --- the middle: queue and workers */
@@ -292,7 +59,7 @@ on_pool_started(struct cn_worker_pool_start *start)
         reg->published = true;
         return;
     }
-    cn_registry_publish(reg->management->registry, on_published, reg);
+    cn_registry_publish(reg->management->registry, cn_registration_on_published, reg);
 }
 
 static void
@@ -331,7 +98,7 @@ make_pool(struct registration *reg)
      * being refused. */
     reg->scale.min = version->min_workers;
     reg->scale.max = version->max_workers;
-    reg->scale.on_done = on_scaled;
+    reg->scale.on_done = cn_registration_on_scaled;
     cn_worker_pool_scale(version->pool, &reg->scale);
 }
 
@@ -350,8 +117,8 @@ done_store(struct cn_file_task *task)
     struct registration *reg = cn_container_of(task, struct registration, task);
 
     if (reg->rc)
-        discard(reg);
-    else if (!stop_if_draining(reg))
+        cn_registration_discard(reg);
+    else if (!cn_registration_stop_if_draining(reg))
         make_pool(reg);
 }
 
@@ -384,12 +151,12 @@ on_environment(struct cn_environment_want *want)
     if (!want->environment) {
         reg->err = want->err;
         reg->rc = want->err.code;
-        discard(reg);
+        cn_registration_discard(reg);
         return;
     }
     cn_free(about->python);
     about->python = cn_strdup(cn_environment_python(want->environment));
-    if (!stop_if_draining(reg))
+    if (!cn_registration_stop_if_draining(reg))
         prepare_store(reg);
 }
 
@@ -426,10 +193,10 @@ done_unpack(struct cn_file_task *task)
 
     if (reg->rc) {
         reserved(reg);
-        discard(reg);
+        cn_registration_discard(reg);
         return;
     }
-    if (stop_if_draining(reg)) {
+    if (cn_registration_stop_if_draining(reg)) {
         reserved(reg);
         return;
     }
@@ -443,7 +210,7 @@ done_unpack(struct cn_file_task *task)
     if (reg->rc) {
         version->about = (struct cn_model_about){0};
         cn_version_free(version);
-        discard(reg);
+        cn_registration_discard(reg);
         return;
     }
     reg->about = (struct cn_model_about){0};
@@ -524,8 +291,8 @@ done_download(struct cn_file_task *task)
     cn_log(CN_LOG_INFO, "event=download_%s bytes=%llu", reg->rc ? "failed" : "done",
            (unsigned long long)reg->download.bytes);
     if (reg->rc)
-        discard(reg);
-    else if (!stop_if_draining(reg))
+        cn_registration_discard(reg);
+    else if (!cn_registration_stop_if_draining(reg))
         begin_unpack(reg);
 }
 
@@ -623,6 +390,6 @@ cn_lifecycle_register(struct cn_management *management, const struct cn_register
         begin_unpack(reg);
     if (rc) {
         reg->rc = rc;
-        discard(reg);
+        cn_registration_discard(reg);
     }
 }
