@@ -1,6 +1,7 @@
-/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: they are listed,
- * watched, removed and accepted. What touches the disk is in store_scan.c and state_store.c, and
- * runs on the file thread.
+/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: what is wrong
+ * with those in use, and the watch that finds it. The calls of the management API are in
+ * store_calls.c. What touches the disk is in store_scan.c and state_store.c, and runs on the file
+ * thread.
  *
  * Two things can be wrong with a store in use. It is damaged: a worker found that records are lost
  * and wrote the file DAMAGED into its folder. Or it is missing: somebody deleted or replaced the
@@ -10,53 +11,26 @@
  *
  * A look goes by way of the file thread: on_timer() collects the paths of all versions,
  * watch_work() reads the disk, watch_done() compares. A version that closed meanwhile is skipped.
- * `struct op` is a call of the management API; it lives from op_create() to op_end() and counts as
- * an operation, so a drain waits for it.
  */
 #include "management/state/stores.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/containers/table.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "management/api/json/json_text.h"
-#include "management/management_priv.h"
 #include "management/state/clock_watch.h"
-#include "management/state/store_scan.h"
+#include "management/state/stores_priv.h"
 #include "metrics/counters/metrics.h"
 
-#define WATCH_EVERY_MS 2000
 #define DAMAGED "store_damaged"
 #define MISSING "store_missing"
 
-struct cn_stores {
-    struct cn_management *management;
-    struct cn_timer timer;
-    struct cn_file_task task; /* the watch's visit to the file thread */
-    struct cn_store_scan watched;
-    uint64_t state_inode; /* inode of the state folder at the start */
-    bool watching;
-};
-
-/* A call of the management API while it waits for the disk. */
-struct op {
-    struct cn_stores *stores;
-    struct cn_file_task task;
-    struct cn_store_scan scan;
-    char *path, *name;
-    bool in_use, counts;
-    struct cn_error err;
-    cn_stores_done_fn done;
-    void *ctx;
-};
-
 /* --- which there are */
 
-static void
-each_version(struct cn_management *management,
-             void (*fn)(void *ctx, const struct cn_version *version), void *ctx)
+void
+cn_stores_each_version(struct cn_management *management,
+                       void (*fn)(void *ctx, const struct cn_version *version), void *ctx)
 {
     struct cn_list *model, *version;
 
@@ -83,27 +57,23 @@ note_user(void *ctx, const struct cn_version *version)
         cn_table_put(ctx, (struct cn_version *)version);
 }
 
-/* Makes a table of the versions, also of those that close, by the paths of their stores. With a
- * search through all versions for each store, 10,000 models would occupy the loop. */
-static struct cn_table *
-make_users(const struct cn_stores *stores)
+struct cn_table *
+cn_stores_users(const struct cn_stores *stores)
 {
     struct cn_table *users = cn_table_create(store_of);
 
-    each_version(stores->management, note_user, users);
+    cn_stores_each_version(stores->management, note_user, users);
     return users;
 }
 
-/* The version that uses the store at `path`; NULL: none. */
-static struct cn_version *
-user_of(const struct cn_table *users, const char *path)
+struct cn_version *
+cn_stores_user(const struct cn_table *users, const char *path)
 {
     return cn_table_find(users, cn_str_from(path));
 }
 
-/* The end of a store's path, "model/version", by which an operator names the store. */
-static const char *
-name_of(const char *path)
+const char *
+cn_stores_name(const char *path)
 {
     const char *at = strrchr(path, '/');
 
@@ -146,7 +116,7 @@ set_reason(struct cn_stores *stores, const char *kind, const char *name, const c
 static void
 tell_damage(struct cn_stores *stores, const char *path, const struct cn_store_entry *entry)
 {
-    const char *name = name_of(path);
+    const char *name = cn_stores_name(path);
     struct cn_buf text;
     char *said;
 
@@ -177,7 +147,7 @@ tell_damage(struct cn_stores *stores, const char *path, const struct cn_store_en
 static void
 tell_missing(struct cn_stores *stores, const char *path, bool missing)
 {
-    const char *name = name_of(path);
+    const char *name = cn_stores_name(path);
     struct cn_buf text;
     char *said;
 
@@ -217,8 +187,8 @@ cn_stores_forget(struct cn_stores *stores, const struct cn_version *version)
 {
     if (!version->store_dir)
         return;
-    cn_health_clear(&stores->management->health, DAMAGED, name_of(version->store_dir));
-    cn_health_clear(&stores->management->health, MISSING, name_of(version->store_dir));
+    cn_health_clear(&stores->management->health, DAMAGED, cn_stores_name(version->store_dir));
+    cn_health_clear(&stores->management->health, MISSING, cn_stores_name(version->store_dir));
     show_figures(stores);
 }
 
@@ -237,12 +207,12 @@ watch_done(struct cn_file_task *task)
 {
     struct cn_stores *stores = cn_container_of(task, struct cn_stores, task);
     struct cn_store_scan *scan = &stores->watched;
-    struct cn_table *users = make_users(stores);
+    struct cn_table *users = cn_stores_users(stores);
 
     stores->watching = false;
     for (unsigned i = 0; i < scan->n; i++) {
         const struct cn_store_entry *entry = &scan->entries[i];
-        const struct cn_version *version = user_of(users, entry->path);
+        const struct cn_version *version = cn_stores_user(users, entry->path);
 
         if (!version || version->phase != CN_VERSION_UP)
             continue; /* it closed meanwhile, or is still being registered */
@@ -280,7 +250,7 @@ on_timer(struct cn_timer *timer)
         return;
     stores->watching = true;
     stores->watched = (struct cn_store_scan){.root = cn_state_dir_path(management->state)};
-    each_version(management, watch_add, stores);
+    cn_stores_each_version(management, watch_add, stores);
     cn_file_thread_run(management->files, &stores->task);
 }
 
@@ -307,299 +277,4 @@ cn_stores_destroy(struct cn_stores *stores)
     cn_timer_cancel(&stores->timer);
     cn_store_scan_fini(&stores->watched);
     cn_free(stores);
-}
-
-/* --- calls */
-
-static struct op *
-op_create(struct cn_stores *stores, const char *model, const char *version, cn_stores_done_fn done,
-          void *ctx)
-{
-    struct op *op = cn_alloc(sizeof *op);
-    struct cn_table *users;
-    struct cn_buf path;
-
-    op->stores = stores;
-    op->done = done;
-    op->ctx = ctx;
-    op->scan.root = cn_state_dir_path(stores->management->state);
-    if (model) {
-        cn_buf_init(&path, 0);
-        cn_buf_printf(&path, "%s/models/%s/%s", op->scan.root, model, version);
-        op->path = cn_buf_take(&path, NULL);
-        op->name = cn_strdup(name_of(op->path));
-        users = make_users(stores);
-        op->in_use = user_of(users, op->path) != NULL;
-        cn_table_destroy(users);
-    }
-    cn_management_op_begin(stores->management);
-    return op;
-}
-
-/* Answers the call with `value`, which it takes, or, if that is NULL, with op->err. Frees the
- * call. */
-static void
-op_end(struct op *op, json_t *value)
-{
-    struct cn_management *management = op->stores->management;
-
-    if (op->done)
-        op->done(op->ctx, value, value ? NULL : &op->err);
-    else
-        json_decref(value);
-    cn_store_scan_fini(&op->scan);
-    cn_free(op->path);
-    cn_free(op->name);
-    cn_free(op);
-    cn_management_op_end(management);
-}
-
-static json_t *
-entry_json(const struct cn_table *users, const struct cn_store_entry *entry)
-{
-    const struct cn_version *user = user_of(users, entry->path);
-    json_t *value = json_object();
-
-    json_object_set_new(value, "name", cn_json_text(name_of(entry->path)));
-    json_object_set_new(value, "state",
-                        json_string(user                  ? "in use"
-                                    : entry->is_set_aside ? "set aside"
-                                                          : "unused"));
-    if (user) {
-        json_object_set_new(value, "modelName", cn_json_text(user->about.name));
-        json_object_set_new(value, "modelVersion", cn_json_text(user->about.version));
-    }
-    json_object_set_new(value, "bytes", json_integer((json_int_t)entry->bytes));
-    json_object_set_new(value, "sequences",
-                        entry->has_sequences ? json_integer((json_int_t)entry->sequences)
-                                             : json_null());
-    json_object_set_new(value, "damage", entry->report ? cn_json_text(entry->report) : json_null());
-    json_object_set_new(value, "path", cn_json_text(entry->path));
-    return value;
-}
-
-static json_t *
-unhealthy_json(struct cn_health *health)
-{
-    json_t *all = json_array();
-    struct cn_list *link;
-
-    cn_list_for_each(link, &health->reasons) {
-        struct cn_health_reason *reason = cn_container_of(link, struct cn_health_reason, link);
-        json_t *value = json_object();
-
-        json_object_set_new(value, "kind", cn_json_text(reason->kind));
-        json_object_set_new(value, "subject", cn_json_text(reason->subject));
-        json_object_set_new(value, "text", cn_json_text(reason->text));
-        json_array_append_new(all, value);
-    }
-    return all;
-}
-
-/* Reads the disk for a list. Sequences of unused stores are counted by a worker program. For stores
- * in use, the models' own lists show them. */
-static void
-list_work(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    cn_store_scan_all(&op->scan);
-    for (unsigned i = 0; i < op->scan.n; i++)
-        if (op->counts && !op->scan.entries[i].in_use)
-            cn_store_scan_count(&op->scan.entries[i], op->stores->management->worker_program);
-}
-
-/* Counts the stores that no registered version uses, and names them in the log if `logs`. */
-static unsigned
-tell_unused(struct op *op, const struct cn_table *users, bool logs)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < op->scan.n; i++) {
-        const struct cn_store_entry *entry = &op->scan.entries[i];
-
-        if (user_of(users, entry->path))
-            continue;
-        n++;
-        if (logs)
-            cn_log(CN_LOG_WARN,
-                   "event=store_unused store=%s bytes=%" PRIu64
-                   " note=\"no registered model uses it; see continuo-ctl store ls and store rm\"",
-                   name_of(entry->path), entry->bytes);
-    }
-    cn_metrics_set(cn_loop_metrics(op->stores->management->home), CN_M_STORES_UNUSED, n);
-    return n;
-}
-
-static void
-list_done(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-    json_t *value = json_object(), *list = json_array();
-    struct cn_table *users = make_users(op->stores);
-
-    tell_unused(op, users, false);
-    for (unsigned i = 0; i < op->scan.n; i++)
-        json_array_append_new(list, entry_json(users, &op->scan.entries[i]));
-    cn_table_destroy(users);
-    json_object_set_new(value, "stores", list);
-    json_object_set_new(value, "unhealthy", unhealthy_json(&op->stores->management->health));
-    op_end(op, value);
-}
-
-static void
-mark_used(void *ctx, const struct cn_version *version)
-{
-    struct op *op = ctx;
-
-    if (version->store_dir)
-        cn_store_scan_add(&op->scan, version->store_dir);
-}
-
-static void
-run(struct op *op, void (*work)(struct cn_file_task *task), void (*done)(struct cn_file_task *task))
-{
-    op->task.work = work;
-    op->task.done = done;
-    cn_file_thread_run(op->stores->management->files, &op->task);
-}
-
-void
-cn_stores_list(struct cn_stores *stores, bool count, cn_stores_done_fn done, void *ctx)
-{
-    struct op *op = op_create(stores, NULL, NULL, done, ctx);
-
-    op->counts = count;
-
-    each_version(stores->management, mark_used, op);
-    run(op, list_work, list_done);
-}
-
-static void
-start_work(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    cn_store_scan_all(&op->scan);
-}
-
-static void
-start_done(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    struct cn_table *users = make_users(op->stores);
-
-    tell_unused(op, users, true);
-    cn_table_destroy(users);
-    op_end(op, json_null());
-}
-
-void
-cn_stores_started(struct cn_stores *stores)
-{
-    struct op *op = op_create(stores, NULL, NULL, NULL, NULL);
-
-    cn_clock_watch_look(stores->management->home);
-    each_version(stores->management, mark_used, op);
-    run(op, start_work, start_done);
-    cn_timer_set(cn_loop_wheel(stores->management->home), &stores->timer,
-                 cn_loop_now_ms(stores->management->home) + WATCH_EVERY_MS);
-}
-
-static void
-remove_work(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    if (cn_store_inode(op->path) == 0)
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
-                "store %s does not exist; continuo-ctl store ls lists the stores", op->name);
-    else
-        cn_state_dir_remove_store(op->path);
-}
-
-static json_t *
-status_json(const char *status, const char *name)
-{
-    json_t *value = json_object();
-
-    json_object_set_new(value, "status", json_string(status));
-    json_object_set_new(value, "name", cn_json_text(name));
-    return value;
-}
-
-static void
-remove_done(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    if (!op->err.code)
-        cn_log(CN_LOG_INFO, "event=store_removed store=%s", op->name);
-    op_end(op, op->err.code ? NULL : status_json("removed", op->name));
-}
-
-static bool
-is_folder_name(const char *name)
-{
-    return name[0] && name[0] != '.' && !strchr(name, '/');
-}
-
-void
-cn_stores_remove(struct cn_stores *stores, const char *model, const char *version,
-                 cn_stores_done_fn done, void *ctx)
-{
-    struct op *op = op_create(stores, model, version, done, ctx);
-
-    if (!is_folder_name(model) || !is_folder_name(version))
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s", op->name);
-    else if (op->in_use)
-        cn_fail(&op->err, CN_E_CONFLICT,
-                "store %s belongs to a registered model; unregister the model, which also deletes "
-                "its store",
-                op->name);
-    if (op->err.code)
-        op_end(op, NULL);
-    else
-        run(op, remove_work, remove_done);
-}
-
-static void
-accept_work(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-
-    if (cn_store_inode(op->path) == 0)
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
-                "store %s does not exist; continuo-ctl store ls lists the stores", op->name);
-    else
-        cn_state_dir_accept_store(op->path, op->stores->management->worker_program, op->in_use,
-                                  &op->err);
-}
-
-static void
-accept_done(struct cn_file_task *task)
-{
-    struct op *op = cn_container_of(task, struct op, task);
-    struct cn_table *users = make_users(op->stores);
-    struct cn_version *user = user_of(users, op->path);
-
-    if (user)
-        cn_stores_look(op->stores, user);
-    cn_table_destroy(users);
-    op_end(op, op->err.code ? NULL : status_json("accepted", op->name));
-}
-
-void
-cn_stores_accept(struct cn_stores *stores, const char *model, const char *version,
-                 cn_stores_done_fn done, void *ctx)
-{
-    struct op *op = op_create(stores, model, version, done, ctx);
-
-    if (!is_folder_name(model) || !is_folder_name(version)) {
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s", op->name);
-        op_end(op, NULL);
-        return;
-    }
-    run(op, accept_work, accept_done);
 }
