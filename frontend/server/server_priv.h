@@ -1,5 +1,4 @@
-/* frontend/server/server_priv.h - the server's own structs, for server.c, server_sockets.c and
- * server_stop.c only.
+/* frontend/server/server_priv.h - the server's own structs, for the files of this folder only.
  *
  * Loop 0 owns everything here. The threads of the other loops see only their own site.
  */
@@ -70,6 +69,11 @@ struct cn_server {
     void (*on_ready)(void *ctx);       /* from the caller of cn_server_run; may be NULL */
     void *ready_ctx;
 };
+
+/* server_steps.c: starts all that the server needs. Returns the number of steps that were tried,
+ * for cn_server_undo; err->code is 0 if none has failed. */
+size_t cn_server_start(struct cn_server *server, struct cn_error *err);
+void cn_server_undo(struct cn_server *server, size_t done);
 
 /* server_sockets.c: two steps of the start list, from addresses to listening sockets and from those
  * to listeners. The stop functions also undo a start that failed halfway. */
