@@ -3,8 +3,8 @@
  *
  * Tensors may have megabytes, and the generated code of protobuf-c would copy each of them. This
  * reader walks over the fields on the wire instead, and a raw tensor of the result points into the
- * message. What is small and has many shapes, such as the lists of typed contents, is read by
- * infer_contents.c.
+ * message. What is small and has many shapes is read by others: the lists of typed contents by
+ * infer_contents.c, and parameters by infer_parameter.c.
  *
  * A message is read in two passes. cn_rpc_infer_scan counts parameters, inputs, outputs and raw
  * contents and finds the names, so that arrays are allocated once, within the limits, and the model
@@ -21,9 +21,9 @@
 
 #include <inttypes.h>
 
-#include "core/text/utf8.h"
 #include "core/text/varint.h"
 #include "grpc/kserve/infer_contents.h"
+#include "grpc/kserve/infer_read_priv.h"
 #include "grpc/protobuf_message.h"
 
 /* proto/v2_inference.proto */
@@ -36,94 +36,10 @@ enum {
     REQUEST_OUTPUTS = 6,
     REQUEST_RAW = 7
 };
-enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { INPUT_NAME = 1, INPUT_DATATYPE = 2, INPUT_SHAPE = 3, INPUT_PARAMETERS = 4 };
 enum { OUTPUT_NAME = 1, OUTPUT_PARAMETERS = 2 };
-enum member { NONE = 0, BOOL = 1, INT64 = 2, STRING = 3, DOUBLE = 4, UINT64 = 5 };
-
-struct reader {
-    struct cn_v2_request *out;
-    const char *model;
-    size_t max_tensor_bytes;
-    struct cn_arena *arena;
-    struct cn_error *err;
-};
-
-/* One entry of a map<string, InferParameter>. */
-struct parameter {
-    struct cn_str key, text;
-    enum member member; /* which member of the oneof; the last one that was sent counts */
-    uint64_t value;
-    double number;
-};
-
-/* Where a tensor lies in shared memory, while its parameters are read. */
-struct window {
-    struct cn_v2_window place;
-    bool is_named, has_size;
-};
-
-static int
-not_a_request(struct cn_error *err)
-{
-    return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid ModelInferRequest message");
-}
-
-static int
-check_text(struct cn_str text, const char *what, struct cn_error *err)
-{
-    if (cn_utf8_is_valid(text))
-        return 0;
-    return cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", what);
-}
 
 /* --- parameters */
-
-/* Reads an InferParameter, which is a oneof: if several members were sent, the last one counts. */
-static int
-read_parameter(struct cn_str bytes, struct parameter *out, struct cn_error *err)
-{
-    struct cn_rpc_field field;
-    int rc;
-
-    *out = (struct parameter){.member = NONE};
-    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
-        if (field.number > UINT64)
-            continue;
-        if (field.wire != (field.number == STRING   ? CN_RPC_WIRE_BYTES
-                           : field.number == DOUBLE ? CN_RPC_WIRE_FIXED64
-                                                    : CN_RPC_WIRE_VARINT))
-            continue;
-        out->member = (enum member)field.number;
-        out->value = field.value;
-        out->text = field.bytes;
-        memcpy(&out->number, &field.value, sizeof(out->number));
-    }
-    return rc < 0 ? not_a_request(err) : check_text(out->text, "a parameter", err);
-}
-
-static int
-read_entry(struct cn_str bytes, struct parameter *out, struct cn_error *err)
-{
-    struct cn_str key = {NULL, 0}, value = {NULL, 0};
-    struct cn_rpc_field field;
-    int rc;
-
-    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
-        if (field.wire != CN_RPC_WIRE_BYTES)
-            continue;
-        if (field.number == ENTRY_KEY)
-            key = field.bytes;
-        else if (field.number == ENTRY_VALUE)
-            value = field.bytes;
-    }
-    if (rc < 0)
-        return not_a_request(err);
-    if (check_text(key, "a parameter's name", err) || read_parameter(value, out, err))
-        return err->code;
-    out->key = key;
-    return 0;
-}
 
 static int
 wrong_type(const struct reader *reader, const char *key, const char *expected)
@@ -247,7 +163,7 @@ take_parameter(const struct reader *reader, struct cn_str entry)
     struct parameter from;
     struct cn_str key;
 
-    if (read_entry(entry, &from, reader->err))
+    if (cn_rpc_infer_entry(entry, &from, reader->err))
         return reader->err->code;
     key = from.key;
     if (cn_str_eq(key, CN_STR("sequence_id")))
@@ -284,7 +200,7 @@ take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct
         return 0;
     while (field->wire == CN_RPC_WIRE_VARINT || rest.len > 0) {
         if (field->wire == CN_RPC_WIRE_BYTES && !cn_take_varint(&rest, &dim))
-            return not_a_request(reader->err);
+            return cn_rpc_infer_invalid(reader->err);
         if (tensor->rank == CN_TENSOR_RANK_MAX)
             return cn_fail(reader->err, CN_E_BAD_REQUEST,
                            "input '%.*s' has more than the limit of %d dimensions",
@@ -297,67 +213,14 @@ take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct
 }
 
 static int
-wrong_window(const struct reader *reader, const char *key, struct cn_str tensor,
-             const char *expected)
-{
-    return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                   "invalid value type for '%s' parameter for tensor '%.*s', expected %s.", key,
-                   CN_STR_ARG(tensor), expected);
-}
-
-/* Reads a parameter that says where a tensor lies in shared memory; other parameters of a tensor
- * are skipped. A negative size or offset becomes a very large number, which is outside of each
- * region and is refused later. */
-static int
-take_window(const struct reader *reader, const struct parameter *from, struct cn_str tensor,
-            struct window *window)
-{
-    if (cn_str_eq(from->key, CN_STR("shared_memory_region"))) {
-        if (from->member != STRING)
-            return wrong_window(reader, "shared_memory_region", tensor, "string_param");
-        window->is_named = true;
-        window->place.region = from->text;
-    } else if (cn_str_eq(from->key, CN_STR("shared_memory_byte_size"))) {
-        if (from->member != INT64)
-            return wrong_window(reader, "shared_memory_byte_size", tensor, "int64_param");
-        window->has_size = true;
-        window->place.bytes = from->value;
-    } else if (cn_str_eq(from->key, CN_STR("shared_memory_offset"))) {
-        if (from->member != INT64)
-            return wrong_window(reader, "shared_memory_offset", tensor, "int64_param");
-        window->place.offset = from->value;
-    }
-    return 0;
-}
-
-/* Called after all parameters of a tensor, because their order is free. A size or an offset without
- * the name of a region means nothing. */
-static int
-check_window(const struct reader *reader, struct cn_str tensor, struct window *window)
-{
-    if (!window->is_named) {
-        window->place = (struct cn_v2_window){.held = NULL};
-        return 0;
-    }
-    if (window->place.region.len == 0)
-        return cn_fail(reader->err, CN_E_NOT_FOUND, "Unable to find shared memory region: ''");
-    if (window->has_size)
-        return 0;
-    return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                   "'shared_memory_byte_size' must be specified along with 'shared_memory_region' "
-                   "parameter for tensor '%.*s'",
-                   CN_STR_ARG(tensor));
-}
-
-static int
 take_input_parameter(const struct reader *reader, struct cn_str entry,
                      const struct cn_tensor *tensor, struct window *window)
 {
     struct parameter from;
 
-    if (read_entry(entry, &from, reader->err))
+    if (cn_rpc_infer_entry(entry, &from, reader->err))
         return reader->err->code;
-    return take_window(reader, &from, tensor->name, window);
+    return cn_rpc_infer_window(reader, &from, tensor->name, window);
 }
 
 /* Finds the name in an input or output. It is looked for first, wherever it stands, because the
@@ -388,7 +251,7 @@ read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *t
 
     *place = window.place;
     *tensor = (struct cn_tensor){.name = name_of(bytes)};
-    if (check_text(tensor->name, "an input's name", reader->err))
+    if (cn_rpc_infer_check_text(tensor->name, "an input's name", reader->err))
         return reader->err->code;
     while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
         if (field.number == INPUT_DATATYPE && field.wire == CN_RPC_WIRE_BYTES)
@@ -404,8 +267,8 @@ read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *t
             return reader->err->code;
     }
     if (rc < 0)
-        return not_a_request(reader->err);
-    if (check_window(reader, tensor->name, &window))
+        return cn_rpc_infer_invalid(reader->err);
+    if (cn_rpc_infer_window_check(reader, tensor->name, &window))
         return reader->err->code;
     *place = window.place;
     tensor->type = cn_datatype_parse(word);
@@ -434,11 +297,11 @@ take_output_parameter(const struct reader *reader, struct cn_str entry, struct c
 {
     struct parameter from;
 
-    if (read_entry(entry, &from, reader->err))
+    if (cn_rpc_infer_entry(entry, &from, reader->err))
         return reader->err->code;
     if (cn_str_eq(from.key, CN_STR("classification")))
         return take_classes(reader, &from, &output->classes);
-    return take_window(reader, &from, output->name, window);
+    return cn_rpc_infer_window(reader, &from, output->name, window);
 }
 
 static int
@@ -451,7 +314,7 @@ read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_outpu
     struct window window = {.is_named = false};
 
     *output = (struct cn_v2_output){.name = name_of(bytes), .binary = true};
-    if (check_text(output->name, "an output's name", reader->err))
+    if (cn_rpc_infer_check_text(output->name, "an output's name", reader->err))
         return reader->err->code;
     while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
         if (field.number != OUTPUT_PARAMETERS || field.wire != CN_RPC_WIRE_BYTES)
@@ -464,8 +327,8 @@ read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_outpu
             return reader->err->code;
     }
     if (rc < 0)
-        return not_a_request(reader->err);
-    if (check_window(reader, output->name, &window))
+        return cn_rpc_infer_invalid(reader->err);
+    if (cn_rpc_infer_window_check(reader, output->name, &window))
         return reader->err->code;
     output->window = window.place;
     if (window.is_named && output->classes)
@@ -498,7 +361,7 @@ cn_rpc_infer_scan(struct cn_str bytes, struct cn_rpc_infer_head *out, struct cn_
         out->n_raw += field.number == REQUEST_RAW;
     }
     if (rc < 0)
-        return not_a_request(err);
+        return cn_rpc_infer_invalid(err);
     if (out->n_parameters > CN_RPC_INFER_PARAMETERS_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "the request has %u parameters; the limit is %d",
                        out->n_parameters, CN_RPC_INFER_PARAMETERS_MAX);
@@ -506,8 +369,9 @@ cn_rpc_infer_scan(struct cn_str bytes, struct cn_rpc_infer_head *out, struct cn_
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the request has %u inputs and %u outputs; the limit is %d of each",
                        out->n_inputs, out->n_outputs, CN_MODEL_TENSORS_MAX);
-    if (check_text(out->model, "model_name", err) ||
-        check_text(out->version, "model_version", err) || check_text(out->id, "id", err))
+    if (cn_rpc_infer_check_text(out->model, "model_name", err) ||
+        cn_rpc_infer_check_text(out->version, "model_version", err) ||
+        cn_rpc_infer_check_text(out->id, "id", err))
         return err->code;
     return 0;
 }
