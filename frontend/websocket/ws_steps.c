@@ -1,5 +1,5 @@
-/* frontend/websocket/ws_steps.c - the steps of a stream: from a message to a job, and from answers
- * to messages. Owned by the loop.
+/* frontend/websocket/ws_steps.c - the steps of a stream: from a message to a step, whose job
+ * ws_submit.c makes, and from answers to messages. Owned by the loop.
  *
  * A message that was read waits as bytes. It becomes a step when there is room for it: fewer steps
  * than the credit are unanswered, and the client reads its answers. A message waits in an arena of
@@ -20,17 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "access/certificate/certificate.h"
-#include "access/key_file.h"
-#include "access/keys.h"
-#include "config/model/model_io.h"
-#include "core/errors/panic.h"
-#include "core/text/number.h"
-#include "core/time/clock.h"
-#include "frontend/endpoints/typed.h"
-#include "frontend/http/http_listener.h"
-#include "frontend/websocket/ws_stream.h"
-#include "management/management.h"
+#include "frontend/websocket/ws_steps_priv.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/job.h"
 #include "scheduler/queue/model_queue.h"
@@ -43,22 +33,6 @@ struct waiting {
     size_t len;
     _Alignas(16) char bytes[];
 };
-
-struct step {
-    struct cn_arena arena; /* has this struct */
-    struct cn_ws_stream *stream;
-    struct cn_list link;
-    enum cn_ws_step_kind kind;
-    uint64_t number; /* 0: an error answers a message that is not a step */
-    bool is_submitted, is_done, sent_some;
-    enum cn_ws_body body;
-    struct cn_answer_box *boxes, **boxes_end; /* pieces that wait, linked by msg.next */
-    struct cn_error *refused;                 /* it did not become a job, and why */
-    struct cn_job job;
-    char request_id[CN_REQUEST_ID_MAX + 1 + CN_NUMBER_MAX];
-};
-
-static void on_answer(struct cn_job *job, struct cn_answer_box *box);
 
 /* Makes a step in the arena, which is the step's own from then on. What lies behind the job's
  * members for the front end is set when it is used: by submit, and by make_request_id(). */
@@ -121,132 +95,7 @@ cn_ws_take_message(struct cn_ws_frames *frames, bool is_text, struct cn_str mess
     frames->is_paused = !cn_ws_steps_has_room(stream);
 }
 
-/* --- from a message to a job */
-
-/* The step becomes no job.
- *
- * It stays in the list until its turn, so that its error leaves behind the answers of the steps
- * before it. */
-static void
-refuse(struct step *step, const struct cn_error *why)
-{
-    step->refused = cn_arena_alloc(&step->arena, sizeof(*why));
-    *step->refused = *why;
-    step->is_done = true;
-}
-
-/* Makes parts of the request for a model that declares no tensors. */
-static void
-take_parts(struct step *step, const struct cn_ws_request *request)
-{
-    struct cn_row *row = &step->job.row;
-    const uint32_t n = request->has_tensors ? request->n_tensors : 1;
-
-    row->parts = cn_arena_alloc(&step->arena, sizeof(*row->parts) * (n ? n : 1));
-    row->n_parts = n;
-    if (!request->has_tensors) {
-        row->parts[0] = (struct cn_part){CN_STR("body"), request->content_type, request->body};
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        row->parts[i] = cn_tensor_part(&request->tensors[i], &step->arena);
-}
-
-static int
-take_input(struct step *step, const struct cn_ws_request *request,
-           const struct cn_model_queue *queue, struct cn_error *err)
-{
-    const struct cn_server_config *config = step->stream->site->listener->shared->config;
-
-    if (!cn_model_queue_config(queue)->io) {
-        take_parts(step, request);
-        return 0;
-    }
-    if (request->has_tensors) {
-        struct cn_v2_request v2 = {.n_inputs = request->n_tensors, .inputs = request->tensors};
-
-        return cn_typed_take(&v2, queue, &step->arena, &step->job.row, err);
-    }
-    take_parts(step, request);
-    return cn_typed_read(&step->arena, config->max_request_bytes, queue, &step->job.row, err);
-}
-
-/* Writes the request id of a step: that of the handshake and the number of the step. */
-static struct cn_str
-make_request_id(struct step *step)
-{
-    const struct cn_str stem = step->stream->request_id;
-    const size_t len = stem.len > CN_REQUEST_ID_MAX ? CN_REQUEST_ID_MAX : stem.len;
-    char *end = step->request_id + len;
-
-    if (len)
-        memcpy(step->request_id, stem.ptr, len);
-    *end++ = '-';
-    end = cn_put_uint(step->number, end);
-    *end = '\0';
-    return (struct cn_str){step->request_id, (size_t)(end - step->request_id)};
-}
-
-static int
-fill_job(struct step *step, const struct cn_model_queue *queue, const struct cn_ws_request *request,
-         struct cn_error *err)
-{
-    static const struct cn_job_ops ops = {on_answer};
-    struct cn_ws_stream *stream = step->stream;
-    const struct cn_intake intake = {
-        .queue = queue,
-        .loop = cn_ws_loop(stream),
-        .ops = &ops,
-        .version = stream->version,
-        .request_id = make_request_id(step),
-        .sequence = {.id = stream->has_sequence ? stream->id : (struct cn_str){NULL, 0},
-                     .start = request && request->start,
-                     .end = request && request->end},
-        .client_deadline_ms = CN_NEVER,
-        .left = &stream->left,
-        .client = cn_management_client(stream->access, 0),
-        .owner = cn_management_owner(stream->site->listener->shared->management, stream->access),
-        .account = cn_key_account(stream->access),
-        .arena = &step->arena,
-    };
-    int rc;
-
-    cn_ws_give_headers(stream, request, &step->arena, &step->job.row);
-    rc = cn_intake_fill(&step->job, &intake, err);
-    if (rc || !stream->has_sequence)
-        return rc;
-    if (step->kind == CN_WS_STEP_RUNS && stream->keep > 1) {
-        step->job.row.flags |= CN_ROW_KEEPS;
-        step->job.row.keep = (uint8_t)stream->keep;
-    }
-    return cn_intake_set_step(&step->job.row, step->number, err);
-}
-
-/* The model is looked up for each step, and not once for the stream: another version may have
- * become the default since. If the client has named no version, its steps go on there. `request` is
- * NULL for a step of the server's own, which runs no handler. */
-static void
-submit(struct step *step, const struct cn_ws_request *request)
-{
-    struct cn_ws_stream *stream = step->stream;
-    struct cn_management *management = stream->site->listener->shared->management;
-    struct cn_model_queue *queue = NULL;
-    struct cn_error err;
-
-    if (cn_certificate_check_end(stream->certificate_ends_ms, &err) == 0 &&
-        cn_management_check_key(management, stream->access, CN_SCOPE_INFER, &err) == 0 &&
-        cn_management_check_model(management, stream->access, stream->model, &err) == 0)
-        queue = cn_management_find(management, stream->model, stream->version, &err);
-    if (!queue || (request && take_input(step, request, queue, &err)) ||
-        fill_job(step, queue, request, &err)) {
-        refuse(step, &err);
-        return;
-    }
-    if (step->kind != CN_WS_STEP_RUNS)
-        step->job.row.flags |= CN_ROW_RECALL;
-    step->is_submitted = true;
-    cn_model_queue_submit(queue, &step->job);
-}
+/* --- from a message to a step */
 
 void
 cn_ws_ask(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, uint64_t number)
@@ -257,7 +106,7 @@ cn_ws_ask(struct cn_ws_stream *stream, enum cn_ws_step_kind kind, uint64_t numbe
     cn_arena_init(&arena);
     step = step_create(stream, kind, arena);
     step->number = number;
-    submit(step, NULL);
+    cn_ws_step_submit(step, NULL);
 }
 
 /* Gives the step its number. A START is always the first step.
@@ -310,7 +159,7 @@ take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
     struct cn_error err;
 
     if (cn_ws_read(stream->form, waiting->is_text, message, &step->arena, &request, &err)) {
-        refuse(step, &err);
+        cn_ws_step_refuse(step, &err);
         return;
     }
     if (request.kind != CN_WS_STEP && request.kind != CN_WS_END) {
@@ -321,7 +170,7 @@ take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
     request.end = request.end || request.kind == CN_WS_END;
     number_step(step, &request);
     cn_metrics_add(cn_loop_metrics(cn_ws_loop(stream)), CN_M_STREAM_STEPS, 1);
-    submit(step, &request);
+    cn_ws_step_submit(step, &request);
 }
 
 static bool
@@ -569,6 +418,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         step_destroy(step);
     cn_ws_go_on(stream);
 }
+
+const struct cn_job_ops cn_ws_step_ops = {on_answer};
 
 /* A submitted step stays in the list until its job ends, because the job is inside the step. The
  * scheduler answers it as cancelled, or with its result if that came first. */
