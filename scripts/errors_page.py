@@ -27,7 +27,7 @@ SECTION = re.compile(r"^### `(\w+)`\n(.*?)(?=^#|\Z)", re.S | re.M)
 FACTS = re.compile(r"\A\n*(?:HTTP \d+, gRPC [^\n]*\n)?\n*")
 PARTS = ("What happened.", "Why.", "What to do.")
 SHORTEST_PART = 30  # characters; a shorter text cannot explain anything
-# http_answer.c adds Retry-After to these statuses and to one more error.
+# http_error.c adds Retry-After to these statuses and to one more error.
 REPEATED_STATUSES, REPEATED_CODES = (429, 503), ("CN_E_CONTENDED",)
 
 

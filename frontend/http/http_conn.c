@@ -188,7 +188,7 @@ on_timer(struct cn_timer *timer)
     uint64_t now_ms = cn_loop_now_ms(conn->listener->loop);
     uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
 
-    /* libmicrohttpd may not have seen it, see closes() in http_answer.c. */
+    /* libmicrohttpd may not have seen it, see closes() in http_response.c. */
     if ((conn->peer_closed && !conn->request) || has_lost_its_body(conn)) {
         cn_http_conn_cut(conn, "peer-closed");
         return;

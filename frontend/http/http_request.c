@@ -1,18 +1,11 @@
-/* frontend/http/http_request.c - a request from its headers to its last owner. Owned by the loop
- * thread.
- *
- * A request has two owners: libmicrohttpd, from the headers to on_completed(), and the holder (a
- * job or a management call), from cn_http_request_hold() to cn_http_request_release(). Either one
- * may end first. If the client leaves, libmicrohttpd is done while the job still runs; the job's
- * answer then finds `mhd_done` and is dropped. The last owner frees the request, and with its arena
- * everything that was read from it.
+/* frontend/http/http_request.c - reads a request, checks it, and gives it to its endpoint. Owned by
+ * the loop thread.
  *
  * The checks are ordered by what they cost and by what they may reveal: first the size of the head,
  * then its form, then the key (http_keys.c), and only then is memory taken for the body. A request
  * that is refused before its body is read cannot leave its connection in a usable state, so the
  * connection ends with the answer (`close`), and for a moment the server drops what the client
- * still sends, so that the client can read the answer (http_discard.h).
- */
+ * still sends, so that the client can read the answer (http_discard.h). */
 #include "frontend/http/http_request.h"
 
 #include <string.h>
@@ -27,6 +20,7 @@
 #include "frontend/http/access_log.h"
 #include "frontend/http/browser_checks.h"
 #include "frontend/http/http_answer.h"
+#include "frontend/http/library/http_record_priv.h"
 #include "frontend/intake/headers.h"
 #include "frontend/websocket/ws_endpoint.h"
 #include "frontend/websocket/ws_stream.h"
@@ -34,95 +28,12 @@
 #include "management/management.h"
 #include "scheduler/queue/job.h"
 
-#define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
-
 /* A chunked body over the limit is read this much further before its connection is cut, so that a
  * client that has sent all can read why it was refused. (libmicrohttpd does not take a response
  * while it reads a body.) */
 #define SWALLOW_MAX_BYTES (64u << 20)
 
 #define FIRST_CHUNK_BYTES 4096
-
-struct cn_http_request *
-cn_http_request_cast(void *request)
-{
-    return cn_cast(struct cn_http_request, request, REQUEST_MAGIC);
-}
-
-/* The record is the first allocation in its own arena, so that freeing the arena frees
- * everything. */
-struct cn_http_request *
-cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
-{
-    struct cn_http_request *request;
-    struct cn_arena arena;
-
-    cn_arena_init(&arena);
-    request = cn_arena_alloc(&arena, sizeof(*request));
-    memset(request, 0, sizeof(*request));
-    request->magic = REQUEST_MAGIC;
-    request->arena = arena;
-    request->listener = conn->listener;
-    request->api = request->listener->api;
-    request->conn = conn;
-    request->mhd = mhd;
-    request->boxes_end = &request->boxes;
-    cn_intake_make_request_id(request->id);
-    request->begun_us = cn_loop_now_us(conn->listener->loop);
-    cn_assert(!conn->request);
-    conn->request = request;
-    conn->n_requests++;
-    conn->listener->n_requests++;
-    cn_http_conn_proven(conn);
-    return request;
-}
-
-static void
-destroy(struct cn_http_request *request)
-{
-    struct cn_arena arena = request->arena;
-    struct cn_answer_box *box, *next;
-
-    for (box = request->boxes; box; box = next) {
-        next = (struct cn_answer_box *)box->msg.next;
-        cn_answer_box_free(box);
-    }
-    if (request->body_on_heap)
-        cn_free(request->body);
-    request->listener->n_requests--;
-    request->magic = 0;
-    cn_arena_fini(&arena);
-}
-
-void
-cn_http_request_hold(struct cn_http_request *request, void *call,
-                     void (*on_gone)(struct cn_http_request *request))
-{
-    cn_assert(!request->held);
-    request->held = true;
-    request->call = call;
-    request->on_gone = on_gone;
-}
-
-void
-cn_http_request_release(struct cn_http_request *request)
-{
-    cn_assert(request->held);
-    request->held = false;
-    if (request->mhd_done)
-        destroy(request);
-}
-
-/* Tells the holder, once, that nobody waits for the answer any more. */
-static void
-tell_gone(struct cn_http_request *request)
-{
-    void (*on_gone)(struct cn_http_request *) = request->on_gone;
-
-    request->on_gone = NULL;
-    if (request->held && on_gone)
-        on_gone(request);
-}
 
 /* Writes the access log's line. Must run while libmicrohttpd still has the request's texts. */
 static void
@@ -163,20 +74,7 @@ cn_http_request_completed(struct cn_http_request *request)
     request->conn = NULL;
     request->mhd = NULL;
     request->mhd_done = true;
-    if (request->held)
-        tell_gone(request);
-    else
-        destroy(request);
-}
-
-void
-cn_http_request_peer_closed(struct cn_http_request *request)
-{
-    /* A client may close its sending side and still read. So work that has not begun is
-     * cancelled, but an answer is still written. In the other states libmicrohttpd watches the
-     * socket itself. */
-    if (request->state == CN_REQUEST_PARKED || request->state == CN_REQUEST_STARVED)
-        tell_gone(request);
+    cn_http_record_let_go(request);
 }
 
 /* Refuses a request before its body has been read. The connection cannot be used any further. */

@@ -53,7 +53,7 @@ struct cn_http_request {
     bool held;     /* a job or a call holds it and will answer it */
     bool close;    /* the connection ends with the answer */
     bool body_on_heap;
-    bool lingering; /* parked, but not suspended: see http_listener.c */
+    bool lingering; /* parked, but not suspended: see http_daemon.c */
     struct cn_arena arena;
     struct cn_http_listener *listener;
     struct cn_http_conn *conn;

@@ -5,7 +5,7 @@
  * freed. Owned by the loop of its listener.
  *
  * Files: ws_stream.c has its life, ws_io.c its socket and its times, ws_steps.c its steps and their
- * answers, ws_resume.c the hello and the answers that a client has missed.
+ * answers, ws_submit.c their jobs, ws_resume.c the hello and the answers that a client has missed.
  */
 #ifndef CN_FRONTEND_WEBSOCKET_WS_STREAM_H
 #define CN_FRONTEND_WEBSOCKET_WS_STREAM_H
