@@ -236,7 +236,7 @@ void cn_lua_load_file(lua_State *L, const char *name);
  * or to no file. */
 void cn_lua_push_model_path(lua_State *L, const char *name);
 
-/* lua_request.c: makes the request metatable. Raises. */
+/* request/: makes the request metatable. Raises. */
 void cn_lua_open_request(lua_State *L);
 /* Pushes the request object of an item. Raises. */
 void cn_lua_push_request(lua_State *L, struct cn_item *item);
@@ -321,8 +321,9 @@ void cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *n
  * a tensor. */
 void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
 
-/* lua_state_codec.c: appends the state table at `index` to `out`. Raises, naming the key. */
+/* lua_state_encode.c: appends the state table at `index` to `out`. Raises, naming the key. */
 void cn_lua_state_encode(lua_State *L, int index, struct cn_buf *out);
+/* lua_state_decode.c: */
 void cn_lua_open_state_codec(lua_State *L); /* once a VM; raises */
 #define CN_LUA_STATE_HOLDER "continuo.state_holder"
 /* Checks and parses; the result is pushed by cn_lua_state_push. 0 or CN_E_STATE_STORE. */
