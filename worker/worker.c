@@ -2,24 +2,22 @@
  * owns everything in the process, and there is one thread.
  *
  * After start.c has loaded the model, cn_worker_turn is called until the server sends STOP or is
- * gone. Each turn does four things: it reads all frames that the socket holds, waiting only if
- * there is nothing to do; it runs one batch of the waiting rows, or one CLOSE or QUERY if that is
- * first; it does a small part of what the store and the sweep have to do; and it does what its
- * timers ask for (tick). Frames are read before each batch, so that rows that came meanwhile join
- * it.
+ * gone. Each turn does four things: it reads all frames that the socket holds (take_frames.c),
+ * waiting only if there is nothing to do; it runs one batch of the waiting rows, or one CLOSE or
+ * QUERY if that is first; it does a small part of what the store and the sweep have to do; and it
+ * does what its timers ask for (tick). Frames are read before each batch, so that rows that came
+ * meanwhile join it.
  *
  * A worker never decides to end by itself. If the server is gone, nobody can get an answer any
  * more, so it ends without finishing its batch's output; what was committed is in the store. After
  * STOP it finishes what it has received, and its streams are told to end.
  *
  * An error that a turn returns (a malformed frame, no memory for a frame) ends the process. The
- * server then starts another worker and sends the unanswered rows again.
- */
+ * server then starts another worker and sends the unanswered rows again. */
 #include "worker/worker.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +26,6 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "worker/batch/control.h"
 #include "worker/process/heap.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
@@ -37,203 +34,6 @@
 /* How often the store is maintained and memory that only large batches need is given back. */
 #define MAINTAIN_EVERY_MS 60000
 #define HOLD_POLL_MS 1
-
-/* --- frames --- */
-
-static struct cn_pending *
-pending_take(struct cn_worker *worker, struct cn_block *block)
-{
-    struct cn_list *link = cn_list_pop_front(&worker->spare);
-    struct cn_pending *pending =
-        link ? cn_container_of(link, struct cn_pending, link) : cn_alloc(sizeof(*pending));
-
-    memset(pending, 0, sizeof(*pending));
-    cn_list_init(&pending->link);
-    cn_block_ref(block);
-    pending->block = block;
-    cn_list_push_back(&worker->pending, &pending->link);
-    return pending;
-}
-
-static int
-on_batch(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-         struct cn_error *err)
-{
-    uint64_t now = cn_now_ms();
-    struct cn_row *rows;
-    int rc;
-
-    if ((rc = cn_frame_get_batch(frame, &block->arena, &rows, err)) != 0)
-        return rc;
-    for (uint32_t i = 0; i < frame->count; i++) {
-        struct cn_row *row = &rows[i];
-        struct cn_pending *pending;
-
-        if ((row->flags & CN_ROW_STATEFUL) &&
-            (row->sequence_id.len < 1 || row->sequence_id.len > CN_SEQUENCE_ID_MAX))
-            return cn_fail(err, CN_E_PROTOCOL, "a row has a sequence id of %zu bytes",
-                           row->sequence_id.len);
-        pending = pending_take(worker, block);
-        pending->row = row;
-        worker->commits_away.never |= row->flags & CN_ROW_JOINED;
-        pending->deadline_ms = row->deadline_ms ? now + row->deadline_ms : CN_NEVER;
-        if (row->flags & CN_ROW_STATEFUL)
-            pending->id_hash = cn_id_hash(row->sequence_id);
-    }
-    return 0;
-}
-
-static int
-on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-         struct cn_error *err)
-{
-    struct cn_pending *pending;
-    struct cn_close *closes;
-    int rc;
-
-    if ((rc = cn_frame_get_closes(frame, &block->arena, &closes, err)) != 0)
-        return rc;
-    for (uint32_t i = 0; i < frame->count; i++)
-        if (closes[i].sequence_id.len < 1 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
-            return cn_fail(err, CN_E_PROTOCOL, "CLOSE has a sequence id of %zu bytes",
-                           closes[i].sequence_id.len);
-    pending = pending_take(worker, block);
-    pending->closes = closes;
-    pending->n_closes = frame->count;
-    return 0;
-}
-
-/* Cancels a row that still waits. A row that is not found was answered already. */
-static void
-cancel_waiting(struct cn_worker *worker, const struct cn_cancel *cancel)
-{
-    struct cn_list *link;
-
-    cn_list_for_each(link, &worker->pending) {
-        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
-
-        if (!pending->row || pending->row->job_id != cancel->job_id)
-            continue;
-        if (pending->stop != CN_STOP_GONE) /* GONE also refuses the row, so it must not be lost */
-            pending->stop = cancel->reason;
-        return;
-    }
-}
-
-static int
-on_query(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-         struct cn_error *err)
-{
-    struct cn_query *query = cn_arena_alloc(&block->arena, sizeof(*query));
-    int rc;
-
-    if ((rc = cn_frame_get_query(frame, query, err)) != 0)
-        return rc;
-    pending_take(worker, block)->query = query;
-    return 0;
-}
-
-static int
-on_cancel(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-          struct cn_error *err)
-{
-    struct cn_cancel *cancels;
-    int rc;
-
-    if ((rc = cn_frame_get_cancels(frame, &block->arena, &cancels, err)) != 0)
-        return rc;
-    for (uint32_t i = 0; i < frame->count; i++)
-        if (!cn_stream_cancel(worker, &cancels[i]))
-            cancel_waiting(worker, &cancels[i]);
-    return 0;
-}
-
-static int
-on_credit(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-          struct cn_error *err)
-{
-    struct cn_credit *credits;
-    int rc;
-
-    if ((rc = cn_frame_get_credits(frame, &block->arena, &credits, err)) != 0)
-        return rc;
-    for (uint32_t i = 0; i < frame->count; i++)
-        cn_stream_credit(worker, &credits[i]);
-    return 0;
-}
-
-static int
-on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
-         struct cn_error *err)
-{
-    switch (frame->type) {
-    case CN_FRAME_BATCH:
-        return on_batch(worker, frame, block, err);
-    case CN_FRAME_CLOSE:
-        return on_close(worker, frame, block, err);
-    case CN_FRAME_CANCEL:
-        return on_cancel(worker, frame, block, err);
-    case CN_FRAME_QUERY:
-        return on_query(worker, frame, block, err);
-    case CN_FRAME_STOP:
-        worker->stopping = true;
-        cn_streams_stop_all(worker);
-        return 0;
-    case CN_FRAME_CREDIT:
-        return on_credit(worker, frame, block, err);
-    case CN_FRAME_LOAD:
-    case CN_FRAME_LOADED:
-    case CN_FRAME_ANSWER:
-    case CN_FRAME_STATS:
-    case CN_FRAME_CLOSED:
-    case CN_FRAME_RESULT:
-    case CN_FRAME_REPORT:
-    case CN_FRAME_FORK:
-    case CN_FRAME_FORKED:
-    case CN_FRAME_PROGRESS:
-        break;
-    }
-    return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
-}
-
-/* Reads all frames that the socket holds; waits up to `timeout_ms` for the first byte. */
-static int
-take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
-{
-    struct cn_channel *channel = &worker->channel;
-    struct cn_frame frame;
-    struct cn_block *block;
-    int rc;
-
-    do {
-        if ((rc = cn_channel_read(channel, timeout_ms, err)) != 0 || channel->eof)
-            return rc;
-        while (!worker->stopping && (rc = cn_channel_next(channel, &frame, &block, err)) > 0)
-            if ((rc = on_frame(worker, &frame, block, err)) != 0)
-                return rc;
-        if (rc < 0)
-            return rc;
-        timeout_ms = 0;
-    } while (channel->more && !worker->stopping);
-    return 0;
-}
-
-/* Sends the pieces of a row whose handler runs, and reads the frames that came meanwhile: one of
- * them may tell that the client is gone, or that it has taken earlier pieces. This is the function
- * `send` of struct cn_runtime. */
-static enum cn_stop_reason
-send_pieces(void *ctx, struct cn_item *item)
-{
-    struct cn_worker *worker = ctx;
-    const struct cn_pending *pending = cn_stream_send(worker, item);
-
-    if (!pending)
-        return CN_STOP_NONE;
-    if (worker->broken.code == 0 && !worker->stopping &&
-        cn_channel_flush(&worker->channel, &worker->broken) == 0)
-        take_frames(worker, 0, &worker->broken);
-    return pending->stop;
-}
 
 /* --- work --- */
 
@@ -318,88 +118,6 @@ run_next(struct cn_worker *worker, struct cn_error *err)
     return first->query ? run_query(worker, first, err) : run_close(worker, first, err);
 }
 
-/* Resident memory, from the second number of /proc/self/statm. */
-static uint64_t
-rss_bytes(void)
-{
-    char text[128];
-    unsigned long total, resident;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0)
-        return 0;
-    n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    if (sscanf(text, "%lu %lu", &total, &resident) != 2)
-        return 0;
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-/* Returns the CPU time since the worker began, without that of waiting. The latter is an estimate
- * that may be too large for a while, so the result never falls below the last one. */
-static uint64_t
-busy_until_now(const struct cn_worker *worker)
-{
-    const uint64_t all_us = cn_cpu_us(), waited_us = worker->channel.waited_us;
-
-    return all_us > waited_us + worker->busy_us ? all_us - waited_us : worker->busy_us;
-}
-
-/* What a shared store has done since the last STATS. */
-static void
-put_store_stats(struct cn_worker *worker, struct cn_store_stats *out)
-{
-    const struct cn_store_activity *now = cn_store_activity(worker->states.store);
-    struct cn_store_activity *told = &worker->told;
-
-    if (!now)
-        return;
-    out->shared = true;
-    out->connected = now->connected;
-    out->since_wall_ms = now->since_wall_ms;
-    out->conflicts = now->conflicts - told->conflicts;
-    out->reloads = worker->reloads;
-    worker->reloads = 0;
-    for (unsigned i = 0; i < CN_DURATION_VALUES; i++)
-        out->trips[i] = now->trips[i] - told->trips[i];
-    for (unsigned i = 0; i < CN_ROWS_VALUES; i++)
-        out->commits[i] = now->commits[i] - told->commits[i];
-    snprintf(out->last_error, sizeof(out->last_error), "%s", now->last_error);
-    *told = *now;
-}
-
-static int
-stats_send(struct cn_worker *worker, struct cn_error *err)
-{
-    const uint64_t busy_us = busy_until_now(worker);
-    struct cn_worker_stats stats = {
-        .rss_bytes = rss_bytes(),
-        .batches = worker->batches,
-        .rows = worker->rows,
-        .streams = cn_streams_count(&worker->streams),
-        .busy_us = busy_us - worker->busy_us,
-    };
-
-    if (worker->stateful) {
-        stats.cached_sequences = cn_lru_count(worker->states.lru);
-        stats.cached_bytes = cn_lru_bytes(worker->states.lru);
-        stats.stored_sequences = cn_store_count(worker->states.store);
-        stats.stored_bytes = cn_store_bytes(worker->states.store);
-        put_store_stats(worker, &stats.store);
-    }
-    if (worker->rt->ops->report)
-        worker->rt->ops->report(worker->rt);
-    worker->busy_us = busy_us;
-    worker->stats_due = false;
-    worker->stats_sent_ms = cn_now_ms();
-    cn_frame_put_stats(&worker->channel.out, &stats);
-    return cn_channel_flush(&worker->channel, err);
-}
-
 /* Does what is due between two batches: maintenance, the sweep, timers, STATS. */
 static int
 tick(struct cn_worker *worker, struct cn_error *err)
@@ -430,7 +148,7 @@ tick(struct cn_worker *worker, struct cn_error *err)
         worker->stats_due = true;
     }
     if (worker->stats_due && now - worker->stats_sent_ms >= STATS_EVERY_MS)
-        return stats_send(worker, err);
+        return cn_worker_send_stats(worker, err);
     return 0;
 }
 
@@ -497,7 +215,7 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
     if (worker->stopping && cn_list_empty(&worker->pending)) {
         if (!worker->stats_due)
             return 0;
-        rc = stats_send(worker, err); /* counts since the last STATS */
+        rc = cn_worker_send_stats(worker, err); /* counts since the last STATS */
         return rc != 0 ? rc : 1;
     }
     if (!worker->stopping) {
@@ -508,7 +226,7 @@ cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *err)
                 return rc;
             ms = 0;
         }
-        rc = take_frames(worker, ms, err);
+        rc = cn_worker_take_frames(worker, ms, err);
         if (rc != 0 || worker->channel.eof)
             return rc;
     }
@@ -570,15 +288,15 @@ cn_worker_open(struct cn_worker *worker, int fd, cn_runtime_find_fn find, char *
     if (rc != 0 || worker->channel.eof)
         return rc;
     worker->maintained_ms = cn_now_ms();
-    worker->busy_us = busy_until_now(worker); /* STATS does not count the time of loading */
+    worker->busy_us = cn_worker_busy_us(worker); /* STATS does not count the time of loading */
     cn_streams_init(&worker->streams, worker->maintained_ms);
     worker->rt->wake = cn_stream_wake;
-    worker->rt->send = send_pieces;
+    worker->rt->send = cn_worker_send_pieces;
     worker->rt->worker = worker;
     worker->rt->wheel = worker->streams.wheel;
     rc = cn_worker_send_loaded(worker, 0, worker->rt->ops->describe(worker->rt), err);
     cn_kill_pass(CN_KILL_LOADED);
-    return rc != 0 ? rc : stats_send(worker, err);
+    return rc != 0 ? rc : cn_worker_send_stats(worker, err);
 }
 
 int

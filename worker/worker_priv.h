@@ -230,6 +230,21 @@ int cn_worker_turn(struct cn_worker *worker, int max_wait_ms, struct cn_error *e
 /* Frees all that the worker holds. Rows without an answer are dropped. */
 void cn_worker_close(struct cn_worker *worker);
 
+/* take_frames.c */
+/* Reads all frames that the socket holds; waits up to `timeout_ms` for the first byte. */
+int cn_worker_take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err);
+/* Sends the pieces of a row whose handler runs, and reads the frames that came meanwhile: one of
+ * them may tell that the client is gone, or that it has taken earlier pieces. This is the function
+ * `send` of struct cn_runtime. */
+enum cn_stop_reason cn_worker_send_pieces(void *ctx, struct cn_item *item);
+
+/* worker_stats.c */
+/* Returns the CPU time since the worker began, without that of waiting. The latter is an estimate
+ * that may be too large for a while, so the result never falls below the last one. */
+uint64_t cn_worker_busy_us(const struct cn_worker *worker);
+/* Sends STATS. Returns 0, or the error for which the worker must stop. */
+int cn_worker_send_stats(struct cn_worker *worker, struct cn_error *err);
+
 /* start.c */
 /* Waits for LOAD and opens the model and the store. Returns 0, also when the server is gone
  * (channel.eof), or an error. The error has been sent to the server if the model or the store does
