@@ -4,8 +4,8 @@
  * The work has three parts. First each entry is prepared, outside of any transaction: its answer is
  * checked against the limits, and its record, with the state that the handler left, is encoded
  * behind those of the other entries (commit_record.c). Then all records are written in one
- * transaction; what a batch costs is mostly this one commit. Finally memory follows the store: the
- * sequence objects get the new step numbers and go back into the cache.
+ * transaction; what a batch costs is mostly this one commit. Finally memory follows the store
+ * (commit_outcome.c).
  *
  * A row that fails in any part changes nothing: its record stays as it was, and its cached state is
  * dropped, because the handler may have changed it half-way. The other rows of the batch are not
@@ -16,41 +16,21 @@
  * a move; the one that commits second loses and fails its step with CN_E_CONFLICT. The check is
  * cheap: as a rule a hint shows that the record is still at the place where this worker wrote it.
  *
- * A shared store makes this comparison itself, for each row alone (expect_seen), because between a
- * look and a write other nodes may write. A row that loses is not failed at once: the handler runs
- * it again on the new state (execute.c), up to LOSSES_MAX times in a row.
+ * A shared store makes this comparison itself, for each row alone (put_shared), because between a
+ * look and a write other nodes may write. A row that loses is not failed at once
+ * (commit_outcome.c).
  *
  * In a full store (put_... functions) a step may still succeed if it needs no more room than the
  * one before it, and a sequence can always be ended: otherwise a full store could never be emptied.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "core/log/log.h"
 #include "core/time/clock.h"
+#include "worker/batch/commit_outcome.h"
 #include "worker/batch/commit_record.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
-
-#define LOSSES_MAX 3
-
-/* Drops the sequence objects of a row that failed, and takes back what its answer would have said
- * about its sequence. */
-static void
-slot_drop(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    cn_states_free(&worker->states, entry->seq);
-    cn_states_free(&worker->states, entry->closed_seq);
-    entry->seq = entry->closed_seq = NULL;
-    entry->write = CN_WRITE_NOTHING;
-    if (entry->answer_flags & CN_ANSWER_OPENED) { /* nothing was opened */
-        entry->generation = entry->had_record && !entry->had_tombstone ? entry->had_generation : 0;
-        entry->opened_wall_ms = 0;
-    }
-    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
-    if (entry->import) /* nothing was imported */
-        entry->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
-}
 
 /* The entry was committed at an earlier yield, so what its handler does now is not written any
  * more.
@@ -170,7 +150,7 @@ slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t no
     } else if (is_lost(entry)) {
         close_lost(worker, entry, now);
     } else if (entry->write != CN_WRITE_TOMBSTONE && entry->write != CN_WRITE_CLAIM) {
-        slot_drop(worker, entry);
+        cn_commit_drop(worker, entry);
         return;
     }
     if (rc == 0)
@@ -180,7 +160,7 @@ slot_prepare(struct cn_worker *worker, struct cn_batch_entry *entry, uint64_t no
     if (rc != 0) {
         cn_batch_entry_fail(entry, rc, "sequence %s: %s",
                             cn_id_shown(entry->row->sequence_id, shown), err->message);
-        slot_drop(worker, entry);
+        cn_commit_drop(worker, entry);
     }
     if (entry->write == CN_WRITE_IMPORT) { /* its first step reads it again */
         cn_states_free(&worker->states, entry->seq);
@@ -301,7 +281,7 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
             "another worker changed sequence %s during this step, so the step is not "
             "saved; send it again",
             cn_id_shown(entry->row->sequence_id, shown));
-        slot_drop(worker, entry);
+        cn_commit_drop(worker, entry);
         return 0;
     }
     rc = record_put(worker, entry, cn_commit_record_bytes(worker, entry), err);
@@ -312,7 +292,7 @@ slot_write(struct cn_worker *worker, struct cn_batch_entry *entry, struct cn_err
     if (rc == 1) {
         cn_batch_entry_fail(entry, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
                             cn_id_shown(entry->row->sequence_id, shown), err->message);
-        slot_drop(worker, entry);
+        cn_commit_drop(worker, entry);
         rc = 0;
     }
     return rc;
@@ -340,133 +320,6 @@ write_all(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
-/* Keeps the answers that the record has, if the row's client may need them after its next step. The
- * record is read again, because the buffers of the reply may have been used for other rows. */
-static void
-settle_kept(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    struct cn_record record;
-    const bool keeps = entry->row->keep > 1 &&
-                       cn_record_decode(cn_commit_record_bytes(worker, entry), &record, NULL) == 0;
-
-    if (keeps || entry->seq->kept)
-        cn_sequence_keep(entry->seq, keeps ? &record : NULL);
-}
-
-/* The record is committed, so the sequence object follows it, and goes back into the cache. */
-static void
-slot_settle(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    struct cn_sequence_state *seq = entry->seq;
-
-    if (entry->write != CN_WRITE_STEP)
-        return;
-    seq->step = entry->record.step;
-    seq->last_job = entry->record.last_job;
-    seq->last_wall_ms = entry->record.last_wall_ms;
-    seq->hint = entry->hint;
-    if (cn_record_has_key(&entry->record))
-        cn_sequence_set_keys(&worker->states, seq, entry->record.keys);
-    settle_kept(worker, entry);
-    entry->committed = cn_batch_entry_is(entry, CN_ROW_IS_YIELDED);
-    if (entry->answer_flags & CN_ANSWER_ENDED) {
-        entry->ended = true; /* on_close is called once the answers have left */
-        return;
-    }
-    if (entry->committed)
-        return; /* the handler still works on this object, so other steps read the stored state */
-    entry->seq = NULL;
-    cn_states_put(&worker->states, seq, entry->state_bytes_len);
-}
-
-/* The row's step is not saved, so it fails. */
-static void
-slot_not_saved(struct cn_worker *worker, struct cn_batch_entry *entry, const struct cn_error *err)
-{
-    const int code = err->code == CN_E_STORE_UNREACHABLE ? err->code : CN_E_STATE_STORE;
-    char shown[128], why[CN_ERROR_MESSAGE_MAX];
-
-    snprintf(why, sizeof(why), "%s", err->message);
-    cn_id_shown(entry->row->sequence_id, shown);
-    if (code == CN_E_STORE_UNREACHABLE)
-        cn_batch_entry_fail(
-            entry, code,
-            "the step of sequence %s is not confirmed: %s; send it again with the same "
-            "Idempotency-Key or step number, because it may have been saved",
-            shown, why);
-    else
-        cn_batch_entry_fail(entry, code, "the step of sequence %s is not saved: %s", shown, why);
-    entry->answer_flags &=
-        ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST | CN_ANSWER_ELSEWHERE);
-    slot_drop(worker, entry);
-}
-
-/* Keeps what the worker has seen: the store must hold something newer now (resolve_lost.c). */
-static void
-note_known(struct cn_batch_entry *entry)
-{
-    entry->known.generation = 0;
-    if (!entry->had_record || entry->had_tombstone || !entry->seq)
-        return;
-    entry->known.generation = entry->had_generation;
-    entry->known.step = entry->had_step;
-    entry->known.last_job = entry->had_last_job;
-    entry->known.last_wall_ms = entry->seq->last_wall_ms;
-}
-
-/* Another node has changed the sequence. A row that ran and has sent nothing runs again; others
- * fail, because what they answer was decided by the record that is gone. */
-static void
-slot_lost(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    struct cn_error unsure;
-    char shown[128];
-
-    entry->losses++;
-    entry->unsure = entry->outcome == CN_STORE_UNSURE;
-    cn_id_shown(entry->row->sequence_id, shown);
-    if (entry->losses < LOSSES_MAX && cn_batch_entry_is(entry, CN_ROW_IS_RAN) && !entry->stream &&
-        entry->write == CN_WRITE_STEP) {
-        note_known(entry);
-        entry->lost = true;
-        return;
-    }
-    if (entry->unsure) {
-        cn_fail(&unsure, CN_E_STORE_UNREACHABLE,
-                "the state store's reply did not come, and another node has changed the sequence "
-                "since");
-        slot_not_saved(worker, entry, &unsure);
-        return;
-    }
-    cn_batch_entry_fail(
-        entry, CN_E_CONTENDED,
-        "other nodes changed sequence %s during this step (%u times in a row), so the "
-        "step is not saved; send it again",
-        shown, entry->losses);
-    entry->answer_flags &= ~(uint32_t)(CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_WORKER_LOST);
-    slot_drop(worker, entry);
-}
-
-/* Lets memory follow what a shared store has decided about each row. */
-static void
-take_outcomes(struct cn_worker *worker)
-{
-    struct cn_batch *batch = &worker->batch;
-
-    for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_batch_entry *entry = &batch->entries[i];
-
-        if (entry->passed || entry->write == CN_WRITE_NOTHING)
-            continue;
-        if (entry->outcome == CN_STORE_WRITTEN)
-            slot_settle(worker, entry);
-        else if (entry->outcome == CN_STORE_LOST || entry->outcome == CN_STORE_UNSURE)
-            slot_lost(worker, entry);
-        else
-            slot_not_saved(worker, entry, &batch->err);
-    }
-}
-
 /* Writes the records to a shared store, which decides about each row alone. */
 static void
 commit_shared(struct cn_worker *worker)
@@ -476,7 +329,7 @@ commit_shared(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++)
         batch->entries[i].outcome = CN_STORE_FAILED;
     write_all(worker, &batch->err);
-    take_outcomes(worker);
+    cn_commit_take_outcomes(worker);
 }
 
 /* Writes the prepared records, and lets memory follow the store. */
@@ -497,9 +350,9 @@ commit_prepared(struct cn_worker *worker)
         if (entry->write == CN_WRITE_NOTHING)
             continue;
         if (rc == 0)
-            slot_settle(worker, entry);
+            cn_commit_settle(worker, entry);
         else
-            slot_not_saved(worker, entry, err);
+            cn_commit_not_saved(worker, entry, err);
     }
 }
 
@@ -580,6 +433,6 @@ cn_batch_commit_take(struct cn_worker *worker, struct cn_store *store, bool *goo
     *good = cn_store_commit(store, &worker->batch.err) == 0;
     if (*good)
         cn_kill_pass(CN_KILL_AFTER_COMMIT);
-    take_outcomes(worker);
+    cn_commit_take_outcomes(worker);
     return pass(&worker->batch);
 }
