@@ -261,13 +261,18 @@ int cn_worker_send_loaded(struct cn_worker *worker, int code, const char *messag
  * forked worker, which has a channel of its own. `title` is that of cn_worker_run. */
 int cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err);
 
-/* execute.c */
+/* batch_memory.c */
 void cn_batch_init(struct cn_batch *batch, const struct cn_load *load);
 void cn_batch_fini(struct cn_batch *batch);
 /* Frees the large buffers that a batch has left. Call it between batches, but not after each one: a
  * model with large states needs them again at once. */
 void cn_batch_shed(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
+/* Takes the entry out of its list and gives it back, with its reference to the block. A row must
+ * be ANSWERED or DROPPED. */
+void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
+
+/* execute.c */
 /* Builds a batch of the waiting rows (up to the first CLOSE or QUERY), runs it, and prepares its
  * commit. If the batch is empty, there is nothing to commit or to answer. Returns 0, or the error
  * for which the worker must stop. */
@@ -276,9 +281,6 @@ int cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, st
  * Returns like cn_worker_begin_batch. */
 int cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_batch_ran *ran,
                         struct cn_error *err);
-/* Takes the entry out of its list and gives it back, with its reference to the block. A row must
- * be ANSWERED or DROPPED. */
-void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
 /* lockstep.c */
 /* Returns how many rows the next batch should have at most: the model's batchSize, or half of the

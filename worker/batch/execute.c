@@ -7,7 +7,7 @@
  *   choose    waiting rows get entries, at most one row of each sequence
  *   resolve   each row meets what the store holds: a state, a stored answer, a tombstone
  *             (resolve.c); rows that are not to be run have an answer or an error after it
- *   run       the handler gets all rows that are to be run, in one call
+ *   run       the handler gets all rows that are to be run, in one call (run.c)
  *   commit    the records of the steps that succeeded are written in one transaction (commit.c).
  *             With a shared store that is far away, the batch is put aside when its commit was
  *             sent, and others run until the store has decided (worker/commits_away.c)
@@ -21,77 +21,16 @@
  *
  * A row whose handler yields leaves the batch after its turn and comes back in a later one
  * (yielded_rows.c). So a batch is one iteration and never waits for a stream's end.
- *
- * Entries, their replies and the buffers of a batch are kept from batch to batch, so that a step
- * allocates next to nothing.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "config/model/batching.h"
-#include "core/errors/panic.h"
-#include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "proto/tensor.h"
-#include "worker/batch/control.h"
+#include "worker/batch/run.h"
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
-
-/* Buffers of up to this size are kept by cn_batch_shed(). */
-#define BATCH_KEEP_BYTES (1u << 20)
-void
-cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
-{
-    uint64_t seen = 16;
-
-    while (seen < 2 * load->batch_size)
-        seen *= 2;
-    memset(batch, 0, sizeof(*batch));
-    batch->entries = cn_alloc(load->batch_size * sizeof(*batch->entries));
-    batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
-    batch->seen = cn_alloc(seen * sizeof(*batch->seen));
-    batch->seen_mask = (uint32_t)seen - 1;
-    batch->stamp = 1; /* the table's entries have 0 */
-    cn_arena_init(&batch->arena);
-    cn_buf_init(&batch->records, 0);
-    cn_buf_init(&batch->chunks, 0);
-}
-
-void
-cn_batch_fini(struct cn_batch *batch)
-{
-    for (uint32_t i = 0; i < batch->n_ready; i++)
-        cn_reply_fini(&batch->entries[i].item.reply);
-    cn_free(batch->entries);
-    cn_free(batch->items);
-    cn_free(batch->seen);
-    cn_arena_fini(&batch->arena);
-    cn_buf_fini(&batch->records);
-    cn_buf_fini(&batch->chunks);
-    memset(batch, 0, sizeof(*batch));
-}
-
-void
-cn_batch_shed(struct cn_batch *batch)
-{
-    struct cn_buf *bufs[] = {&batch->records, &batch->chunks};
-
-    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++)
-        if (bufs[i]->cap > BATCH_KEEP_BYTES)
-            cn_buf_fini(bufs[i]);
-}
-
-/* FNV-1a. Clients choose the ids and could cause collisions, but a batch is small, so they cost
- * little. */
-uint32_t
-cn_id_hash(struct cn_str id)
-{
-    uint32_t hash = 2166136261u;
-
-    for (size_t i = 0; i < id.len; i++)
-        hash = (hash ^ (unsigned char)id.ptr[i]) * 16777619u;
-    return hash;
-}
 
 /* Finds the place of this sequence in the table of those in the batch. Returns true if it is there;
  * else the place is free. */
@@ -138,26 +77,6 @@ seen_before(struct cn_batch *batch, const struct cn_pending *pending)
 }
 
 static void
-reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
-{
-    struct cn_buf *bufs[] = {&reply->content_type, &reply->headers, &reply->body};
-
-    cn_reply_next(reply);
-    reply->n_headers = reply->n_given = 0;
-    reply->given_bytes = 0;
-    reply->error_code = 0;
-    reply->status = 0;
-    reply->end_sequence = reply->stop_streams = reply->head_out = false;
-    reply->close_reason = 0;
-    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
-        cn_buf_reset(bufs[i]);
-        if (bufs[i]->cap > CN_REPLY_KEEP_BYTES)
-            cn_buf_fini(bufs[i]);
-    }
-    reply->body.max_bytes = answer_max_bytes; /* an error's message may have lifted it */
-}
-
-static void
 slot_fill(struct cn_worker *worker, struct cn_pending *pending)
 {
     struct cn_batch *batch = &worker->batch;
@@ -181,15 +100,6 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     entry->item.deadline_ms = pending->deadline_ms;
     entry->item.stop = CN_STOP_NONE;
     entry->item.resume = NULL;
-}
-
-void
-cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
-{
-    cn_assert(!pending->row || cn_row_phases[pending->phase].followers == 0);
-    cn_list_remove(&pending->link);
-    cn_block_unref(&worker->channel, pending->block);
-    cn_list_push_front(&worker->spare, &pending->link);
 }
 
 /* Fills the entries with waiting rows in order of arrival. Some rules make this more than a loop:
@@ -249,96 +159,6 @@ choose(struct cn_worker *worker)
             cn_row_enter(batch->entries[i].pending, CN_ROW_IS_CHOSEN);
 }
 
-/* Adds the control tensors of models with Triton's sequence batching. They lie in the memory of the
- * row's block, because the row may stream and outlive the batch. */
-static void
-add_controls(struct cn_worker *worker)
-{
-    struct cn_batch *batch = &worker->batch;
-
-    for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_batch_entry *entry = &batch->entries[i];
-
-        if (!cn_batch_entry_is(entry, CN_ROW_IS_READY) || entry->stream ||
-            !(entry->row->flags & CN_ROW_STATEFUL))
-            continue;
-        entry->item.row =
-            cn_controls_add(worker->io, entry->row, entry->answer_flags & CN_ANSWER_OPENED,
-                            &entry->pending->block->arena, &batch->err);
-        if (!entry->item.row) {
-            entry->item.row = entry->row;
-            cn_batch_entry_fail(entry, batch->err.code, "%s", batch->err.message);
-        }
-    }
-}
-
-static bool
-is_describe(const struct cn_batch_entry *entry)
-{
-    return (entry->row->flags & CN_ROW_DESCRIBE) != 0;
-}
-
-/* In a batch with fixed places each place belongs to one sequence. Where the sequence has no row,
- * or its row was refused, the handler gets padding, and its answer is dropped. Returns false when
- * there is no memory for it. */
-static bool
-put_pad(struct cn_worker *worker, const struct cn_batch_entry *like, uint32_t *n)
-{
-    struct cn_batch *batch = &worker->batch;
-    struct cn_item *pad;
-
-    if (!batch->pads)
-        batch->pads = cn_arena_alloc(&batch->arena, sizeof(*batch->pads) * batch->n);
-    pad = &batch->pads[batch->n_pads];
-    memset(pad, 0, sizeof(*pad));
-    pad->row = cn_controls_pad(worker->io, like->row, &batch->arena);
-    if (!pad->row)
-        return false;
-    pad->deadline_ms = CN_NEVER;
-    cn_reply_init(&pad->reply, worker->load.answer_max_bytes);
-    batch->n_pads++;
-    batch->items[(*n)++] = pad;
-    return true;
-}
-
-/* After the run: frees what the handler made of padding. */
-static void
-drop_pads(struct cn_worker *worker)
-{
-    const struct cn_runtime_ops *ops = worker->rt->ops;
-    struct cn_batch *batch = &worker->batch;
-
-    for (uint32_t i = 0; i < batch->n_pads; i++) {
-        struct cn_item *pad = &batch->pads[i];
-
-        if (pad->reply.more)
-            ops->drop(worker->rt, pad->resume);
-        if (pad->state)
-            ops->state_free(worker->rt, pad->state);
-        cn_reply_fini(&pad->reply);
-    }
-    batch->pads = NULL;
-    batch->n_pads = 0;
-}
-
-/* Does each place of this batch belong to one sequence (Triton's direct strategy)? */
-static bool
-has_fixed_rows(const struct cn_worker *worker)
-{
-    return worker->batch.formed && worker->io && worker->io->batching &&
-           worker->io->batching->kind == CN_BATCHING_DIRECT;
-}
-
-/* Returns the last row that is to be run; NULL: none is. Places behind it need no padding. */
-static const struct cn_batch_entry *
-last_ready(const struct cn_batch *batch)
-{
-    for (uint32_t i = batch->n; i-- > 0;)
-        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
-            return &batch->entries[i];
-    return NULL;
-}
-
 /* Lets the handler describe itself for the rows that ask for it, one at a time, because they are
  * rare. */
 static void
@@ -349,119 +169,11 @@ describe(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_batch_entry *entry = &batch->entries[i];
 
-        if (!is_describe(entry) || !cn_batch_entry_is(entry, CN_ROW_IS_READY))
+        if (!cn_batch_entry_is_describe(entry) || !cn_batch_entry_is(entry, CN_ROW_IS_READY))
             continue;
         worker->rt->ops->metadata(worker->rt, &entry->item);
         cn_row_enter(entry->pending, CN_ROW_IS_RAN);
     }
-}
-
-/* Collects the items for the handler's run, and returns their number. */
-static uint32_t
-collect(struct cn_worker *worker)
-{
-    struct cn_batch *batch = &worker->batch;
-    const struct cn_batch_entry *last = has_fixed_rows(worker) ? last_ready(batch) : NULL;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
-            batch->items[n++] = &batch->entries[i].item;
-        else if (last && &batch->entries[i] < last && !put_pad(worker, last, &n))
-            last = NULL;
-    return n;
-}
-
-/* Calls the handler with what collect() has put into `items`. */
-static void
-run(struct cn_worker *worker, uint32_t n)
-{
-    struct cn_batch *batch = &worker->batch;
-
-    worker->rt->ops->run(worker->rt, batch->items, n);
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_READY))
-            cn_row_enter(batch->entries[i].pending, CN_ROW_IS_RAN);
-}
-
-/* Drops what a run has made of the row. */
-static void
-forget_run(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    cn_row_enter(entry->pending, CN_ROW_IS_CHOSEN);
-    if (entry->seq)
-        entry->seq->state = entry->item.state;
-    cn_states_free(&worker->states, entry->seq);
-    cn_states_free(&worker->states, entry->closed_seq);
-    reply_empty(&entry->item.reply, worker->load.answer_max_bytes);
-}
-
-/* Puts an entry that ran back to what it was before, and looks its row up anew. Returns true if it
- * is ready to run once more. */
-static bool
-begin_again(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    forget_run(worker, entry);
-    cn_batch_resolve_again(worker, entry);
-    return cn_batch_entry_is(entry, CN_ROW_IS_READY);
-}
-
-/* Did the row fail because the handler's memory was full? Then the cache is emptied, and the row
- * begins again. */
-static bool
-begin_again_after_memory(struct cn_worker *worker, struct cn_batch_entry *entry)
-{
-    if (!cn_batch_entry_is(entry, CN_ROW_IS_RAN) || is_describe(entry) || entry->stream ||
-        entry->item.reply.error_code != CN_E_OUT_OF_MEMORY)
-        return false;
-    cn_lru_clear(worker->states.lru);
-    return begin_again(worker, entry);
-}
-
-/* The handler's memory limit counts the cached states, too. When a row fails for it, the cached
- * states are dropped, and the rows that failed run once more from their stored states. */
-static void
-run_again_after_memory(struct cn_worker *worker)
-{
-    struct cn_batch *batch = &worker->batch;
-    bool any = false;
-
-    if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
-        return;
-    for (uint32_t i = 0; i < batch->n; i++)
-        any |= begin_again_after_memory(worker, &batch->entries[i]);
-    if (!any)
-        return;
-    drop_pads(worker);
-    run(worker, collect(worker));
-}
-
-/* Rows that lost against another node run again on the state that the store holds now, and are
- * committed, until none is lost. A row whose step the other node has done is answered from the
- * record. The file commit.c bounds how often a row can lose. */
-static void
-run_again_lost(struct cn_worker *worker)
-{
-    struct cn_batch *batch = &worker->batch;
-    uint32_t n;
-
-    do {
-        for (uint32_t i = 0; i < batch->n; i++) {
-            if (!batch->entries[i].lost)
-                continue;
-            worker->reloads++;
-            forget_run(worker, &batch->entries[i]);
-        }
-        cn_batch_resolve_lost(worker);
-        add_controls(worker);
-        n = collect(worker);
-        if (n) {
-            run(worker, n);
-            run_again_after_memory(worker);
-            drop_pads(worker);
-            cn_batch_note_yields(worker);
-        }
-    } while (cn_batch_commit(worker) > 0);
 }
 
 /* Calls on_close for the sequences that have ended: after the commit, so that the handler is never
@@ -507,7 +219,7 @@ clean_up(struct cn_worker *worker)
             cn_stream_end(worker, entry);
         worker->rows += !cn_batch_entry_is_padding(entry);
         cn_worker_release(worker, entry->pending);
-        reply_empty(&entry->item.reply, worker->load.answer_max_bytes);
+        cn_batch_empty_reply(&entry->item.reply, worker->load.answer_max_bytes);
     }
     cn_arena_clear(&batch->arena);
 }
@@ -544,7 +256,7 @@ name_jobs(struct cn_worker *worker, struct cn_report *report)
     report->job_ids = cn_arena_alloc(&batch->arena, batch->n * sizeof(*report->job_ids));
     for (uint32_t i = 0; i < batch->n; i++)
         if (cn_batch_entry_is(&batch->entries[i], CN_ROW_IS_RAN) &&
-            !is_describe(&batch->entries[i]))
+            !cn_batch_entry_is_describe(&batch->entries[i]))
             report->job_ids[report->n_jobs++] = batch->entries[i].row->job_id;
 }
 
@@ -591,7 +303,7 @@ cn_worker_end_batch(struct cn_worker *worker, uint32_t lost, struct cn_batch_ran
     int rc;
 
     if (lost > 0)
-        run_again_lost(worker);
+        cn_batch_run_again_lost(worker);
     cn_batch_drop_failed(worker);
     stop_streams(worker);
     if (ran->report.rows) {
@@ -632,19 +344,19 @@ cn_worker_begin_batch(struct cn_worker *worker, struct cn_batch_ran *out, struct
         return cn_channel_flush(&worker->channel, err);
     cn_kill_pass(CN_KILL_BATCH_READ);
     cn_batch_resolve(worker);
-    add_controls(worker);
+    cn_batch_add_controls(worker);
     describe(worker);
-    n = collect(worker);
+    n = cn_batch_collect(worker);
     if (n) {
         out->report.rows = n;
         out->report.batch = count_requests(worker, n);
         run_us = cn_now_us();
-        run(worker, n);
-        run_again_after_memory(worker);
+        cn_batch_run(worker, n);
+        cn_batch_run_again_after_memory(worker);
         out->done_us = cn_now_us();
         out->report.before_us = run_us - begun_us;
         out->report.handler_us = out->done_us - run_us;
-        drop_pads(worker);
+        cn_batch_drop_pads(worker);
         name_jobs(worker, &out->report);
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
