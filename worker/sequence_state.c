@@ -3,8 +3,8 @@
  *
  * A sequence's state exists as bytes in the store, which all workers of the model version share,
  * and as a decoded object in the cache of the workers that ran its last steps. A cached object is
- * valid only if its generation and step are those of the record; batch/resolve.c compares them, and
- * batch/commit.c checks again before it writes. So a worker may drop any cached object at any time,
+ * valid only if its generation and step are those of the record; resolve.c compares them, and
+ * commit.c checks again before it writes. So a worker may drop any cached object at any time,
  * and a crash loses nothing but the work of decoding.
  *
  * Times. Expiry is counted in wall time, because it must go on while the server is down. The wall

@@ -325,7 +325,7 @@ void cn_stream_park(struct cn_worker *worker, struct cn_batch_entry *entry);
 /* Frees the stream of an entry whose row is answered. The entry is then like any other. */
 void cn_stream_end(struct cn_worker *worker, struct cn_batch_entry *entry);
 
-/* resolve.c */
+/* resolve/ */
 /* Looks up what the store holds for each row of the batch: a state, a stored answer or a tombstone.
  * Afterwards each entry is ready to run, or has an error or an answer. */
 void cn_batch_resolve(struct cn_worker *worker);

@@ -11,7 +11,7 @@
  * it does not live in a version stays true. In a shared store another node may move it meanwhile,
  * from a version that was not asked yet to one that was. Therefore our own worker claims the id
  * before the other versions are asked, and an ask of another version takes the claims of other
- * nodes away (worker/batch/resolve_move.c says why that is enough). `forward->own` is the
+ * nodes away (worker/resolve/resolve_move.c says why that is enough). `forward->own` is the
  * generation of the claim, or of the import that has replaced it. Whatever is found out about the
  * other versions counts as long as the own claim stands. Our worker checks that when the step comes
  * home, and if it is gone, all begins again.

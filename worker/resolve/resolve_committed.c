@@ -1,4 +1,4 @@
-/* worker/batch/resolve_committed.c - was this step committed already? By its job, its key or its
+/* worker/resolve/resolve_committed.c - was this step committed already? By its job, its key or its
  * number. Owned by the worker's one thread.
  *
  * A step may come twice for two reasons. The server repeats a job whose worker died: it has the
@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "worker/batch/kept_answers.h"
-#include "worker/batch/resolve_priv.h"
+#include "worker/resolve/resolve_priv.h"
 
 #define JOBS_OF_A_NODE (1ull << 40) /* more than a node ever numbers */
 

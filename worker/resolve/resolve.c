@@ -1,4 +1,4 @@
-/* worker/batch/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
+/* worker/resolve/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
  * Owned by the worker's one thread.
  *
  * For each row of a batch this file decides between running it, answering it from the store and
@@ -26,18 +26,11 @@
  * after it, because a handler may be asked to migrate a state, and none of its code may run within
  * a transaction.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "core/memory/mem.h"
 #include "core/memory/prefetch.h"
 #include "core/time/clock.h"
-#include "worker/batch/resolve_priv.h"
-
-#define START_HINT                                                                                 \
-    "start a new one with the start flag (ts-request-sequence-start, sequence_start) or choose "   \
-    "another id"
+#include "worker/resolve/resolve_priv.h"
 
 static void
 slot_reset(struct cn_batch_entry *entry)
@@ -144,80 +137,6 @@ cn_resolve_left_by_swap(unsigned reason)
     return reason == CN_CLOSE_MOVED || reason == CN_CLOSE_RESET;
 }
 
-int
-cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
-             struct cn_error *err)
-{
-    char shown[128], when[25], free_from[80] = "";
-    uint64_t since;
-
-    cn_id_shown(id, shown);
-    cn_wall_format(record->closed_wall_ms, when);
-    if (states->load->tombstone_ms && !cn_resolve_left_by_swap(record->close_reason)) {
-        strcpy(free_from, ", or wait: from ");
-        cn_wall_format(record->closed_wall_ms + states->load->tombstone_ms,
-                       free_from + strlen(free_from));
-        strcat(free_from, " on the id is as good as new");
-    }
-    if (cn_resolve_left_by_swap(record->close_reason))
-        return cn_fail(err, CN_E_SEQUENCE_ENDED,
-                       "sequence %s left version %s at %s: it was %s another version; send its "
-                       "steps without a version, or " START_HINT,
-                       shown, states->load->model_version, when,
-                       record->close_reason == CN_CLOSE_MOVED ? "moved to" : "started anew in");
-    if (record->close_reason == CN_CLOSE_IDLE) {
-        since = record->closed_wall_ms - record->last_wall_ms;
-        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
-                       "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
-                       " ms); " START_HINT "%s",
-                       shown, when, since, states->load->idle_ms, free_from);
-    }
-    if (record->close_reason == CN_CLOSE_LIFETIME) {
-        since = record->closed_wall_ms - record->opened_wall_ms;
-        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
-                       "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
-                       " ms); " START_HINT "%s",
-                       shown, when, since, states->load->lifetime_ms, free_from);
-    }
-    return cn_fail(err, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT "%s",
-                   shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason),
-                   free_from);
-}
-
-void
-cn_resolve_fail_gone(struct lookup *at, struct cn_batch_entry *entry,
-                     const struct cn_record *record)
-{
-    struct cn_error err;
-    int code = cn_fail_gone(&at->worker->states, entry->row->sequence_id, record, &err);
-
-    entry->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
-    cn_batch_entry_fail(entry, code, "%s", err.message);
-}
-
-static void
-fail_unknown(struct cn_batch_entry *entry, uint64_t found)
-{
-    char shown[128];
-
-    cn_id_shown(entry->row->sequence_id, shown);
-    if (!entry->row->generation)
-        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
-                            "sequence %s does not exist, and v2 requests, sessions and models with "
-                            "sequence.strict open one only with a start flag; " START_HINT,
-                            shown);
-    else if (found)
-        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
-                            "generation %" PRIu64
-                            " of sequence %s no longer exists; the store holds generation %" PRIu64
-                            "; " START_HINT,
-                            entry->row->generation, shown, found);
-    else
-        cn_batch_entry_fail(entry, CN_E_SEQUENCE_UNKNOWN,
-                            "the state of sequence %s is no longer in the store; " START_HINT,
-                            shown);
-}
-
 /* Ended, cancelled and unloaded sequences may be begun again by a plain step, because TorchServe's
  * clients use an id again after its end. For the other reasons the client does not know yet that
  * its state is gone, and must learn it. A sequence that a swap took away lives in another version,
@@ -260,13 +179,13 @@ meet_tombstone(struct lookup *at, struct cn_batch_entry *entry, const struct cn_
                         !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms);
 
     if (wanted && wanted != record->generation)
-        fail_unknown(entry, record->generation);
+        cn_resolve_fail_unknown(entry, record->generation);
     else if (!wanted && closed && cn_resolve_restarts(at, entry->row, record->close_reason))
         slot_restart(at, entry, record, record->close_reason);
     else if (wanted || closed)
         cn_resolve_fail_gone(at, entry, record);
     else if (entry->row->flags & CN_ROW_MUST_EXIST)
-        fail_unknown(entry, 0);
+        cn_resolve_fail_unknown(entry, 0);
     else if (cn_resolve_is_first(entry))
         slot_open(at, entry, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
 }
@@ -283,7 +202,7 @@ cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_recor
 
     if (wanted && wanted != record->generation) {
         cn_states_free(&at->worker->states, cached);
-        fail_unknown(entry, record->generation);
+        cn_resolve_fail_unknown(entry, record->generation);
         return;
     }
     /* If the server knows the sequence, it decides about expiry, because it knows when the row
@@ -416,7 +335,7 @@ resolve_by_store(struct lookup *at, struct cn_batch_entry *entry, struct cn_sequ
     else if (entry->had_record)
         meet_tombstone(at, entry, &record);
     else if (entry->row->generation || (entry->row->flags & CN_ROW_MUST_EXIST))
-        fail_unknown(entry, 0);
+        cn_resolve_fail_unknown(entry, 0);
     else if (cn_resolve_is_first(entry))
         slot_open(at, entry, cn_next_generation(entry->had_generation, at->now_wall_ms),
                   (struct cn_str){NULL, 0});

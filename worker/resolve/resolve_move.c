@@ -1,4 +1,4 @@
-/* worker/batch/resolve_move.c - rows that move a sequence between versions of its model. Owned by
+/* worker/resolve/resolve_move.c - rows that move a sequence between versions of its model. Owned by
  * the worker's one thread.
  *
  * Each version has a store of its own, so a sequence cannot move in one transaction. The scheduler
@@ -28,7 +28,7 @@
 #include <stdio.h>
 
 #include "proto/wire.h"
-#include "worker/batch/resolve_priv.h"
+#include "worker/resolve/resolve_priv.h"
 
 enum cn_move_op
 cn_resolve_move_of(const struct cn_row *row)

@@ -1,11 +1,11 @@
-/* worker/batch/resolve_priv.h - what resolve.c, resolve_committed.c and resolve_move.c share: what
- * a row meets in the store. Owned by the worker's one thread.
+/* worker/resolve/resolve_priv.h - what the files of this folder share: what a row meets in the
+ * store. Owned by the worker's one thread.
  *
  * In all functions `cached` is the worker's own copy of the sequence, taken out of the cache, or
  * NULL. A function that "takes" it puts it into the entry, back into the cache, or frees it.
  */
-#ifndef CN_WORKER_BATCH_RESOLVE_PRIV_H
-#define CN_WORKER_BATCH_RESOLVE_PRIV_H
+#ifndef CN_WORKER_RESOLVE_RESOLVE_PRIV_H
+#define CN_WORKER_RESOLVE_RESOLVE_PRIV_H
 
 #include "worker/worker_priv.h"
 
@@ -34,12 +34,18 @@ bool cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsi
 bool cn_resolve_looks(const struct cn_row *row);
 /* Must a plain row be refused when it meets a sequence that was closed for this reason? */
 bool cn_resolve_refuses(const struct cn_row *row, unsigned reason);
-/* Fails the row with the reason for which the sequence of `record` was closed. */
-void cn_resolve_fail_gone(struct lookup *at, struct cn_batch_entry *entry,
-                          const struct cn_record *record);
 /* The row meets a live sequence. Takes `cached`. */
 void cn_resolve_live(struct lookup *at, struct cn_batch_entry *entry, struct cn_record *record,
                      struct cn_sequence_state *cached);
+
+/* resolve_refuse.c */
+
+/* Fails the row with the reason for which the sequence of `record` was closed. */
+void cn_resolve_fail_gone(struct lookup *at, struct cn_batch_entry *entry,
+                          const struct cn_record *record);
+/* Fails the row because there is no such sequence. `found`: the generation that the store has under
+ * the id; 0: none. */
+void cn_resolve_fail_unknown(struct cn_batch_entry *entry, uint64_t found);
 
 /* resolve_committed.c */
 

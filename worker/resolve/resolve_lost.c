@@ -1,4 +1,4 @@
-/* worker/batch/resolve_lost.c - a shared store that has lost steps which this worker knows.
+/* worker/resolve/resolve_lost.c - a shared store that has lost steps which this worker knows.
  * Owned by the worker's one thread.
  *
  * A shared store can go back: a replica that lacks the last writes becomes the primary. The records
@@ -10,7 +10,7 @@
  * The newer record is in the worker's cache, or is the one against which a commit was decided. */
 #include <inttypes.h>
 
-#include "worker/batch/resolve_priv.h"
+#include "worker/resolve/resolve_priv.h"
 
 /* Steps after `has` are gone, up to `known` at least. */
 static void
