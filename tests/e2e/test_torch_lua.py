@@ -15,8 +15,9 @@ from models import BIN, Model, ROOT
 from server import SLOW_BUILD
 from test_examples import blocks
 # pylint: disable-next=unused-import
-from test_torch import (Affine, Cell, SILERO, VOICES, inputs, memory, read_example, register,  # noqa: F401
+from test_torch import (Affine, SILERO, VOICES, inputs, memory, read_example, register,  # noqa: F401
                         saved, vad)
+from test_torch_package import Cell
 from torching import SANITIZED, pytorch, step as torch_step, told
 
 torch = pytorch()
