@@ -1,5 +1,6 @@
 """A Python handler that cannot be loaded says why, and one that fails, prints or forks harms nobody but its own step."""
 
+import itertools
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from models import COUNTER_PY, python
 from test_python import SANITIZED, pytestmark  # noqa: F401 - a fixture, and the reason to skip
+from waiting import expect
 
 
 def refused(server, text, **yaml):
@@ -60,9 +62,8 @@ def test_a_syntax_error_is_shown_with_a_caret(server):
     answer = s.register(python("m", "x = 1\ndef step(state, req):\n    return (1 +\n"),
                         initial_workers=1, synchronous="true")
     assert answer.status >= 400 and "handler.py:3: SyntaxError: " in answer.message, answer
-    lines = list(s.lines)
-    at = next(i for i, line in enumerate(lines) if line == "        return (1 +")
-    assert lines[at + 1] == "               ^"
+    shown = ["        return (1 +", "               ^"]
+    expect(lambda: shown in [list(pair) for pair in itertools.pairwise(list(s.lines))], "the line and its caret in the log")
 
 
 def test_api_may_be_a_name_of_the_handlers_own(server):
