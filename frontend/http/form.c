@@ -55,26 +55,46 @@ from(struct cn_str text, size_t at)
     return (struct cn_str){at ? text.ptr + at : text.ptr, text.len - at};
 }
 
-/* Takes the quoted text at the start of `rest` and removes its escapes; `rest` is then what follows
- * it. Only \" and \\ are escapes, because old browsers send file names with single backslashes
- * (C:\data\x.png). Returns false when the closing quote is missing. */
+/* Does an escape begin at `at`? Only \" and \\ are escapes, because old browsers send file names
+ * with single backslashes (C:\data\x.png). */
 static bool
-take_quoted(struct cn_arena *arena, struct cn_str *rest, struct cn_str *out)
+is_escape(struct cn_str text, size_t at)
 {
-    char *text = cn_arena_alloc(arena, rest->len);
-    size_t at = 1, len = 0;
+    return text.ptr[at] == '\\' && at + 1 < text.len &&
+           (text.ptr[at + 1] == '"' || text.ptr[at + 1] == '\\');
+}
 
-    for (; at < rest->len && rest->ptr[at] != '"'; at++) {
-        if (rest->ptr[at] == '\\' && at + 1 < rest->len &&
-            (rest->ptr[at + 1] == '"' || rest->ptr[at + 1] == '\\'))
-            at++;
-        text[len++] = rest->ptr[at];
-    }
+/* Takes the quoted text at the start of `rest`; `rest` is then what follows it. The text keeps its
+ * escapes, since a header may have thousands of parameters that nobody asks for. Returns false when
+ * the closing quote is missing. */
+static bool
+take_quoted(struct cn_str *rest, struct cn_str *out)
+{
+    size_t at = 1;
+
+    while (at < rest->len && rest->ptr[at] != '"')
+        at += is_escape(*rest, at) ? 2 : 1;
     if (at >= rest->len)
         return false;
+    *out = (struct cn_str){rest->ptr + 1, at - 1};
     *rest = from(*rest, at + 1);
-    *out = (struct cn_str){text, len};
     return true;
+}
+
+static struct cn_str
+without_escapes(struct cn_arena *arena, struct cn_str quoted)
+{
+    char *text;
+    size_t len = 0;
+
+    if (!quoted.len || !memchr(quoted.ptr, '\\', quoted.len))
+        return quoted;
+    text = cn_arena_alloc(arena, quoted.len);
+    for (size_t at = 0; at < quoted.len; at++) {
+        at += is_escape(quoted, at);
+        text[len++] = quoted.ptr[at];
+    }
+    return (struct cn_str){text, len};
 }
 
 /* Returns the position of the first character of `text` that is in `set`, or the length of
@@ -90,8 +110,9 @@ find_any(struct cn_str text, const char *set)
 }
 
 /* Finds the parameter `name` in a header's value such as `form-data; name="a \"b\""`, and stores it
- * without quotes and escapes, in the arena. Returns false when there is no such parameter, or, with
- * CN_E_BAD_REQUEST in `*rc`, when it is there twice or a quote is not closed. */
+ * without quotes and escapes. If it had escapes, it is in the arena; otherwise it points into
+ * `value`. Returns false when there is no such parameter, or, with CN_E_BAD_REQUEST in `*rc`, when
+ * it is there twice or a quote is not closed. */
 static bool
 header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, struct cn_str *out,
              int *rc, struct cn_error *err)
@@ -101,6 +122,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
 
     *rc = 0;
     while (rest.len) {
+        bool is_quoted = false;
         size_t at;
 
         rest = from(rest, 1);
@@ -113,7 +135,8 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
             while (rest.len && (rest.ptr[0] == ' ' || rest.ptr[0] == '\t'))
                 rest = from(rest, 1);
             if (rest.len && rest.ptr[0] == '"') {
-                if (!take_quoted(arena, &rest, &text)) {
+                is_quoted = true;
+                if (!take_quoted(&rest, &text)) {
                     *rc = cn_fail(err, CN_E_BAD_REQUEST,
                                   "a quoted parameter has no closing quote: %.*s",
                                   rest.len > 60 ? 60 : (int)rest.len, rest.ptr);
@@ -134,7 +157,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
             return false;
         }
         found = true;
-        *out = text;
+        *out = is_quoted ? without_escapes(arena, text) : text;
     }
     return found;
 }

@@ -179,6 +179,28 @@ large_forms_are_refused(void **state)
     }
 }
 
+/* A header may have thousands of parameters that nobody asks for. They take no memory. */
+static void
+other_parameters_take_no_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct cn_buf body;
+    const char *text;
+    size_t before;
+
+    cn_buf_init(&body, 0);
+    cn_buf_puts(&body, "--b\r\nContent-Disposition: form-data; name=\"n\"");
+    while (body.len < CN_FORM_HEADERS_MAX - 100)
+        cn_buf_puts(&body, ";a=\"x\\\"y\"");
+    cn_buf_puts(&body, "\r\n\r\n1\r\n--b--");
+    text = cn_arena_strndup(&f->arena, body.data, body.len);
+    before = f->arena.used_bytes;
+    assert_int_equal(multipart(f, TYPE, text), 0);
+    assert_part(f, 0, "n", "", "1");
+    assert_true(f->arena.used_bytes - before < CN_FORM_HEADERS_MAX);
+    cn_buf_fini(&body);
+}
+
 /* A value may have any bytes. A word without "=" has an empty value, and a pair without a name is
  * dropped. */
 static void
@@ -207,6 +229,7 @@ main(void)
         cmocka_unit_test_setup_teardown(odd_but_clear_forms_are_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(broken_multipart_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(large_forms_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_parameters_take_no_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pairs_are_decoded, set_up, tear_down),
     };
 
