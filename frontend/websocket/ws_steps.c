@@ -232,14 +232,27 @@ send_error(struct step *step, const struct cn_answer_box *box)
         send_failure(step, &failure);
 }
 
-/* The sequence has ended with this step. */
+/* Has the client sent a step behind this one that got a number? */
+static bool
+has_next_step(const struct step *step)
+{
+    const struct cn_list *node = step->link.next;
+
+    while (node != &step->stream->steps && !cn_container_of(node, struct step, link)->number)
+        node = node->next;
+    return node != &step->stream->steps;
+}
+
+/* The sequence has ended with this step. If the client has begun the next one already, that has its
+ * numbers. */
 static void
 tell_end(struct step *step)
 {
     struct cn_ws_stream *stream = step->stream;
     char text[80];
 
-    stream->next = 1;
+    if (!has_next_step(step))
+        stream->next = 1;
     stream->generation = 0;
     if (stream->form == CN_WS_PLAIN) {
         cn_ws_close(stream, CN_WS_CLOSE_NORMAL, CN_STR("the sequence has ended"));

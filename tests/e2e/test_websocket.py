@@ -205,6 +205,26 @@ def test_a_sequence_that_begins_anew_behind_a_failure_is_counted_anew(server):
         assert (answer["step"], body_of(answer)) == (2, "7")
 
 
+def test_a_sequence_that_begins_before_the_old_one_has_ended_keeps_its_count(server):
+    """The answer to END comes when steps of the next sequence have their numbers already."""
+    running = server(counter(), flags=["--stream-credit", "4"])
+    with Stream(running, "counter", "a") as stream:
+        stream.step(1)
+        with running.hold():
+            stream.put(type="step", data=2, end=True)
+            for data in 10, 20:
+                stream.put(type="step", data=data, start=data == 10)
+            running.expect_outstanding("counter", 3)
+        assert body_of(stream.get()) == "3"
+        assert stream.get() == {"type": "end", "step": 2}
+        assert [body_of(stream.get()) for _ in range(2)] == ["10", "30"]
+        answer = stream.step(5)
+        assert (answer.get("step"), body_of(answer)) == (3, "35")
+        stream.step(1, end=True)
+        stream.get()
+        assert stream.step(1, start=True)["step"] == 1
+
+
 def test_control_messages(server):
     running = server(counter(), flags=["--stream-credit", "4"])
     with Stream(running, "counter", "a") as stream:
