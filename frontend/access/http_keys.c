@@ -43,6 +43,14 @@ is_below(struct cn_str path, struct cn_str folder)
     return path.len > folder.len && memcmp(path.ptr, folder.ptr, folder.len) == 0;
 }
 
+/* Is the path one word below the folder? More words may be another route: /try/1.0/predict is a
+ * prediction of a model with the name try. */
+static bool
+is_in(struct cn_str path, struct cn_str folder)
+{
+    return is_below(path, folder) && !memchr(path.ptr + folder.len, '/', path.len - folder.len);
+}
+
 /* Is it a file of a page? The pages ask for the key themselves, so a browser must get them without.
  */
 static bool
@@ -53,10 +61,10 @@ is_page(const struct cn_http_request *request)
 
     if (config->page == CN_PAGE_OFF || !(request->method & (CN_HTTP_GET | CN_HTTP_HEAD)))
         return false;
-    if (is_below(path, CN_STR("/page/")))
+    if (is_in(path, CN_STR("/page/")))
         return true;
     if (request->api->token != CN_TOKEN_MANAGEMENT)
-        return is_below(path, CN_STR("/try/"));
+        return is_in(path, CN_STR("/try/"));
     return (cn_str_eq(path, CN_STR("/")) && config->dialect != CN_DIALECT_TORCHSERVE) ||
            cn_str_eq(path, CN_STR("/page"));
 }

@@ -64,6 +64,18 @@ def hang_up(s, *words):
     expect(lambda: any(all(w in line for w in words) for line in s.lines[before:]), " and ".join(words))
 
 
+def test_a_model_with_the_name_of_a_page_needs_a_key(server, keys):
+    """The pages are open, but not every path that begins like one."""
+    names = ("try", "page")
+    s = start(server, keys, *map(stateless, names))
+    for name in names:
+        for method in "GET", "HEAD", "POST":
+            for path in f"/{name}/1.0/predict", f"/{name}/1.0/predict/", f"/predictions/{name}":
+                assert s.client().request(method, path).status == 401, (method, path)
+        assert s.client().get(f"/{name}/1.0/predict?data=4", headers=keys.http("shop")).status == 200
+    assert s.client().get("/try/try").status == s.client().get("/page/try.js").status == 200
+
+
 def test_each_http_api_asks_for_its_scope(server, keys):
     """401 says that a key is missing and how to send it; 403 that the key lacks something."""
     s = start(server, keys)
