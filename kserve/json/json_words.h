@@ -17,9 +17,11 @@
 #include "core/memory/buf.h"
 
 #define CN_V2_DEPTH_MAX 100
+#define CN_V2_DOCUMENT_MAX (1u << 30) /* bytes of memory that a document may take */
 
 /* Parses a document of the v2 protocol; json_decref() it. Returns CN_E_INTERNAL (the protocol's
- * 500) when it is not JSON, and CN_E_BAD_REQUEST when it is nested too deeply. */
+ * 500) when it is not JSON, and CN_E_BAD_REQUEST when it is nested too deeply or has too many
+ * values. */
 int cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err);
 
 /* Is it a string, and not one that stands for a number? */

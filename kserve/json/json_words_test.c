@@ -79,6 +79,35 @@ no_room_is_told(void **state)
     json_decref(root);
 }
 
+/* jansson makes hundreds of bytes of a few. */
+static void
+too_many_values_are_refused(void **state)
+{
+    static const struct {
+        const char *value;
+        size_t bytes; /* of a text that is too much */
+    } texts[] = {{"{},", 16u << 20}, {"[],", 26u << 20}};
+    struct cn_buf text, some;
+    struct cn_error err;
+    json_t *root;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cn_buf_init(&some, 0);
+        cn_buf_init(&text, 0);
+        while (some.len < 1u << 16)
+            cn_buf_puts(&some, texts[i].value);
+        cn_buf_puts(&text, "[");
+        while (text.len < texts[i].bytes)
+            cn_buf_append_str(&text, cn_buf_str(&some));
+        cn_buf_puts(&text, "1]");
+        assert_int_equal(cn_v2_json_load(cn_buf_str(&text), &root, &err), CN_E_BAD_REQUEST);
+        assert_null(root);
+        cn_buf_fini(&some);
+        cn_buf_fini(&text);
+    }
+}
+
 int
 main(void)
 {
@@ -86,6 +115,7 @@ main(void)
         cmocka_unit_test(words_are_numbers_and_texts_stay_texts),
         cmocka_unit_test(a_value_is_written_as_it_stood),
         cmocka_unit_test(no_room_is_told),
+        cmocka_unit_test(too_many_values_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
