@@ -195,13 +195,22 @@ free_compressed(void *ctx)
     cn_free(compressed);
 }
 
+/* Does the answer end with its head? If libmicrohttpd 0.9.75 does not know the length of the body,
+ * it sends a last chunk behind such a head all the same, and the client, or a proxy, takes that for
+ * the beginning of the next answer. So these answers are neither compressed nor streamed. */
+static bool
+is_only_head(const struct cn_http_request *request, unsigned status)
+{
+    return request->method == CN_HTTP_HEAD || status == 204 || status == 304;
+}
+
 /* Chooses the coding for an answer of `len` bytes. */
 static enum cn_coding
-coding_for(const struct cn_http_request *request, size_t len)
+coding_for(const struct cn_http_request *request, unsigned status, size_t len)
 {
     uint64_t least = request->listener->shared->config->compress_bytes;
 
-    if (!least || request->plain || len < least)
+    if (!least || request->plain || len < least || is_only_head(request, status))
         return CN_CODING_IDENTITY;
     return cn_coding_choose(request->headers, request->n_headers);
 }
@@ -233,9 +242,9 @@ compressed_response(struct cn_http_request *request, enum cn_coding coding, stru
 /* Makes the response for a complete answer. It is compressed if the client wants that and the
  * handler has not compressed it itself. */
 static struct MHD_Response *
-whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
+whole_answer(struct cn_http_request *request, const struct cn_answer *answer, unsigned status)
 {
-    enum cn_coding coding = coding_for(request, answer->body.len);
+    enum cn_coding coding = coding_for(request, status, answer->body.len);
     struct MHD_Response *response = NULL;
 
     if (coding != CN_CODING_IDENTITY &&
@@ -256,7 +265,7 @@ cn_http_answer_taken(struct cn_http_request *request, const char *content_type, 
         return;
     }
     taken.ptr = cn_buf_take(body, &taken.len);
-    coding = coding_for(request, taken.len);
+    coding = coding_for(request, 200, taken.len);
     if (coding != CN_CODING_IDENTITY)
         response = compressed_response(request, coding, taken, (char *)(uintptr_t)taken.ptr);
     if (!response)
@@ -279,7 +288,7 @@ cn_http_answer_page(struct cn_http_request *request, const char *content_type, s
 
     if (!cn_http_is_answerable(request))
         return;
-    if (coding != CN_CODING_IDENTITY)
+    if (coding != CN_CODING_IDENTITY && !is_only_head(request, 200))
         response = compressed_response(request, coding, body, NULL);
     if (!response)
         response = cn_http_response_of(request, body, MHD_RESPMEM_PERSISTENT);
@@ -290,12 +299,35 @@ cn_http_answer_page(struct cn_http_request *request, const char *content_type, s
     cn_http_queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
+static unsigned
+status_of(const struct cn_answer_box *box)
+{
+    return box->answer.status ? box->answer.status : 200;
+}
+
+/* Makes a response whose body cn_http_read_stream() gives. */
+static struct MHD_Response *
+streamed_response(struct cn_http_request *request, uint64_t bytes,
+                  const struct cn_answer_box *first)
+{
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        bytes, STREAM_BLOCK_BYTES, cn_http_read_stream, request, NULL);
+
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
+    add_handler_headers(request, response, first);
+    if (!has_content_type(&first->answer))
+        cn_http_tell_text(response, request, CN_STR("Content-Type"),
+                          stream_type(first->answer.body));
+    return response;
+}
+
 /* Answers a job's request with its first piece: an error, a complete answer, or the beginning of a
  * stream. */
 static void
 begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 {
-    unsigned status = box->answer.status ? box->answer.status : 200;
+    unsigned status = status_of(box);
     struct MHD_Response *response;
     const char *why;
 
@@ -312,19 +344,13 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
         return;
     }
     if (request->last_piece_came) {
-        response = whole_answer(request, &box->answer);
+        response = whole_answer(request, &box->answer, status);
         add_handler_headers(request, response, box);
         cn_http_queue(request, status, response, CN_REQUEST_ANSWERED);
         return;
     }
-    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
-                                                 cn_http_read_stream, request, NULL);
-    if (!response)
-        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
-    add_handler_headers(request, response, box);
-    if (!has_content_type(&box->answer))
-        cn_http_tell_text(response, request, CN_STR("Content-Type"), stream_type(box->answer.body));
-    cn_http_queue(request, status, response, CN_REQUEST_STREAMING);
+    cn_http_queue(request, status, streamed_response(request, MHD_SIZE_UNKNOWN, box),
+                  CN_REQUEST_STREAMING);
 }
 
 void
@@ -342,6 +368,47 @@ cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box 
         return;
     request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
     request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
+}
+
+/* Answers with the head of a stream whose last piece has come. */
+static void
+answer_with_head(struct cn_http_request *request, uint64_t bytes, const struct cn_answer_box *last)
+{
+    const struct cn_answer_box *first = request->boxes;
+    const unsigned status = status_of(first);
+    const char *why = why_not(request, first, status);
+
+    cn_http_answer_echo(request, last);
+    if (last->answer.error_code)
+        begin_answer(request, last);
+    else if (why)
+        cn_http_answer_error(request, CN_E_HANDLER_FAILED, why, 0);
+    else
+        cn_http_queue(request, status, streamed_response(request, bytes, first),
+                      CN_REQUEST_ANSWERED);
+}
+
+/* Takes a piece of a stream whose answer is only a head. It is sent when the last piece has come,
+ * so it says how the step has ended. The bytes are only counted, for Content-Length. */
+static void
+take_for_head(struct cn_http_request *request, struct cn_answer_box *box)
+{
+    struct cn_answer_box *first = request->boxes;
+    const uint64_t bytes = request->answer_bytes + box->answer.body.len;
+
+    if (request->last_piece_came) {
+        request->answer_bytes = 0;
+        answer_with_head(request, bytes, box);
+        return;
+    }
+    request->answer_bytes = bytes;
+    if (request->on_taken)
+        request->on_taken(request, box->remade ? box->made_of_bytes : box->answer.body.len);
+    if (box == first)
+        return;
+    first->msg.next = NULL;
+    request->boxes_end = (struct cn_answer_box **)&first->msg.next;
+    cn_answer_box_free(box);
 }
 
 void
@@ -367,6 +434,11 @@ cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
         request->state = CN_REQUEST_STREAMING;
         cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
         cn_http_listener_resume(request);
+        return;
+    }
+    if (is_only_head(request, status_of(request->boxes)) &&
+        (box != request->boxes || !request->last_piece_came)) {
+        take_for_head(request, box);
         return;
     }
     len = box->answer.body.len;

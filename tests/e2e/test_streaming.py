@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from client import curl
+from client import RawClient, curl
 from models import ROOT, Model
 from resident import resident_bytes
-from server import SLOW_BUILD
+from server import SLOW_BUILD, address_of
 from waiting import expect
 
 COUNTER = ROOT / "examples" / "counter"
@@ -116,6 +116,46 @@ def test_old_clients_get_the_same_without_chunks(server):
     answer = raw.answer()
     assert (answer.status, answer.text) == (202, "1 2 end")
     assert answer.headers["Transfer-Encoding"] is None
+
+
+def test_a_stream_without_a_body_is_a_head_alone(server):
+    """HEAD, and the statuses 204 and 304, have no body, so not even its last chunk may come: it would be read as the
+    beginning of the next answer. The step is done all the same."""
+    s = server(Model("m", """
+return {
+    init = function() return { n = 0 } end,
+    step = function(state, req)
+        state.n = state.n + 1
+        if req.text == "n" then return { text = state.n } end
+        coroutine.yield({ text = "one ", status = tonumber(req.text), headers = { ["x-voice"] = "low" } })
+        coroutine.yield("two ")
+        if req.text == "500" then error("broke") end
+        return "end"
+    end }"""))
+    for method, status, length in ("HEAD", 200, "11"), ("POST", 204, None), ("POST", 304, "11"), ("HEAD", 500, None):
+        raw, head = s.raw(), f" /predictions/m HTTP/1.1\r\nHost: t\r\nContinuo-Sequence: {method}{status}\r\n"
+        raw.send(f"{method}{head}Content-Length: 3\r\n\r\n{status}")
+        answer = raw.answer(method)
+        assert (answer.status, answer.body, answer.headers["Transfer-Encoding"]) == (status, b"", None)
+        if status != 500:
+            assert (answer.headers["x-voice"], answer.headers["Continuo-Sequence-Step"]) == ("low", "1")
+            assert answer.headers["Content-Length"] == length
+        else:
+            assert answer.headers["Continuo-Error"] == "handler_failed"
+        raw.send(f"POST{head}Content-Length: 1\r\n\r\nn")
+        answer = raw.answer()
+        assert (answer.status, answer.text) == (200, "1" if status == 500 else "2"), (method, status)
+
+
+def test_a_compressed_answer_without_a_body_is_a_head_alone(server):
+    s = server(Model("m", "return { handle = function(req) return ('x'):rep(4096) end }", stateful=False),
+               flags=["--compress-above", "1024"])
+    for address, path in (s.inference, "/predictions/m"), (s.management, "/"):
+        raw = RawClient(address_of(address), s.transcript, "raw")
+        for method in "HEAD", "HEAD", "GET":
+            raw.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n")
+            answer = raw.answer(method)
+            assert (answer.status, answer.headers["Transfer-Encoding"]) == (200, "chunked" if method == "GET" else None)
 
 
 def test_error_before_the_first_piece_is_an_ordinary_answer(server):
