@@ -47,19 +47,33 @@ cn_journal_file_look(struct cn_journal_store *js, struct cn_journal_file *file,
     return file_map(js, file, file->size, err);
 }
 
+/* Provides room for a file's bytes from `from` to `to`. Where the file system has no fallocate, the
+ * file only becomes longer, and never shorter: another process may have extended it since this one
+ * looked. Called inside the lock, so none does so meanwhile. 0 or an errno. */
+static int
+extend(int fd, uint64_t from, uint64_t to)
+{
+    struct stat stat;
+
+    if (fallocate(fd, 0, (off_t)from, (off_t)(to - from)) == 0)
+        return 0;
+    if (errno != EOPNOTSUPP || fstat(fd, &stat) != 0)
+        return errno;
+    return (uint64_t)stat.st_size >= to || ftruncate(fd, (off_t)to) == 0 ? 0 : errno;
+}
+
 int
 cn_journal_file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
                         struct cn_error *err)
 {
-    uint64_t wanted =
+    const uint64_t wanted =
         (bytes + CN_JOURNAL_GROW_BYTES - 1) / CN_JOURNAL_GROW_BYTES * CN_JOURNAL_GROW_BYTES;
     int rc;
 
     if (bytes > file->size) {
-        if (fallocate(file->fd, 0, (off_t)file->size, (off_t)(wanted - file->size)) != 0 &&
-            fallocate(file->fd, 0, (off_t)file->size, (off_t)(bytes - file->size)) != 0 &&
-            (errno != EOPNOTSUPP || ftruncate(file->fd, (off_t)wanted) != 0))
-            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
+        if (extend(file->fd, file->size, wanted) != 0 &&
+            (rc = extend(file->fd, file->size, bytes)) != 0)
+            return cn_lmdb_fail_errno(js->lmdb, rc, "write", err);
         if ((rc = cn_journal_file_look(js, file, err)) != 0)
             return rc;
     }
@@ -72,14 +86,14 @@ cn_journal_ledger_provide(struct cn_journal_store *js, struct cn_journal_file *f
 {
     uint64_t wanted =
         (bytes + CN_LEDGER_GROW_BYTES - 1) / CN_LEDGER_GROW_BYTES * CN_LEDGER_GROW_BYTES;
+    int rc;
 
     if (bytes <= file->ledger_size)
         return 0;
-    if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0) {
+    if (extend(file->ledger_fd, 0, wanted) != 0) {
         wanted = bytes;
-        if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0 &&
-            (errno != EOPNOTSUPP || ftruncate(file->ledger_fd, (off_t)wanted) != 0))
-            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
+        if ((rc = extend(file->ledger_fd, 0, wanted)) != 0)
+            return cn_lmdb_fail_errno(js->lmdb, rc, "write", err);
     }
     file->ledger_size = wanted;
     return 0;
@@ -110,10 +124,11 @@ cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *e
         file->ledger_fd = open_in(js, "ledger", i, flags);
     if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
         return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
-    /* Both files get some room now. If the disk is full, the first commit reports it. */
+    /* Both files get some room now. If the disk is full, the first commit reports it. The lock is
+     * not held yet, so nothing but fallocate is safe here. */
     if (!js->read_only) {
-        cn_journal_file_provide(js, file, CN_JOURNAL_GROW_BYTES, NULL);
-        cn_journal_ledger_provide(js, file, CN_LEDGER_GROW_BYTES, NULL);
+        fallocate(file->fd, 0, 0, CN_JOURNAL_GROW_BYTES);
+        fallocate(file->ledger_fd, 0, 0, CN_LEDGER_GROW_BYTES);
     }
     return cn_journal_file_look(js, file, err);
 }
