@@ -25,6 +25,7 @@
  *   commit that grows the store too much is the one that is refused. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -385,6 +386,23 @@ static const struct cn_store_ops js_ops = {
     .prefetch = cn_journal_prefetch,
 };
 
+/* The size of the store's data.mdb; 0 if there is none yet. */
+static uint64_t
+data_bytes(const char *dir)
+{
+    struct cn_buf path;
+    struct stat stat_of;
+    uint64_t bytes = 0;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/data.mdb", dir);
+    cn_buf_append(&path, "", 1);
+    if (stat(path.data, &stat_of) == 0)
+        bytes = (uint64_t)stat_of.st_size;
+    cn_buf_fini(&path);
+    return bytes;
+}
+
 int
 cn_journal_open(const struct cn_disk_options *options, bool *direct, struct cn_journal_store **out,
                 struct cn_error *err)
@@ -392,8 +410,10 @@ cn_journal_open(const struct cn_disk_options *options, bool *direct, struct cn_j
     struct cn_lmdb_options below = {
         .dir = options->dir,
         .max_bytes = options->max_bytes,
-        /* A drain writes new states before the pages of the old ones are free. */
-        .spare_bytes = 8 * options->journal_max_bytes + (64u << 20),
+        /* A drain writes new states before the pages of the old ones are free. And a store may be
+         * larger than the limit, if that was lowered, or is not known because the store is only
+         * repaired. */
+        .spare_bytes = 8 * options->journal_max_bytes + (64u << 20) + data_bytes(options->dir),
         .sync = options->sync,
         .read_only = options->read_only,
     };
