@@ -124,8 +124,9 @@ struct cn_valkey_store {
         struct cn_error err;
     } away;
     struct {
-        uint64_t owner, fence;         /* fence 0: this worker does not hold the lease */
-        uint64_t ask_ms;               /* cn_now_ms(): when it asks for the lease again */
+        uint64_t owner, fence; /* fence 0: this worker does not hold the lease */
+        uint64_t met;          /* the highest fencing number by which this worker was refused */
+        uint64_t ask_ms;       /* cn_now_ms(): when it asks for the lease again */
         struct cn_valkey_later *later; /* for the next call */
         uint32_t n_later;
     } sweep;

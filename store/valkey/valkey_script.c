@@ -16,13 +16,13 @@
  *           entry may be removed where there is no room for the new one, and when the sweeper is to
  *           look at it. Returns 1, 0 or an error. An entry that the worker saw as a tombstone may
  *           be gone: another node has forgotten it.
- *   lease   KEYS: the lease. ARGV: the worker's name, and for how many ms it wants the lease. The
- *           server's clock counts. Returns the fencing number, which rises with each holder; 0 if
- *           another worker holds the lease.
+ *   lease   KEYS: the lease. ARGV: the worker's name, for how many ms it wants the lease, and the
+ *           least fencing number that it can use. The server's clock counts. Returns the fencing
+ *           number, which rises with each holder; 0 if another worker holds the lease.
  *   due     KEYS: the times and the fence of a bucket. ARGV: the fencing number, the present time,
  *           how many ids are wanted, when these are to be looked at again, and then pairs of a time
- *           and an id that is to be looked at then. Returns the ids whose time has come; false if a
- *           later holder of the lease has been here. */
+ *           and an id that is to be looked at then. Returns the ids whose time has come, or the
+ *           fencing number of a later holder of the lease that has been here. */
 #include <string.h>
 
 #include "store/valkey/valkey_priv.h"
@@ -86,11 +86,12 @@ const char cn_valkey_script[] =
     "  if lease[1] ~= ARGV[2] and not over then return 0 end\n"
     "  local fence = tonumber(lease[3] or 0)\n"
     "  if over then fence = fence + 1 end\n"
+    "  fence = math.max(fence, tonumber(ARGV[4]))\n"
     "  call('HSET', KEYS[1], 'owner', ARGV[2], 'until', now + ARGV[3], 'fence', fence)\n"
     "  return fence\n"
     "end\n"
     "local fence, known = tonumber(ARGV[2]), tonumber(call('GET', KEYS[2]) or 0)\n"
-    "if known > fence then return false end\n"
+    "if known > fence then return known end\n"
     "if known < fence then call('SET', KEYS[2], fence) end\n"
     "for i = 6, #ARGV, 2 do call('ZADD', KEYS[1], 'XX', ARGV[i], ARGV[i + 1]) end\n"
     "local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3], 'LIMIT', 0, ARGV[4])\n"

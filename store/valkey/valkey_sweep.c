@@ -48,14 +48,17 @@ on_lease(void *ctx, uint32_t i, const redisReply *reply)
         finding->rc = cn_valkey_fail_reply(vs, reply, finding->err);
 }
 
+/* The lease may have been lost with the data of its server, and the buckets of other servers still
+ * know the numbers of earlier holders. So the next number is above all that this worker met. */
 static void
 put_lease(struct cn_valkey_store *vs)
 {
-    cn_valkey_call(vs, 0, 1, 3);
+    cn_valkey_call(vs, 0, 1, 4);
     cn_valkey_key_word(vs, 0, CN_VALKEY_LEASE);
     cn_valkey_word(&vs->link, CN_STR("lease"));
     cn_valkey_number_word(vs, vs->sweep.owner);
     cn_valkey_number_word(vs, LEASE_MS);
+    cn_valkey_number_word(vs, vs->sweep.met + 1);
 }
 
 /* Asks for the lease, if it is time and this worker does not hold it. A holder renews it when it
@@ -85,10 +88,13 @@ on_due(void *ctx, uint32_t i, const redisReply *reply)
         on_lease(ctx, i, reply);
         return;
     }
-    if (reply->type == REDIS_REPLY_NIL)
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
         finding->late = true;
-    else if (reply->type != REDIS_REPLY_ARRAY)
+        if ((uint64_t)reply->integer > vs->sweep.met)
+            vs->sweep.met = (uint64_t)reply->integer;
+    } else if (reply->type != REDIS_REPLY_ARRAY) {
         finding->rc = cn_valkey_fail_reply(vs, reply, finding->err);
+    }
     for (size_t j = 0; reply->type == REDIS_REPLY_ARRAY && j < reply->elements; j++) {
         const struct cn_str id = cn_valkey_text(reply->element[j]);
 

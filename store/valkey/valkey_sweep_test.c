@@ -174,6 +174,23 @@ one_worker_sweeps_and_a_late_one_is_refused(void **state)
     assert_int_equal(count_due(f->b, 7000 + 60000, UINT64_MAX), 1);
 }
 
+/* A server of a cluster that has lost its data has no lease any more, while the buckets of other
+ * servers know the numbers of earlier holders. */
+static void
+a_lease_that_was_lost_does_not_end_the_sweep(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    char command[64];
+
+    put(f->a, "s", 5000, false);
+    assert_int_equal(count_due(f->a, 4000, UINT64_MAX), 0);
+    snprintf(command, sizeof(command), "SET {t/m/1/%02x}fence 7", cn_valkey_bucket(CN_STR("s")));
+    test_server_say(&f->server, command);
+    assert_int_equal(count_due(f->a, 7000, UINT64_MAX), 0);
+    cn_clock_advance(3000);
+    assert_int_equal(count_due(f->a, 7000, UINT64_MAX), 1);
+}
+
 static void
 a_removed_entry_leaves_nothing(void **state)
 {
@@ -210,6 +227,7 @@ main(void)
         WITH_SERVER(a_live_sequence_is_put_off),
         WITH_SERVER(nothing_is_looked_at_less_than_once_a_day),
         WITH_SERVER(one_worker_sweeps_and_a_late_one_is_refused),
+        WITH_SERVER(a_lease_that_was_lost_does_not_end_the_sweep),
         WITH_SERVER(a_removed_entry_leaves_nothing),
         WITH_SERVER(a_flushed_script_does_not_delay_the_sweep),
     };
