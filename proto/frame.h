@@ -38,8 +38,8 @@
 #define CN_WORKER_OVERDUE_APART 76
 /* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store, beside 0 and 1.
  */
-#define CN_CHECK_NO_ROOM 3 /* the disk is too full to check the store */
-#define CN_CHECK_DAMAGED 4 /* the store can be read, except for some records */
+#define CN_CHECK_NOT_DONE 3 /* nothing is known: no room on the disk, no memory and so on */
+#define CN_CHECK_DAMAGED 4  /* the store can be read, except for some records */
 
 enum cn_frame_type {
     CN_FRAME_LOAD = 1,

@@ -15,11 +15,11 @@ int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
 
 /* Opens the store in `dir`, reads every record and prints the counts. With `mend` it first repairs
  * what can be repaired. Returns the exit status: 0 when all records are good (also when there is no
- * store), CN_CHECK_DAMAGED when some are not, 1 when the store cannot be read, CN_CHECK_NO_ROOM
- * when the disk is too full to check. */
+ * store), CN_CHECK_DAMAGED when some are not, 1 when the store cannot be read, CN_CHECK_NOT_DONE
+ * when the machine kept it from being checked; then the reason is printed, and not the counts. */
 int cn_worker_check_store(const char *dir, bool mend);
 /* Accepts the loss of records in a damaged store, so that it can be used again. Returns 0,
- * CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when the loss could not be accepted, or 1 when the store
+ * CN_CHECK_NOT_DONE, CN_CHECK_DAMAGED when the loss could not be accepted, or 1 when the store
  * cannot be opened. */
 int cn_worker_accept_store(const char *dir);
 

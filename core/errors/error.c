@@ -38,8 +38,8 @@ make_one_line(char *text, size_t len, int was_cut)
 }
 
 /* Formats into a buffer of its own, because an argument may be the old err->message. */
-__attribute__((format(printf, 4, 0))) static void
-fill(struct cn_error *err, int code, const char *tail, const char *fmt, va_list args)
+__attribute__((format(printf, 5, 0))) static void
+fill(struct cn_error *err, int code, int sys_errno, const char *tail, const char *fmt, va_list args)
 {
     char text[CN_ERROR_MESSAGE_MAX];
     int n = vsnprintf(text, sizeof(text), fmt, args);
@@ -56,6 +56,7 @@ fill(struct cn_error *err, int code, const char *tail, const char *fmt, va_list 
     }
     make_one_line(text, len, (size_t)n >= sizeof(text));
     err->code = code;
+    err->sys_errno = sys_errno;
     memcpy(err->message, text, strlen(text) + 1);
 }
 
@@ -67,7 +68,7 @@ cn_fail(struct cn_error *err, int code, const char *fmt, ...)
     if (!err)
         return code;
     va_start(args, fmt);
-    fill(err, code, NULL, fmt, args);
+    fill(err, code, 0, NULL, fmt, args);
     va_end(args);
     return code;
 }
@@ -81,7 +82,7 @@ cn_fail_sys(struct cn_error *err, int code, int sys_errno, const char *fmt, ...)
     if (!err)
         return code;
     va_start(args, fmt);
-    fill(err, code, strerror_r(sys_errno, space, sizeof(space)), fmt, args);
+    fill(err, code, sys_errno, strerror_r(sys_errno, space, sizeof(space)), fmt, args);
     va_end(args);
     return code;
 }

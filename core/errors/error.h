@@ -19,6 +19,7 @@ enum cn_error_code {
 
 struct cn_error {
     int code;                           /* 0 or CN_E_... */
+    int sys_errno;                      /* of cn_fail_sys; 0: there is none */
     char message[CN_ERROR_MESSAGE_MAX]; /* one line, no final newline */
 };
 

@@ -93,7 +93,8 @@ refuse(struct cn_environment_want *want, const struct cn_error *why)
     cn_environment_answer(want, NULL, &named);
 }
 
-static const struct cn_error draining = {CN_E_DRAINING, "the server is stopping"};
+static const struct cn_error draining = {.code = CN_E_DRAINING,
+                                         .message = "the server is stopping"};
 
 static void
 done_read(struct cn_file_task *task)

@@ -349,6 +349,35 @@ only_a_power_cut_makes_stores_suspect(void **state)
     cn_free(bad);
 }
 
+/* A service that is stopped while a store is checked takes the check with it. That says nothing
+ * about the store, so it stays, and the next start checks it. */
+static void
+a_check_that_is_ended_costs_no_store(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char *store = cn_state_dir_store(opened, "counter", "1.0");
+    char ended[400], mark[400];
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    snprintf(ended, sizeof ended, "%s/ended", store);
+    fclose(fopen(ended, "w"));
+    cn_state_dir_close(opened, false);
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "signal 15"));
+    assert_true(exists(ended));
+    unlink(ended);
+    snprintf(mark, sizeof mark, "%s/UNVERIFIED", store);
+    assert_true(exists(mark));
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    assert_false(exists(mark));
+    cn_state_dir_close(opened, true);
+    cn_free(store);
+}
+
 /* A store is never confused with one that was set aside, whatever its version is called, and is
  * checked like any other. A store with the longest possible name can be set aside, too. */
 static void
@@ -401,6 +430,7 @@ main(void)
         cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_check_that_is_ended_costs_no_store, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_version_is_checked, set_up, tear_down),
     };
 

@@ -34,6 +34,7 @@
 #include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
+#define SAID_BYTES 1024                          /* bound for what the worker program prints */
 #define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* the ending and a time behind it */
 
 char *
@@ -217,21 +218,46 @@ cn_state_run_worker(const char *worker_program, const char *option, const char *
     return status;
 }
 
-/* Runs the worker program on a store; its findings go to our stderr. Returns its exit status, which
- * is 1 also if it was killed, or an error. */
+/* Was it the store that ended the program? Other signals come from somebody who wanted it to end:
+ * an operator, the service manager, or the kernel when memory runs out. */
+static bool
+is_crash(int signal_number)
+{
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGSYS, SIGTRAP};
+
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
+        if (crashes[i] == signal_number)
+            return true;
+    return false;
+}
+
+/* Runs the worker program on a store; its findings go to our stdout and stderr. Returns its exit
+ * status, which is 1 also if it has crashed. An error: nothing is known about the store, which is
+ * as it was. */
 static int
 run_worker(const char *store, const char *option, const char *worker_program, struct cn_error *err)
 {
-    int status = cn_state_run_worker(worker_program, option, store, NULL, 0);
+    char said[SAID_BYTES];
+    int status = cn_state_run_worker(worker_program, option, store, said, sizeof said);
 
     if (status < 0)
         return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot run %s", worker_program);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == CN_CHECK_NO_ROOM)
+    if (WIFSIGNALED(status) && is_crash(WTERMSIG(status)))
+        return 1;
+    if (WIFSIGNALED(status))
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the store %s must be checked, but the disk has no room for its lock.mdb; "
-                       "free some space and register the model again",
-                       store);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+                       "the check of the store %s was ended by signal %d; register the model again",
+                       store, WTERMSIG(status));
+    status = WEXITSTATUS(status);
+    if (status == 0 || status == 1 || status == CN_CHECK_DAMAGED) {
+        fputs(said, stdout);
+        return status;
+    }
+    said[strcspn(said, "\n")] = '\0';
+    return cn_fail(err, CN_E_STATE_STORE,
+                   "the store %s cannot be checked now and stays as it is: %s; register the model "
+                   "again when that is mended",
+                   store, status == CN_CHECK_NOT_DONE ? said : "the worker program has failed");
 }
 
 /* Writes the file DAMAGED, which says that something of the store is lost. */

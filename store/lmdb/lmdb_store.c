@@ -39,6 +39,15 @@
 /* The size of lock.mdb: a header and 64 bytes for each reader. */
 #define LOCK_FILE_BYTES (256 + 64 * MAX_READERS)
 
+/* Notes the errno with the error. LMDB's own errors are negative. */
+static int
+fail_with(struct cn_error *err, int rc)
+{
+    if (err && rc > 0)
+        err->sys_errno = rc;
+    return CN_E_STATE_STORE;
+}
+
 int
 cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_error *err)
 {
@@ -69,17 +78,19 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
     case ENOSPC:
     case EDQUOT:
     case EIO: /* LMDB also returns it for a short write */
-        if (statvfs(lmdb->dir, &fs) == 0)
-            return cn_fail(err, CN_E_STATE_STORE,
-                           "%s: cannot write to the file system of %s: %s (%" PRIu64
-                           " bytes free); free some space and try again",
-                           what, lmdb->dir, strerror(fs.f_bavail == 0 ? ENOSPC : rc),
-                           (uint64_t)fs.f_bavail * fs.f_frsize);
-        break;
+        if (statvfs(lmdb->dir, &fs) != 0)
+            break;
+        rc = fs.f_bavail == 0 ? ENOSPC : rc;
+        cn_fail(err, CN_E_STATE_STORE,
+                "%s: cannot write to the file system of %s: %s (%" PRIu64
+                " bytes free); free some space and try again",
+                what, lmdb->dir, strerror(rc), (uint64_t)fs.f_bavail * fs.f_frsize);
+        return fail_with(err, rc);
     default:
         break;
     }
-    return cn_fail(err, CN_E_STATE_STORE, "%s: store %s: %s", what, lmdb->dir, mdb_strerror(rc));
+    cn_fail(err, CN_E_STATE_STORE, "%s: store %s: %s", what, lmdb->dir, mdb_strerror(rc));
+    return fail_with(err, rc);
 }
 
 uint64_t

@@ -106,6 +106,36 @@ def test_a_power_cut_on_a_full_disk_costs_no_store(on_disk, small_disk):
     assert s.client().step("keeper", "s0", b"").text == "2"
 
 
+def test_a_store_that_cannot_be_mended_for_lack_of_room_stays(on_disk, small_disk):
+    """A power cut has torn a page of data.mdb. To mend it needs room for a second file; the sequences must not be lost
+    because there is none."""
+    s = on_disk(keeper(state={"journal": "off"}), flags=["--exit-on-model-failure=false"])
+    s.start()
+    client = s.client()
+    for i in range(10):
+        assert client.step("keeper", f"s{i}", PIECE).text == "1"
+    s.kill()
+    expect(lambda: not s.session_members(), "the workers have ended")
+    store = small_disk / "state" / "models" / "keeper" / "1.0"
+    with open(store / "data.mdb", "r+b") as file:
+        file.seek(20 * 4096 + 100)
+        file.write(bytes(byte ^ 255 for byte in file.read(50)))
+    (small_disk / "state" / "boot").write_text("11111111-2222-3333-4444-555555555555 running\n")
+    (store / "UNVERIFIED").touch()
+    room = small_disk / "room"
+    shutil.copytree(forget_unpacked(s, small_disk), room)
+    fill(small_disk)
+    shutil.rmtree(room)
+    s.restart()
+    s.expect_log("event=model_failed", "No space left on device")
+    assert not list(store.parent.glob("*~bad-*"))
+    clear(small_disk)
+    s.kill()
+    s.restart()
+    answers = [s.client().step("keeper", f"s{i}", b"").text for i in range(10)]
+    assert answers.count("2") >= 8, answers
+
+
 def test_keys_are_written_over_the_last_ones(server, small_disk):
     """A full disk has no room for a new key file, so the keys are written over the last ones, which have the same
     length. A file of somebody else is never overwritten."""

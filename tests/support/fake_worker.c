@@ -9,7 +9,8 @@
  *   hang-on-load    never sends LOADED
  *   garbage         after LOADED, sends bytes that are not a frame
  * Some bodies are orders: "crash" (SIGABRT), "hang", "pid", "fds", "cwd", "env NAME", "print TEXT".
- * With --mend-store DIR it fails if DIR has a file "damaged".
+ * With --mend-store DIR it fails if DIR has a file "damaged", and is ended by somebody if DIR has a
+ * file "ended".
  */
 #include <dirent.h>
 #include <signal.h>
@@ -177,6 +178,9 @@ main(int argc, char **argv)
     ssize_t n;
 
     if (argc == 3 && strcmp(argv[1], "--mend-store") == 0) {
+        snprintf(path, sizeof path, "%s/ended", argv[2]);
+        if (access(path, F_OK) == 0)
+            raise(SIGTERM);
         snprintf(path, sizeof path, "%s/damaged", argv[2]);
         return access(path, F_OK) == 0;
     }

@@ -82,10 +82,9 @@ has_store(const char *dir)
 }
 
 /* LMDB writes its lock file through a mapping. Where the disk has no room for that the kernel sends
- * SIGBUS, which must not be taken for damage. Returns 0, ENOSPC or EDQUOT; LMDB finds whatever
- * else. */
+ * SIGBUS, which must not be taken for damage. LMDB finds whatever else is wrong. */
 static int
-provide_lock(const char *dir)
+provide_lock(const char *dir, struct cn_error *err)
 {
     char *path = path_in(dir, "lock.mdb");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -94,7 +93,41 @@ provide_lock(const char *dir)
     if (fd >= 0)
         close(fd);
     cn_free(path);
-    return failed == ENOSPC || failed == EDQUOT ? failed : 0;
+    return failed == ENOSPC || failed == EDQUOT
+               ? cn_fail_sys(err, CN_E_STATE_STORE, failed, "no room for lock.mdb")
+               : 0;
+}
+
+/* Is the machine to blame, and not the store? Then another try may find the store whole. */
+static bool
+is_of_machine(const struct cn_error *err)
+{
+    switch (err->sys_errno) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EROFS:
+    case EACCES:
+    case EPERM:
+    case ENOMEM:
+    case EAGAIN:
+    case EMFILE:
+    case ENFILE:
+        return true;
+    default:
+        return err->code == CN_E_OUT_OF_MEMORY;
+    }
+}
+
+/* Says why the store cannot be read, and returns the exit status. */
+static int
+say_failed(const struct cn_error *err)
+{
+    fprintf(stderr, "continuo-worker: %s\n", err->message);
+    if (!is_of_machine(err))
+        return 1;
+    printf("%s\n", err->message);
+    return CN_CHECK_NOT_DONE;
 }
 
 int
@@ -116,22 +149,16 @@ cn_worker_check_store(const char *dir, bool mend)
         printf("store %s: empty\n", dir);
         return 0;
     }
-    if ((rc = provide_lock(dir)) != 0) {
-        fprintf(stderr, "continuo-worker: cannot check %s: no room for its lock.mdb: %s\n", dir,
-                strerror(rc));
-        return CN_CHECK_NO_ROOM;
+    if (provide_lock(dir, &err) != 0 || cn_disk_store_open(&options, &store, &err) != 0)
+        return say_failed(&err);
+    if ((rc = check_records(store, &counts, &err)) != 0) {
+        cn_store_close(store);
+        return say_failed(&err);
     }
-    if (cn_disk_store_open(&options, &store, &err) != 0) {
-        fprintf(stderr, "continuo-worker: %s\n", err.message);
-        return 1;
-    }
-    rc = check_records(store, &counts, &err);
-    if (rc != 0)
-        fprintf(stderr, "continuo-worker: %s\n", err.message);
     printf("store %s: %" PRIu64 " live, %" PRIu64 " tombstones, %" PRIu64 " damaged\n", dir,
            counts.live, counts.tombstones, counts.damaged);
     cn_store_close(store);
-    return rc != 0 ? 1 : counts.damaged ? CN_CHECK_DAMAGED : 0;
+    return counts.damaged ? CN_CHECK_DAMAGED : 0;
 }
 
 int
@@ -152,12 +179,8 @@ cn_worker_accept_store(const char *dir)
         printf("store %s: empty\n", dir);
         return 0;
     }
-    if (provide_lock(dir) != 0)
-        return CN_CHECK_NO_ROOM;
-    if (cn_disk_store_open(&options, &store, &err) != 0) {
-        fprintf(stderr, "continuo-worker: %s\n", err.message);
-        return 1;
-    }
+    if (provide_lock(dir, &err) != 0 || cn_disk_store_open(&options, &store, &err) != 0)
+        return say_failed(&err);
     rc = cn_store_accept_loss(store, &dropped, &err);
     if (rc != 0)
         fprintf(stderr, "continuo-worker: %s\n", err.message);
