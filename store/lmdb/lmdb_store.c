@@ -101,19 +101,21 @@ cn_lmdb_map_bytes(const struct lmdb_store *lmdb)
     return (bytes + 65535) & ~65535ull; /* whole pages of any size */
 }
 
+/* The store is whole, which ENOTSUP tells a caller that looks for damage. */
 static int
 refuse_format(const struct lmdb_store *lmdb, uint32_t format, struct cn_error *err)
 {
     if (format > CN_STORE_FORMAT)
-        return cn_fail(err, CN_E_STATE_STORE,
-                       "store %s has format %u, written by a newer Continuo; this one knows format "
-                       "%d: upgrade, or move the folder aside",
-                       lmdb->dir, format, CN_STORE_FORMAT);
-    return cn_fail(
-        err, CN_E_STATE_STORE,
-        "store %s has format %u, written by an older Continuo; this one knows format %d: "
-        "use the program that wrote it, or move the folder aside",
-        lmdb->dir, format, CN_STORE_FORMAT);
+        cn_fail(err, CN_E_STATE_STORE,
+                "store %s has format %u, written by a newer Continuo; this one knows format %d: "
+                "upgrade, or move the folder aside",
+                lmdb->dir, format, CN_STORE_FORMAT);
+    else
+        cn_fail(err, CN_E_STATE_STORE,
+                "store %s has format %u, written by an older Continuo; this one knows format %d: "
+                "use the program that wrote it, or move the folder aside",
+                lmdb->dir, format, CN_STORE_FORMAT);
+    return fail_with(err, ENOTSUP);
 }
 
 /* Reads the format, or writes it into a store that is new. */

@@ -331,6 +331,7 @@ newer_store_is_refused(void **state)
     assert_null(store);
     assert_non_null(strstr(err.message, "format 7"));
     assert_non_null(strstr(err.message, "newer Continuo"));
+    assert_int_equal(err.sys_errno, ENOTSUP); /* it is not damaged */
 }
 
 /* There was no release with another format: such a store is refused, and stays as it is. */
@@ -353,6 +354,7 @@ older_store_is_refused(void **state)
         assert_null(store);
         assert_non_null(strstr(err.message, "format 5"));
         assert_non_null(strstr(err.message, "older Continuo"));
+        assert_int_equal(err.sys_errno, ENOTSUP);
     }
     snprintf(path, sizeof(path), "%s/DAMAGED", (char *)*state);
     assert_int_equal(access(path, F_OK), -1);

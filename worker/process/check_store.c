@@ -98,11 +98,13 @@ provide_lock(const char *dir, struct cn_error *err)
                : 0;
 }
 
-/* Is the machine to blame, and not the store? Then another try may find the store whole. */
+/* Is something else to blame than the store's files: the machine, or a program that does not know
+ * their format? Then another try may find the store whole. */
 static bool
-is_of_machine(const struct cn_error *err)
+is_no_damage(const struct cn_error *err)
 {
     switch (err->sys_errno) {
+    case ENOTSUP:
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
@@ -124,7 +126,7 @@ static int
 say_failed(const struct cn_error *err)
 {
     fprintf(stderr, "continuo-worker: %s\n", err->message);
-    if (!is_of_machine(err))
+    if (!is_no_damage(err))
         return 1;
     printf("%s\n", err->message);
     return CN_CHECK_NOT_DONE;
