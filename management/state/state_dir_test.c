@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -378,6 +380,40 @@ a_check_that_is_ended_costs_no_store(void **state)
     cn_free(store);
 }
 
+/* A disk without room for the file DAMAGED: an empty store would not say what is lost. */
+static void
+nothing_is_set_aside_without_a_report(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char *store = cn_state_dir_store(opened, "counter", "1.0");
+    char path[400];
+    struct rlimit was, none;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    cn_state_dir_close(opened, false);
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    snprintf(path, sizeof path, "%s/damaged", store);
+    fclose(fopen(path, "w"));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    none = (struct rlimit){0, was.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), CN_E_STATE_STORE);
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_true(exists(path));
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    assert_false(exists(path));
+    snprintf(path, sizeof path, "%s/DAMAGED", store);
+    assert_true(exists(path));
+    snprintf(path, sizeof path, "[ $(ls -d '%s'~bad-* | wc -l) = 1 ]", store);
+    assert_int_equal(system(path), 0);
+    cn_state_dir_close(opened, true);
+    cn_free(store);
+}
+
 /* A store is never confused with one that was set aside, whatever its version is called, and is
  * checked like any other. A store with the longest possible name can be set aside, too. */
 static void
@@ -431,6 +467,7 @@ main(void)
         cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_check_that_is_ended_costs_no_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_set_aside_without_a_report, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_version_is_checked, set_up, tear_down),
     };
 

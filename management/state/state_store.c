@@ -34,8 +34,8 @@
 #include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
-#define SAID_BYTES 1024                          /* bound for what the worker program prints */
-#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* the ending and a time behind it */
+#define SAID_BYTES 1024                              /* bound for what the worker program prints */
+#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20 + 4) /* the ending, a time and ".new" behind it */
 
 char *
 cn_state_path(const char *dir, const char *name)
@@ -276,56 +276,95 @@ write_report(const char *store, const char *text, struct cn_error *err)
     return rc;
 }
 
-/* Renames the store's folder, so that its bytes stay for an operator and a fresh store can be
- * made. */
-static int
-set_aside(const char *store, const char *why, char **where, struct cn_error *err)
+/* Returns the store's path with this ending, the name under which its bytes stay for an operator. */
+static char *
+bad_path(const char *store, const char *ending)
 {
     size_t begun = (size_t)(strrchr(store, '/') + 1 - store), len = strlen(store);
     struct cn_buf bad;
-    char *path;
-    int rc = 0;
 
     if (len - begun > NAME_MAX - BAD_BYTES) /* the new name must fit into a file name, too */
         len = begun + NAME_MAX - BAD_BYTES;
     cn_buf_init(&bad, 0);
-    cn_buf_printf(&bad, "%.*s" CN_STATE_BAD "%llu", (int)len, store,
-                  (unsigned long long)cn_wall_ms());
-    path = cn_buf_take(&bad, NULL);
+    cn_buf_printf(&bad, "%.*s" CN_STATE_BAD "%llu%s", (int)len, store,
+                  (unsigned long long)cn_wall_ms(), ending);
+    return cn_buf_take(&bad, NULL);
+}
+
+static void
+say_set_aside(const char *store, const char *aside, const char *why)
+{
     cn_log(CN_LOG_ERROR,
            "event=store_set_aside store=%s set_aside=%s note=\"%s; its sequences are lost\"", store,
-           path, why);
-    if (rename(store, path) < 0)
-        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside",
-                         store);
-    if (where && !rc)
-        *where = path;
-    else
-        cn_free(path);
-    return rc;
+           aside, why);
 }
 
 static int
-set_aside_unreadable(const char *store, struct cn_error *err)
+fail_set_aside(const char *store, struct cn_error *err)
+{
+    return cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside",
+                       store);
+}
+
+/* Renames the store's folder, so that a fresh store can be made. */
+static int
+set_aside(const char *store, const char *why, struct cn_error *err)
+{
+    char *aside = bad_path(store, "");
+    int rc = rename(store, aside) < 0 ? fail_set_aside(store, err) : 0;
+
+    if (!rc)
+        say_set_aside(store, aside, why);
+    cn_free(aside);
+    return rc;
+}
+
+/* Makes the folder of a fresh store, in which DAMAGED says where the old one is. */
+static int
+make_fresh(const char *fresh, const char *aside, struct cn_error *err)
 {
     struct cn_buf text;
-    char *where, *said;
-    int rc = set_aside(store, "unreadable after a power failure", &where, err);
+    char *said;
+    int rc = 0;
 
-    if (rc)
-        return rc;
-    if (mkdir(store, 0700) < 0 && errno != EEXIST)
-        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);
+    if (mkdir(fresh, 0700) < 0)
+        return cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", fresh);
     cn_buf_init(&text, 0);
     cn_buf_printf(&text,
                   "the store could not be read after a power failure and was moved to %s; all of "
                   "its sequences are lost, and their ids start anew",
-                  where);
+                  aside);
     said = cn_buf_take(&text, NULL);
-    if (!rc)
-        rc = write_report(store, said, err);
+    rc = write_report(fresh, said, err);
     cn_free(said);
-    cn_free(where);
+    return rc;
+}
+
+/* Puts the fresh folder in the place of the store in one step, if the file system can do that. */
+static int
+exchange(const char *store, const char *fresh, const char *aside)
+{
+    if (renameat2(AT_FDCWD, fresh, AT_FDCWD, store, RENAME_EXCHANGE) == 0)
+        return rename(fresh, aside);
+    return rename(store, aside) < 0 ? -1 : rename(fresh, store);
+}
+
+/* What takes the store's place is made first. A server that is killed, or finds no room for it,
+ * never leaves an empty store that does not say what is lost. */
+static int
+set_aside_unreadable(const char *store, struct cn_error *err)
+{
+    char *aside = bad_path(store, ""), *fresh = bad_path(store, ".new");
+    int rc = make_fresh(fresh, aside, err);
+
+    if (rc)
+        remove_tree(fresh);
+    else if (exchange(store, fresh, aside) < 0)
+        rc = fail_set_aside(store, err);
+    else
+        say_set_aside(store, aside, "unreadable after a power failure");
+    cn_free(fresh);
+    cn_free(aside);
     return rc;
 }
 
@@ -364,7 +403,7 @@ cn_state_dir_accept_store(const char *store, const char *worker_program, bool in
     if (rc < 0)
         return rc;
     if (rc == 1 && !in_use)
-        return set_aside(store, "unreadable, and accepted as lost", NULL, err);
+        return set_aside(store, "unreadable, and accepted as lost", err);
     if (rc)
         return cn_fail(
             err, CN_E_STATE_STORE,
