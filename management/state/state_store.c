@@ -276,7 +276,7 @@ write_report(const char *store, const char *text, struct cn_error *err)
     return rc;
 }
 
-/* Returns the store's path with this ending, the name under which its bytes stay for an operator. */
+/* Returns the store's path with this ending, under which its bytes stay for an operator. */
 static char *
 bad_path(const char *store, const char *ending)
 {

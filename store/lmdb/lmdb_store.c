@@ -4,7 +4,7 @@
  * Only the files of this folder know LMDB. Its main database holds
  *   00 "format"        u32, little-endian: CN_STORE_FORMAT
  *   00 "journal"       how far the journal is drained (store/journal/journal_drain.c)
- *   00 "loss"          what was lost (store/journal/journal_loss.c)
+ *   00 "loss"          what was lost (store/journal/salvage/journal_loss.c)
  *   01 sequence id     a record (store/record/record.h); empty while only the journal has it
  *   02 "pieces"        the database of the further pieces of large records (lmdb_value.c)
  * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h).

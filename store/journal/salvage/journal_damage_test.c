@@ -1,5 +1,5 @@
-/* store/journal/journal_damage_test.c - damaged and missing files of a journal store are noticed,
- * and no older value comes back. */
+/* store/journal/salvage/journal_damage_test.c - damaged and missing files of a journal store are
+ * noticed, and no older value comes back. */
 #include "store/journal/test_journal.h"
 
 static void

@@ -1,5 +1,5 @@
-/* store/journal/journal_loss.c - what a store has lost, until an operator accepts it. Owned by the
- * worker's thread.
+/* store/journal/salvage/journal_loss.c - what a store has lost, until an operator accepts it. Owned
+ * by the worker's thread.
  *
  * A note in LMDB keeps the number of keys that have lost their value. The file DAMAGED informs the
  * server, which does not read LMDB. Both are written by a repair (journal_salvage.c), and removed

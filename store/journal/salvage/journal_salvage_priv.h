@@ -1,7 +1,8 @@
-/* store/journal/journal_salvage_priv.h - what is known of a journal's damage while it is repaired.
+/* store/journal/salvage/journal_salvage_priv.h - what is known of a journal's damage while it is
+ * repaired.
  */
-#ifndef CN_STORE_JOURNAL_JOURNAL_SALVAGE_PRIV_H
-#define CN_STORE_JOURNAL_JOURNAL_SALVAGE_PRIV_H
+#ifndef CN_STORE_JOURNAL_SALVAGE_JOURNAL_SALVAGE_PRIV_H
+#define CN_STORE_JOURNAL_SALVAGE_JOURNAL_SALVAGE_PRIV_H
 
 #include "store/journal/journal_priv.h"
 

@@ -1,5 +1,5 @@
-/* store/journal/journal_examine.c - finds out whether the journal has all that was written. Owned
- * by the worker's thread.
+/* store/journal/salvage/journal_examine.c - finds out whether the journal has all that was written.
+ * Owned by the worker's thread.
  *
  * A process that opens a store compares three things: what the journal files hold, what their
  * ledgers say was written (journal_ledger.h), and what LMDB's notes say, namely how far the journal
@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "store/journal/journal_salvage_priv.h"
+#include "store/journal/salvage/journal_salvage_priv.h"
 #include "store/record/little_endian.h"
 
 /* --- reading the ledgers --- */

@@ -1,5 +1,5 @@
-/* store/journal/journal_salvage.c - saves what is whole of a journal that has not all that was
- * written. Owned by the worker's thread.
+/* store/journal/salvage/journal_salvage.c - saves what is whole of a journal that has not all that
+ * was written. Owned by the worker's thread.
  *
  * journal_examine.c finds the damage when a store is opened. It is repaired in one transaction of
  * LMDB:
@@ -23,7 +23,7 @@
 
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "store/journal/journal_salvage_priv.h"
+#include "store/journal/salvage/journal_salvage_priv.h"
 
 /* --- moving what is whole --- */
 

@@ -1,5 +1,5 @@
-/* store/journal/repair_room_test.c - a store is repaired whatever its size. The repair knows no
- * limits of the model, because the server asks for it before the model is loaded. */
+/* store/journal/salvage/repair_room_test.c - a store is repaired whatever its size. The repair
+ * knows no limits of the model, because the server asks for it before the model is loaded. */
 #include "store/journal/test_journal.h"
 
 #define N_WORDS 400
