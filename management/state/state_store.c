@@ -276,7 +276,8 @@ write_report(const char *store, const char *text, struct cn_error *err)
     return rc;
 }
 
-/* Returns the store's path with this ending, under which its bytes stay for an operator. */
+/* Returns a path beside the store, with the time and this ending, for bytes that an operator may
+ * want. */
 static char *
 bad_path(const char *store, const char *ending)
 {
