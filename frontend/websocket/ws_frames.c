@@ -220,47 +220,18 @@ cn_ws_frames_fini(struct cn_ws_frames *frames)
 static void
 flush(struct cn_ws_frames *frames)
 {
-    if (!frames->wslay || wslay_event_get_queued_msg_count(frames->wslay) == 0)
+    if (!frames->wslay || frames->is_closing ||
+        wslay_event_get_queued_msg_count(frames->wslay) == 0)
         return;
     if (wslay_event_send(frames->wslay))
         frames->failed = true;
     frames->is_closing = wslay_event_get_close_sent(frames->wslay);
 }
 
-/* Returns what was not used, because a message has filled the client's credit and on_message has
- * set `is_paused`. wslay may have bytes inside itself even then, so the caller keeps only what this
- * returns. */
-struct cn_str
-cn_ws_frames_take(struct cn_ws_frames *frames, struct cn_str bytes)
-{
-    struct cn_str rest = {NULL, 0};
-
-    if (!is_awake(frames))
-        return rest;
-    frames->in = bytes;
-    frames->is_paused = false;
-    frames->open_bytes += bytes.len;
-    /* An error is memory, or a frame whose length is impossible: wslay has queued a close then. */
-    if (wslay_event_recv(frames->wslay) == WSLAY_ERR_NOMEM)
-        frames->failed = true;
-    if (frames->is_paused)
-        rest = frames->in;
-    frames->open_bytes -= rest.len;
-    frames->in = (struct cn_str){NULL, 0};
-    flush(frames);
-    return rest;
-}
-
-bool
-cn_ws_frames_wants_bytes(const struct cn_ws_frames *frames)
-{
-    return !frames->failed && (!frames->wslay || wslay_event_get_read_enabled(frames->wslay));
-}
-
 /* Writes a frame that is a whole message. A server's frame has no mask, so its head is the opcode
  * and the length in its shortest form (RFC 6455, 5.2). wslay would take two allocations and a copy
  * for each message. What wslay itself sends is never in its queue here, because flush() has moved
- * it to `out`. */
+ * it to `out`; only a close without a code is left there (refuse_head). */
 static void
 write_frame(struct cn_ws_frames *frames, uint8_t first_byte, struct cn_str message)
 {
@@ -279,6 +250,50 @@ write_frame(struct cn_ws_frames *frames, uint8_t first_byte, struct cn_str messa
     if (len)
         memcpy(at + 2 + length_bytes, message.ptr, message.len);
     frames->out.len += 2 + length_bytes + message.len;
+}
+
+/* The head of a frame is impossible: its length is not in the shortest form, or a control frame is
+ * too long or not whole. wslay has queued a close without a code then, which stays in its queue. */
+static void
+refuse_head(struct cn_ws_frames *frames)
+{
+    const char code[] = {(char)(CN_WS_CLOSE_PROTOCOL >> 8), (char)(CN_WS_CLOSE_PROTOCOL & 0xff)};
+
+    write_frame(frames, FINAL_FRAME | WSLAY_CONNECTION_CLOSE, (struct cn_str){code, sizeof(code)});
+    frames->is_closing = true;
+}
+
+/* Returns what was not used, because a message has filled the client's credit and on_message has
+ * set `is_paused`. wslay may have bytes inside itself even then, so the caller keeps only what this
+ * returns. */
+struct cn_str
+cn_ws_frames_take(struct cn_ws_frames *frames, struct cn_str bytes)
+{
+    struct cn_str rest = {NULL, 0};
+    int rc;
+
+    if (!is_awake(frames))
+        return rest;
+    frames->in = bytes;
+    frames->is_paused = false;
+    frames->open_bytes += bytes.len;
+    rc = wslay_event_recv(frames->wslay);
+    if (rc == WSLAY_ERR_NOMEM)
+        frames->failed = true;
+    else if (rc && !frames->is_closing)
+        refuse_head(frames);
+    if (frames->is_paused)
+        rest = frames->in;
+    frames->open_bytes -= rest.len;
+    frames->in = (struct cn_str){NULL, 0};
+    flush(frames);
+    return rest;
+}
+
+bool
+cn_ws_frames_wants_bytes(const struct cn_ws_frames *frames)
+{
+    return !frames->failed && (!frames->wslay || wslay_event_get_read_enabled(frames->wslay));
 }
 
 void

@@ -112,6 +112,9 @@ clients_that_break_the_protocol_are_closed(void **state)
         {"\x80\x80\0\0\0\0", 6, 1002},          /* a continuation of nothing */
         {"\xc1\x81\0\0\0\0x", 7, 1002},         /* compressed, but that was not agreed on */
         {"\x81\x82\0\0\0\0\xc3\x28", 8, 1007},  /* no UTF-8 */
+        {"\x09\x80\0\0\0\0", 6, 1002},          /* a part of a ping */
+        {"\x89\xfe\0\x7e\0\0\0\0", 8, 1002},    /* a ping that is too long */
+        {"\x81\xfe\0\x01\0\0\0\0x", 9, 1002},   /* a length that is not in the shortest form */
         {"\x82\xfe\x03\xe9\0\0\0\0x", 9, 1009}, /* 1001 bytes */
     };
 
