@@ -122,6 +122,18 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     refuse(request, CN_E_TOO_LARGE, message);
 }
 
+/* Refuses a request whose body was not kept. */
+static void
+refuse_swallowed(struct cn_http_request *request)
+{
+    struct cn_error err;
+
+    if (request->no_room)
+        refuse(request, cn_request_bytes_refuse(&err), err.message);
+    else
+        refuse_too_large(request, 0);
+}
+
 /* Several interfaces may share an address; the first one that has the path serves the request. */
 static const struct cn_http_api *
 choose_api(struct cn_http_request *request)
@@ -185,6 +197,10 @@ cn_http_request_begin(struct cn_http_request *request)
         refuse_too_large(request, framing->length);
         return;
     }
+    if (!cn_request_bytes_fit(framing->length)) {
+        refuse(request, cn_request_bytes_refuse(&err), err.message);
+        return;
+    }
     if (framing->length > 0) {
         request->body = cn_arena_try_alloc(&request->arena, framing->length);
         if (!request->body) {
@@ -221,6 +237,11 @@ cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t 
 {
     uint64_t limit = max_body_bytes(request);
 
+    if (request->state == CN_REQUEST_BODY &&
+        !cn_request_bytes_take(&request->body_bytes, request->body_len + len)) {
+        request->no_room = true;
+        request->state = CN_REQUEST_SWALLOW;
+    }
     if (request->state == CN_REQUEST_BODY && request->framing.chunked) {
         if (len > limit - request->body_len)
             request->state = CN_REQUEST_SWALLOW;
@@ -375,7 +396,7 @@ cn_http_request_end(struct cn_http_request *request)
     int rc;
 
     if (request->state == CN_REQUEST_SWALLOW) {
-        refuse_too_large(request, 0);
+        refuse_swallowed(request);
         return;
     }
     if (request->state != CN_REQUEST_BODY)

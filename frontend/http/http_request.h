@@ -20,6 +20,7 @@
 #include "frontend/http/http_listener.h"
 #include "frontend/http/route.h"
 #include "frontend/intake/intake.h"
+#include "frontend/intake/request_bytes.h"
 #include "frontend/intake/unread.h"
 #include "proto/message.h"
 
@@ -73,6 +74,8 @@ struct cn_http_request {
     struct cn_http_framing framing;
     char *body;
     size_t body_len, body_cap;
+    struct cn_request_bytes body_bytes; /* what it counts among the bytes of all requests */
+    bool no_room;                       /* SWALLOW: because all requests are too large together */
     uint64_t swallowed;
 
     char id[CN_REQUEST_ID_NEW]; /* x-request-id */

@@ -26,6 +26,7 @@
 #include "frontend/http/http_checks.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
+#include "frontend/intake/request_bytes.h"
 #include "frontend/intake/sequence_names.h"
 #include "frontend/intake/unread.h"
 #include "frontend/page/feed.h"
@@ -162,6 +163,7 @@ start_guard(struct cn_server *server, struct cn_error *err)
     if (server->config.worker_walls != CN_WALLS_OFF && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot make the server not dumpable");
     cn_unread_set_limit(server->config.max_unread_bytes);
+    cn_request_bytes_set_limit(server->config.max_held_bytes);
     cn_bounds_start(NULL, "/proc/self/cgroup");
     return cn_library_calls_start(err);
 }

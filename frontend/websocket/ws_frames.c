@@ -101,6 +101,15 @@ on_frame_start(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_
         refuse(frames, CN_WS_CLOSE_TOO_LARGE, "the message is too large");
 }
 
+/* Gives back the memory of the message, except that of a small one. */
+static void
+free_message(struct cn_ws_frames *frames, size_t keep)
+{
+    cn_request_bytes_done(&frames->message_bytes);
+    if (frames->message.cap > keep)
+        cn_buf_fini(&frames->message);
+}
+
 static void
 on_frame_chunk(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_recv_chunk_arg *arg,
                void *ctx)
@@ -109,7 +118,9 @@ on_frame_chunk(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_
 
     if (frames->is_control || !wslay_event_get_read_enabled(wslay))
         return;
-    if (cn_buf_append(&frames->message, arg->data, arg->data_length))
+    if (!cn_request_bytes_take(&frames->message_bytes, frames->message.len + arg->data_length))
+        refuse(frames, CN_WS_CLOSE_TRY_AGAIN, CN_WS_NO_ROOM);
+    else if (cn_buf_append(&frames->message, arg->data, arg->data_length))
         refuse(frames, CN_WS_CLOSE_TRY_AGAIN, "not enough memory for the message");
 }
 
@@ -147,8 +158,7 @@ on_msg(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_arg *
         pass_inflated(frames);
     else
         frames->on_message(frames, frames->is_text, cn_buf_str(&frames->message));
-    if (frames->message.cap > KEEP_BYTES)
-        cn_buf_fini(&frames->message);
+    free_message(frames, KEEP_BYTES);
 }
 
 static bool
@@ -192,7 +202,7 @@ cn_ws_frames_rest(struct cn_ws_frames *frames)
         return;
     wslay_event_context_free(frames->wslay);
     frames->wslay = NULL;
-    cn_buf_fini(&frames->message);
+    free_message(frames, 0);
     if (!frames->out.len)
         cn_buf_fini(&frames->out);
 }
@@ -212,7 +222,7 @@ cn_ws_frames_fini(struct cn_ws_frames *frames)
     if (frames->wslay)
         wslay_event_context_free(frames->wslay);
     frames->wslay = NULL;
-    cn_buf_fini(&frames->message);
+    free_message(frames, 0);
     cn_buf_fini(&frames->out);
 }
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "core/memory/buf.h"
+#include "frontend/intake/request_bytes.h"
 
 struct cn_ws_deflate;
 struct cn_ws_frames;
@@ -29,6 +30,9 @@ enum cn_ws_close {
     CN_WS_CLOSE_CANNOT_RESUME = 4004,
 };
 
+/* The reason of a close because of --max-held-requests. */
+#define CN_WS_NO_ROOM "the server holds too many bytes of requests (max-held-requests)"
+
 /* A complete message has come. `message` is borrowed until the function returns. */
 typedef void (*cn_ws_message_fn)(struct cn_ws_frames *frames, bool is_text, struct cn_str message);
 
@@ -44,7 +48,8 @@ struct cn_ws_frames {
     struct cn_str in;      /* what cn_ws_frames_take has not used yet */
     bool is_paused;        /* set by on_message: no further bytes are used for now */
     struct cn_buf message; /* the message that is coming */
-    bool in_message;       /* a message has begun */
+    struct cn_request_bytes message_bytes;
+    bool in_message; /* a message has begun */
     bool is_text, is_compressed;
     bool is_control; /* the present frame is a ping, a pong or a close */
     struct cn_buf out;

@@ -29,6 +29,7 @@
 struct waiting {
     struct cn_arena arena; /* has this struct, and then the step that it becomes */
     struct cn_list link;
+    struct cn_request_bytes message_bytes;
     bool is_text;
     size_t len;
     _Alignas(16) char bytes[];
@@ -63,6 +64,7 @@ step_destroy(struct step *step)
     }
     cn_list_remove(&step->link);
     step->stream->n_unanswered--;
+    cn_request_bytes_done(&step->message_bytes);
     cn_arena_fini(&arena);
 }
 
@@ -72,19 +74,26 @@ void
 cn_ws_take_message(struct cn_ws_frames *frames, bool is_text, struct cn_str message)
 {
     struct cn_ws_stream *stream = cn_ws_stream_of(frames);
+    struct cn_request_bytes bytes = {0};
     struct cn_arena arena;
     struct waiting *waiting;
 
     stream->message_ms = 0;
     if (stream->phase == CN_WS_LEAVING || stream->phase == CN_WS_CLOSING)
         return;
+    if (!cn_request_bytes_take(&bytes, message.len)) {
+        cn_ws_close(stream, CN_WS_CLOSE_TRY_AGAIN, CN_STR(CN_WS_NO_ROOM));
+        return;
+    }
     cn_arena_init(&arena);
     waiting = cn_arena_try_alloc(&arena, sizeof(*waiting) + message.len);
     if (!waiting) {
+        cn_request_bytes_done(&bytes);
         cn_ws_close(stream, CN_WS_CLOSE_TRY_AGAIN, CN_STR("not enough memory for the message"));
         return;
     }
     waiting->arena = arena;
+    waiting->message_bytes = bytes;
     cn_list_init(&waiting->link);
     waiting->is_text = is_text;
     waiting->len = message.len;
@@ -158,6 +167,7 @@ take_waiting(struct cn_ws_stream *stream, struct waiting *waiting)
     struct cn_ws_request request;
     struct cn_error err;
 
+    cn_request_bytes_move(&step->message_bytes, &waiting->message_bytes);
     if (cn_ws_read(stream->form, waiting->is_text, message, &step->arena, &request, &err)) {
         cn_ws_step_refuse(step, &err);
         return;
@@ -442,8 +452,10 @@ cn_ws_steps_cancel(struct cn_ws_stream *stream)
     struct cn_list *node, *tmp;
 
     while ((node = cn_list_pop_front(&stream->waiting))) {
-        struct cn_arena arena = cn_container_of(node, struct waiting, link)->arena;
+        struct waiting *waiting = cn_container_of(node, struct waiting, link);
+        struct cn_arena arena = waiting->arena;
 
+        cn_request_bytes_done(&waiting->message_bytes);
         cn_arena_fini(&arena);
     }
     stream->n_waiting = 0;

@@ -3,6 +3,7 @@
 #define CN_FRONTEND_WEBSOCKET_WS_STEPS_PRIV_H
 
 #include "core/text/number.h"
+#include "frontend/intake/request_bytes.h"
 #include "frontend/websocket/ws_stream.h"
 #include "scheduler/queue/job.h"
 
@@ -10,6 +11,7 @@ struct step {
     struct cn_arena arena; /* has this struct */
     struct cn_ws_stream *stream;
     struct cn_list link;
+    struct cn_request_bytes message_bytes;
     enum cn_ws_step_kind kind;
     uint64_t number; /* 0: an error answers a message that is not a step */
     bool is_submitted, is_done, sent_some;

@@ -55,6 +55,11 @@ cn_rpc_infer_create(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     infer->call = call;
     cn_list_init(&infer->link);
     cn_grpc_call_hold(call);
+    if (!cn_request_bytes_take(&infer->message_bytes, len)) {
+        cn_request_bytes_refuse(&err);
+        cn_rpc_infer_refuse(infer, &err);
+        return infer;
+    }
     bytes = cn_arena_try_alloc(&infer->arena, len ? len : 1);
     if (!bytes) {
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
@@ -78,6 +83,7 @@ cn_rpc_infer_destroy(struct cn_rpc_infer *infer)
         cn_answer_box_free(infer->box);
     cn_v2_job_fini(&infer->v2);
     cn_list_remove(&infer->link);
+    cn_request_bytes_done(&infer->message_bytes);
     arena = infer->arena;
     cn_arena_fini(&arena);
     cn_grpc_call_release(call);

@@ -191,6 +191,11 @@ cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *mess
     step->boxes_end = &step->boxes;
     cn_list_init(&step->link);
     cn_grpc_call_hold(call);
+    if (!cn_request_bytes_take(&step->message_bytes, len)) {
+        cn_request_bytes_refuse(&err);
+        refuse(step, &err);
+        return step;
+    }
     bytes = cn_arena_try_alloc(&step->arena, len ? len : 1);
     if (!bytes) {
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
@@ -215,6 +220,7 @@ cn_rpc_step_destroy(struct cn_rpc_step *step)
         cn_answer_box_free(box);
     }
     cn_list_remove(&step->link);
+    cn_request_bytes_done(&step->message_bytes);
     cn_arena_fini(&arena);
     cn_grpc_call_release(call);
 }

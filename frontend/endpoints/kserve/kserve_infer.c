@@ -225,6 +225,10 @@ decompress(struct cn_http_request *request, struct cn_error *err)
         cn_buf_fini(&plain);
         return rc;
     }
+    if (!cn_request_bytes_take(&request->body_bytes, plain.len)) {
+        cn_buf_fini(&plain);
+        return cn_request_bytes_refuse(err);
+    }
     if (request->body_on_heap)
         cn_free(request->body);
     request->body = cn_buf_take(&plain, &request->body_len);

@@ -63,6 +63,7 @@ destroy(struct cn_http_request *request)
     }
     if (request->body_on_heap)
         cn_free(request->body);
+    cn_request_bytes_done(&request->body_bytes);
     request->listener->n_requests--;
     request->magic = 0;
     cn_arena_fini(&arena);
