@@ -14,9 +14,10 @@ cn_request_bytes_set_limit(uint64_t bytes)
 bool
 cn_request_bytes_fit(size_t len)
 {
+    const uint64_t allowed = atomic_load_explicit(&limit, memory_order_relaxed);
+
     return len < CN_REQUEST_BYTES_STEP ||
-           len + atomic_load_explicit(&sum, memory_order_relaxed) <=
-               atomic_load_explicit(&limit, memory_order_relaxed);
+           len + atomic_load_explicit(&sum, memory_order_relaxed) <= allowed;
 }
 
 bool
