@@ -10,34 +10,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "config/model/model_config.h"
+#include "config/model/model_options_priv.h"
 #include "config/model/model_words.h"
 #include "core/errors/panic.h"
-
-enum kind {
-    KIND_UINT,
-    KIND_BOOL,
-    KIND_DURABILITY,
-    KIND_SWAP,
-    KIND_EXPIRED,
-    KIND_PARALLEL,
-    KIND_SWITCH,
-    KIND_STORE,
-    KIND_REPLICAS,
-    KIND_WORD
-};
-
-static const struct option {
-    const char *path;
-    enum kind kind;
-    uint64_t default_value, min, max;
-    const char *help;
-} options[] = {
-#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
-    {yaml_path, KIND_##kind, default_, min, max, help},
-#include "config/model/model_options.def"
-#undef CN_MODEL_OPTION
-};
 
 static const struct {
     const char *key, *harmless, *note;
@@ -78,22 +53,14 @@ put_row(FILE *out, const char *path, const char *others, const char *type, const
     fprintf(out, " | %s | %s | %s | %s | `%s` |\n", type, default_text, range, help, example);
 }
 
-static const struct option *
-find(const char *path)
-{
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        if (strcmp(options[i].path, path) == 0)
-            return &options[i];
-    cn_unreachable(); /* model_page_test finds a missing row first */
-}
-
 /* A row of a key in model_options.def; its type decides how default and range are shown. */
 static void
 put_option(FILE *out, const char *path, const char *unit, const char *example)
 {
-    const struct option *option = find(path);
+    const struct row *option = cn_model_option_find(path);
     char value[32], range[96];
 
+    cn_assert(option); /* model_page_test finds a missing row first */
     switch (option->kind) {
     case KIND_BOOL:
         put_row(out, path, "", "true or false", option->default_value ? "true" : "false", "",
