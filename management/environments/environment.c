@@ -230,14 +230,33 @@ first_want(const struct cn_environment *environment)
     return NULL;
 }
 
+int
+cn_environment_install(const struct cn_environment_want *want, const char *const *words,
+                       void (*on_done)(void *ctx, const struct cn_error *err), void *ctx,
+                       struct cn_installer **out, struct cn_error *err)
+{
+    char label[300];
+
+    snprintf(label, sizeof label, "%.128s/%.128s", want->model, want->version);
+    return cn_installer_start(&(struct cn_installer_spec){.loop = want->owner->loop,
+                                                          .python = want->python,
+                                                          .package = want->package,
+                                                          .dir = want->dir,
+                                                          .label = label,
+                                                          .words = words,
+                                                          .timeout_ms = want->owner->timeout_ms,
+                                                          .on_done = on_done,
+                                                          .ctx = ctx},
+                              out, err);
+}
+
 /* Files and interpreter are those of the first model that waits; they are the same for all. */
 static void
 build(struct cn_environment *environment)
 {
     const struct cn_environment_want *want = first_want(environment);
-    struct cn_environments *environments = environment->owner;
     const char *words[] = {"build", environment->place, NULL, NULL, NULL};
-    char wheels[4096], label[300];
+    char wheels[4096];
     struct cn_error err;
 
     cn_assert(want);
@@ -246,19 +265,9 @@ build(struct cn_environment *environment)
     snprintf(wheels, sizeof wheels, "%s/" CN_ENVIRONMENT_WHEELS, want->dir);
     if (access(wheels, R_OK) == 0)
         words[3] = CN_ENVIRONMENT_WHEELS;
-    snprintf(label, sizeof label, "%.128s/%.128s", want->model, want->version);
     cn_log(CN_LOG_INFO, "event=environment_building digest=%s model=%s version=%s place=%s",
            environment->digest, want->model, want->version, environment->place);
-    if (cn_installer_start(&(struct cn_installer_spec){.loop = environments->loop,
-                                                       .python = want->python,
-                                                       .package = want->package,
-                                                       .dir = want->dir,
-                                                       .label = label,
-                                                       .words = words,
-                                                       .timeout_ms = environments->timeout_ms,
-                                                       .on_done = on_built,
-                                                       .ctx = environment},
-                           &environment->installer, &err))
+    if (cn_environment_install(want, words, on_built, environment, &environment->installer, &err))
         fail(environment, &err);
 }
 

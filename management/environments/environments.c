@@ -134,7 +134,6 @@ cn_environments_want(struct cn_environments *environments, struct cn_environment
 {
     static const char *const words[] = {"identify", NULL};
     struct cn_error err;
-    char label[300];
 
     cn_assert_on_loop(environments->loop);
     want->owner = environments;
@@ -150,17 +149,7 @@ cn_environments_want(struct cn_environments *environments, struct cn_environment
         refuse(want, &draining);
         return;
     }
-    snprintf(label, sizeof label, "%.128s/%.128s", want->model, want->version);
-    if (cn_installer_start(&(struct cn_installer_spec){.loop = environments->loop,
-                                                       .python = want->python,
-                                                       .package = want->package,
-                                                       .dir = want->dir,
-                                                       .label = label,
-                                                       .words = words,
-                                                       .timeout_ms = environments->timeout_ms,
-                                                       .on_done = on_asked,
-                                                       .ctx = want},
-                           &want->asking, &err))
+    if (cn_environment_install(want, words, on_asked, want, &want->asking, &err))
         refuse(want, &err);
 }
 

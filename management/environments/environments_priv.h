@@ -52,6 +52,11 @@ cn_environment_is(const struct cn_environment *environment, enum cn_environment_
 
 /* --- environment.c --- */
 
+/* Starts an installer for the want's model. `words` say what it is to do, up to a NULL; the rest is
+ * as in cn_installer_start(). */
+int cn_environment_install(const struct cn_environment_want *want, const char *const *words,
+                           void (*on_done)(void *ctx, const struct cn_error *err), void *ctx,
+                           struct cn_installer **out, struct cn_error *err);
 void cn_environment_to(struct cn_environment *environment, enum cn_environment_phase to);
 /* Answers a want with an environment, or with an error if that is NULL. The answer comes in a later
  * turn, so that a want is never answered from inside a call. */
