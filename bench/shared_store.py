@@ -6,8 +6,8 @@ counter of examples/ with durability process, and every sum is checked.
 
 Part "store": rounds alternate between the two kinds of store, each with a server of its own. The table has medians:
 steps per second; the 99th percentile of a step's time, and by how many round trips to the store it is longer with the
-shared one; the time of a round trip (its mean and its 99th percentile, from the worker's histogram); CPU time of a step in the server, its worker
-and the store. The ratio of the steps is the median of the rounds' ratios.
+shared one, counted in mean ones and in slow ones; the mean and the 99th percentile of the round trips, from the
+worker's histogram; CPU time of a step in the server, its worker and the store. The ratio of the steps is the median of the rounds' ratios.
 
 Part "paced": the same two kinds of store, with steps at fixed times, at half of what the shared store allows with this
 many connections. Neither waits for a core then, so the table shows how much longer a step waits for the store itself.

@@ -1,9 +1,9 @@
 /* frontend/http/http_answer.c - answers requests: with jobs' answers, in one piece or streamed, and
  * with the bodies of other endpoints. Owned by the loop thread.
  *
- * Only this file and those of the folder library use libmicrohttpd. An
- * answer's bytes are not copied: the response points into the answer box, and the request owns the
- * box until libmicrohttpd is done with both.
+ * Only this file and those of the folder library use libmicrohttpd. An answer's bytes are not
+ * copied: the response points into the answer box, and the request owns the box until libmicrohttpd
+ * is done with both.
  *
  * An answer takes one of two ways:
  * - Complete. The first piece is also the last one. cn_http_queue() hands a response with a known

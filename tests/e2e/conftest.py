@@ -20,17 +20,17 @@ from transcript import Transcript  # noqa: E402
 
 FAILED = pytest.StashKey()
 
-"""Files (without test_ and .py) whose subject runs in processes with one thread: workers and their handlers, tools,
-clients and scripts. ThreadSanitizer finds nothing there that the other files do not show it, and makes everything several
-times as slow, so its build runs one test of each."""
+"""Files (without test_ and .py) that test programs with one thread: workers and their handlers, tools, clients and
+scripts. One thread has no data race, and ThreadSanitizer makes everything several times as slow, so with its build only
+the first test of each file runs."""
 ONE_THREAD = frozenset("""
-    apt_repository archiver archives backup beginners completions counter_curl ctl ctl_nodes ctl_seq ctl_verbs damaged_pages develop
-    docs environments escape examples formats full_disk grafana grpc_tools handler_metrics handlers image import install
-    instructions kubernetes lua_limit newcomer onnx onnx_triton openapi perf_analyzer python python_arrays python_device
-    python_failures python_limits
-    python_preload python_state python_torchserve python_torchserve_archives python_torchserve_builtin python_torchserve_workers
-    python_triton release signed_archives startup_errors store_damage stream_input test_sh torch torch_lua
-    torch_model_archiver torch_package torch_portability torch_probe torch_state torchserve_cli torchserve_config
+    apt_repository archiver archives backup beginners completions counter_curl ctl ctl_nodes ctl_seq ctl_verbs
+    damaged_pages develop docs environments escape examples formats full_disk grafana grpc_tools handler_metrics
+    handlers image import install instructions kubernetes lua_limit newcomer onnx onnx_triton openapi perf_analyzer
+    python python_arrays python_device python_failures python_limits python_preload python_state python_torchserve
+    python_torchserve_archives python_torchserve_builtin python_torchserve_workers python_triton release
+    signed_archives startup_errors store_damage stream_input test_sh torch torch_lua torch_model_archiver
+    torch_package torch_portability torch_probe torch_state torchserve_cli torchserve_config
     torchserve_stateful_example tracing_phoenix v2_state v2_typed wheel worker_memory worker_temp worker_walls zygote
 """.split())
 
