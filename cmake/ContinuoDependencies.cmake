@@ -37,6 +37,7 @@ cn_dependency_by_header(msgpack msgpack.h "msgpack-c;msgpackc")
 pkg_check_modules(CN_PC_hiredis REQUIRED hiredis)
 cn_dependency(cmocka cmocka)
 cn_dependency(protobuf-c libprotobuf-c)
+cn_dependency(nghttp2 libnghttp2)
 # The server's malloc (docs/decisions/0004). Builds for finding faults have the C library's or a
 # sanitizer's own, which know more.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")

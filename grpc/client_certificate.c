@@ -4,7 +4,7 @@
 #include "access/certificate/certificate.h"
 #include "core/containers/table.h"
 #include "core/memory/mem.h"
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 /* Certificates of one loop. When there are more, all are forgotten: reading one again takes some
  * ten microseconds, and a list by time of use would not be worth its code. */

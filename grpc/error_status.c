@@ -17,7 +17,7 @@
 
 #include "core/text/number.h"
 #include "core/text/utf8.h"
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 #include "grpc/protobuf_message.h"
 
 enum {

@@ -3,7 +3,7 @@
 #ifndef CN_GRPC_GRPC_HEALTH_H
 #define CN_GRPC_GRPC_HEALTH_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 #define CN_RPC_HEALTH_STATE 64 /* bytes that a Watch call's state needs at most */
 

@@ -2,8 +2,8 @@
  * server drives the module.
  *
  * The tables below list each method with its callbacks. Adding a method means a row here and a
- * callback in the file of its service; everything else (asking for calls, limits, keys, drain) is
- * done by grpc/library for all methods alike. The module links gRPC and protobuf-c; all other
+ * callback in the file of its service; everything else (metadata, limits, keys, drain) is done by
+ * grpc/transport for all methods alike. The module links nghttp2 and protobuf-c; all other
  * functions that it calls are the server's own.
  */
 #include <errno.h>
@@ -65,22 +65,22 @@
 #define GROUP(name) .group = CN_V2_##name + 1
 #define ASK(name, of_group, function)                                                              \
     {                                                                                              \
-        .path = name, .is_rare = true, GROUP(of_group), .any_models = true, .on_message = function \
+        .path = name, GROUP(of_group), .any_models = true, .on_message = function \
     }
 /* Concerns the memory of the server, and so all models. */
 #define SHARE(name, function)                                                                      \
     {                                                                                              \
-        .path = name, .is_rare = true, GROUP(SHARED_MEMORY), .on_message = function                \
+        .path = name, GROUP(SHARED_MEMORY), .on_message = function                \
     }
 #define ORDER(name, changes, function)                                                             \
     {                                                                                              \
-        .path = V2 name, .is_rare = true, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
+        .path = V2 name, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
         GROUP(MODEL_REPOSITORY), .administers = changes, .any_models = changes,                    \
         .on_message = function                                                                     \
     }
 #define SETTINGS(name, of_group, function)                                                         \
     {                                                                                              \
-        .path = name, .is_rare = true, GROUP(of_group), .administers = true,                       \
+        .path = name, GROUP(of_group), .administers = true,                       \
         .on_message = function                                                                     \
     }
 #define FACTS(service)                                                                             \
@@ -93,14 +93,12 @@ static const struct cn_grpc_method inference_methods[] = {
     {.path = INFERENCE "Ping", .tells_health = true, .any_models = true, .on_message = cn_rpc_ping},
     {.path = INFERENCE "Predictions",
      .any_models = true,
-     .is_step = true,
      .state_bytes = CN_RPC_PREDICT_STATE,
      .on_message = cn_rpc_predictions,
      .on_sent = cn_rpc_predict_sent,
      .on_gone = cn_rpc_predict_gone},
     {.path = INFERENCE "StreamPredictions",
      .any_models = true,
-     .is_step = true,
      .state_bytes = CN_RPC_PREDICT_STATE,
      .on_message = cn_rpc_stream_predictions,
      .on_sent = cn_rpc_predict_sent,
@@ -117,7 +115,6 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_drain = cn_rpc_intake_drain},
     {.path = V2 "ModelInfer",
      .any_models = true,
-     .is_step = true,
      GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
      .on_message = cn_rpc_infer_message,
@@ -150,7 +147,6 @@ static const struct cn_grpc_method inference_methods[] = {
     SHARE(V2 "CudaSharedMemoryUnregister", cn_rpc_v2_cuda_unregister),
     {.path = OPEN "ModelInfer",
      .any_models = true,
-     .is_step = true,
      GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
      .on_message = cn_rpc_infer_open,
@@ -338,12 +334,6 @@ read_identity(const struct cn_server_config *config, struct cn_arena *arena,
         rc = read_pem(config->private_key_file, arena, &out->key, err);
     if (!rc && client_ca)
         rc = read_pem(client_ca, arena, &out->client_ca, err);
-    /* Without this check, gRPC would keep the old certificates and report no error. */
-    if (!rc && client_ca &&
-        !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
-                CN_STR("CERTIFICATE-----").len))
-        rc = cn_fail(err, CN_E_CONFIG, "the %s %s has no PEM certificates",
-                     config->grpc_client_ca ? "grpc-client-ca" : "client-ca", client_ca);
     return rc;
 }
 
@@ -357,30 +347,12 @@ load_identity(struct cn_rpc *rpc, struct cn_error *err)
     cn_arena_init(&arena);
     rc = read_identity(rpc->host.config, &arena, &identity, err);
     if (!rc)
-        cn_grpc_set_identity(rpc->grpc, &identity);
+        rc = cn_grpc_set_identity(rpc->grpc, &identity, err);
     cn_arena_fini(&arena);
     return rc;
 }
 
 /* --- what the server calls */
-
-/* Starts the server of one port. */
-static int
-serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *methods,
-      cn_grpc_authorize_fn may_call, struct cn_address *tls, struct cn_error *err)
-{
-    uint16_t wanted = tls ? tls->port : 0;
-
-    rpc->servers[port] = cn_grpc_serve(rpc->grpc, methods, may_call, tls ? tls->host : NULL,
-                                       tls ? &tls->port : NULL);
-    if (tls && tls->port == 0)
-        return cn_fail(err, CN_E_UNAVAILABLE,
-                       "cannot listen for gRPC on https://%s:%u: the address is in use or does not "
-                       "belong to this machine, or the certificate does not match the key; choose "
-                       "another address, or check the files",
-                       tls->host, wanted);
-    return 0;
-}
 
 static void
 destroy(struct cn_rpc *rpc)
@@ -393,8 +365,7 @@ destroy(struct cn_rpc *rpc)
 }
 
 static int
-create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], struct cn_rpc **out,
-       struct cn_error *err)
+create(const struct cn_rpc_host *host, bool has_tls, struct cn_rpc **out, struct cn_error *err)
 {
     const struct cn_server_config *config = host->config;
     const struct cn_grpc_limits limits = {
@@ -405,9 +376,8 @@ create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], 
                                                                      : config->grpc_max_calls,
         .memory_bytes = config->grpc_memory_bytes,
         .handshake_ms = config->header_timeout_ms,
-        .keys_first = cn_server_needs_keys(config),
+        .resets = config->grpc_max_resets,
         .keepalive_ms = config->grpc_keepalive_ms,
-        .busy_wait_us = config->busy_wait_us,
         .compress_bytes = config->compress_bytes,
         .write_ms = config->write_timeout_ms,
     };
@@ -415,22 +385,15 @@ create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], 
     int rc;
 
     rpc->host = *host;
-    rc = cn_grpc_create(&limits, host->loops, host->n_loops, &rpc->host, &rpc->grpc, err);
-    if (rc) {
-        cn_free(rpc);
-        return rc;
-    }
+    rpc->grpc = cn_grpc_create(&limits, host->loops, host->n_loops, &rpc->host);
     rpc->certificates = cn_alloc(host->n_loops * sizeof *rpc->certificates);
     for (unsigned i = 0; i < host->n_loops; i++)
         rpc->certificates[i] = cn_rpc_certificates_create();
-    if (tls[CN_GRPC_INFERENCE] || tls[CN_GRPC_MANAGEMENT])
-        rc = load_identity(rpc, err);
-    if (!rc)
-        rc = serve(rpc, CN_GRPC_INFERENCE, inference_methods, authorize_inference,
-                   tls[CN_GRPC_INFERENCE], err);
-    if (!rc)
-        rc = serve(rpc, CN_GRPC_MANAGEMENT, management_methods, authorize_management,
-                   tls[CN_GRPC_MANAGEMENT], err);
+    rpc->servers[CN_GRPC_INFERENCE] =
+        cn_grpc_serve(rpc->grpc, CN_GRPC_INFERENCE, inference_methods, authorize_inference);
+    rpc->servers[CN_GRPC_MANAGEMENT] =
+        cn_grpc_serve(rpc->grpc, CN_GRPC_MANAGEMENT, management_methods, authorize_management);
+    rc = has_tls ? load_identity(rpc, err) : 0;
     if (rc) {
         destroy(rpc);
         return rc;
@@ -440,9 +403,16 @@ create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], 
 }
 
 static void
-connect_fd(struct cn_rpc *rpc, enum cn_grpc_port port, int fd)
+connect_fd(struct cn_rpc *rpc, enum cn_grpc_port port, int fd, bool is_tls,
+           struct cn_client_address *from)
 {
-    cn_grpc_server_connect(rpc->servers[port], fd);
+    cn_grpc_server_connect(rpc->servers[port], fd, is_tls, from);
+}
+
+static uint32_t
+n_open(const struct cn_rpc *rpc, enum cn_grpc_port port)
+{
+    return cn_grpc_server_open(rpc->servers[port]);
 }
 
 static void
@@ -469,6 +439,7 @@ const struct cn_grpc_module cn_grpc_module = {
     .create = create,
     .reload = load_identity,
     .connect = connect_fd,
+    .n_open = n_open,
     .drain = drain,
     .is_empty = is_empty,
     .cut = cut,

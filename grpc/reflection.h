@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 /* Callbacks of both services, which have the same messages. */
 void cn_rpc_reflection_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -3,7 +3,7 @@
 #define CN_GRPC_SERVICES_H
 
 #include "frontend/intake/grpc_module.h" /* struct cn_rpc_host, which cn_grpc_call_host returns */
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 /* May the call's named key, which must still be valid, use this model? The answer does not depend
  * on whether there is such a model. CN_E_KEY_REQUIRED, CN_E_KEY_FORBIDDEN. */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 struct cn_rpc_intake {
     const char *stopping; /* the message for the client when the server stops */

@@ -3,7 +3,7 @@
 #define CN_GRPC_UNARY_H
 
 #include "core/memory/buf.h"
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 #include "grpc/protobuf_message.h"
 
 /* Unpacks the message as one of `type`, in the call's arena (grpc/protobuf_message.h has the

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#include "frontend/guard/grpc_tls_calls.h"
-#include "frontend/guard/library_calls.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
@@ -69,21 +67,6 @@ answer(struct cn_http_request *request, const struct cn_buf *page,
     cn_buf_fini(&text);
 }
 
-/* The gRPC library's threads open and close its connections, so no loop counts them. */
-static void
-set_grpc_connections(struct cn_metrics *metrics)
-{
-    static uint64_t refused; /* that were added before; only loop 0 prints metrics */
-    uint64_t open = 0, now_refused = cn_grpc_tls_calls_refused();
-
-    cn_metrics_add(metrics, CN_M_GRPC_REFUSED, now_refused - refused);
-    refused = now_refused;
-    for (unsigned port = 0; port < CN_GRPC_PORTS; port++)
-        open += cn_library_calls_grpc_open(port);
-    cn_metrics_set(metrics, CN_M_GRPC_CONNECTIONS, open);
-    cn_metrics_set(metrics, CN_M_GRPC_CUT, cn_library_calls_grpc_cut());
-}
-
 static void
 on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *models, unsigned n)
 {
@@ -105,7 +88,6 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     spans = cn_trace_counts();
     cn_metrics_set(cn_loop_metrics(shared->loops[0]), CN_M_SPANS_EXPORTED, spans.exported);
     cn_metrics_set(cn_loop_metrics(shared->loops[0]), CN_M_SPANS_DROPPED, spans.dropped);
-    set_grpc_connections(cn_loop_metrics(shared->loops[0]));
     cn_recent_show(shared->recent);
     cn_buf_init(&text, 0);
     ours = cn_arena_alloc(&request->arena, sizeof(*ours) * (n + 1));

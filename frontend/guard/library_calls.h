@@ -1,12 +1,10 @@
-/* frontend/guard/library_calls.h - system calls of libmicrohttpd and libgrpc pass through here.
+/* frontend/guard/library_calls.h - what libmicrohttpd reads and sends passes through here.
  *
- * Both libraries read their sockets themselves, and neither has a hook that shows the bytes first.
- * So the program defines recv(), recvmsg(), close() and gnutls_record_recv() itself: the dynamic
- * linker takes a program's own function before the one of a library (docs/decisions/0046). Each of
- * them calls the real function. Then bytes of HTTP clients go through http_strict.h, and frames of
- * gRPC clients through h2_guard.h, and close() tells that a gRPC connection has ended. send() and
- * sendmsg() put headers of the server into the heads of HTTP answers (head_text.h). For all other
- * descriptors nothing changes.
+ * libmicrohttpd reads its sockets itself and has no hook that shows the bytes first. So the program
+ * defines recv() and gnutls_record_recv() itself: the dynamic linker takes a program's own function
+ * before the one of a library (docs/decisions/0046). Each of them calls the real function, and then
+ * the bytes of HTTP clients go through http_strict.h. send() and sendmsg() put headers of the server
+ * into the heads of HTTP answers (head_text.h). For all other descriptors nothing changes.
  */
 #ifndef CN_FRONTEND_GUARD_LIBRARY_CALLS_H
 #define CN_FRONTEND_GUARD_LIBRARY_CALLS_H
@@ -17,9 +15,6 @@
 
 #include "core/errors/error.h"
 #include "core/text/str.h"
-
-struct cn_client_address;
-struct cn_h2_limits;
 
 enum cn_may_read { CN_READ_ON, CN_READ_LATER, CN_READ_NEVER };
 
@@ -34,8 +29,8 @@ struct cn_http_reader {
 };
 
 /* Makes the table of descriptors, before the loops run. CN_E_UNAVAILABLE: the linker has taken the
- * C library's functions, so nothing would be guarded. The table is never freed, since close() may
- * be called at any time. */
+ * C library's functions, so nothing would be guarded. The table is never freed, since libraries may
+ * call these functions at any time. */
 int cn_library_calls_start(struct cn_error *err);
 
 /* Between these two calls the running thread is in libmicrohttpd. */
@@ -44,18 +39,5 @@ void cn_library_calls_end_http(void);
 /* The connection that libmicrohttpd reads from this descriptor; NULL: there is none any more. On
  * the connection's loop. */
 void cn_library_calls_set_http(int fd, struct cn_http_reader *reader);
-
-/* Guards a gRPC connection until libgrpc closes it. `port`: enum cn_grpc_port. `limits` must stay
- * in place; NULL: the connection has TLS, and is only counted. `from` is given back at the end.
- * Returns false when the descriptor is too high for the table. */
-#define CN_GRPC_PORTS 2
-bool cn_library_calls_set_grpc(int fd, unsigned port, const struct cn_h2_limits *limits,
-                               struct cn_client_address *from);
-/* How many guarded connections the port has. Any thread. */
-uint32_t cn_library_calls_grpc_open(unsigned port);
-/* How many gRPC connections were cut since the start, for their number of resets. Any thread. */
-uint64_t cn_library_calls_grpc_cut(void);
-/* Counts one more of them. */
-void cn_library_calls_count_cut(void);
 
 #endif

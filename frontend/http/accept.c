@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "core/log/log.h"
-#include "frontend/guard/grpc_tls_calls.h"
 
 #define ACCEPTS_A_TURN 64 /* the rest comes in the next turn */
 #define PAUSE_MS 100      /* after accept() had no descriptor or memory */
@@ -70,8 +69,7 @@ accept_one(struct cn_accept *accept)
         cn_loop_unwatch(accept->loop, &accept->watch);
         return false;
     }
-    fd = cn_grpc_tls_calls_own_accept(accept->fd, (struct sockaddr *)&from, &len,
-                                      SOCK_NONBLOCK | SOCK_CLOEXEC);
+    fd = accept4(accept->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
         accept->failing = false;
         accept->on_client(accept, fd, (struct sockaddr *)&from, len);

@@ -8,10 +8,11 @@
 #define CN_FRONTEND_INTAKE_GRPC_MODULE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "core/errors/error.h"
 
-struct cn_address;
+struct cn_client_address;
 struct cn_loop;
 struct cn_management;
 struct cn_rpc;
@@ -32,17 +33,19 @@ enum cn_grpc_port { CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT, CN_N_GRPC };
 /* The module's functions. They are called on loop 0 unless their comment says otherwise. */
 struct cn_grpc_module {
     const char *version; /* CN_VERSION: server and module must come from one build */
-    /* Starts the module. `tls[port]` is the address at which the module itself listens with TLS, or
-     * NULL. A port 0 in it is replaced by the port that the kernel chose. */
-    int (*create)(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC],
-                  struct cn_rpc **out, struct cn_error *err);
+    /* Starts the module. `has_tls`: a port has TLS, so certificate and key are read. */
+    int (*create)(const struct cn_rpc_host *host, bool has_tls, struct cn_rpc **out,
+                  struct cn_error *err);
     /* Reads certificate, key and CA again. On failure the old ones stay in use. */
     int (*reload)(struct cn_rpc *rpc, struct cn_error *err);
-    /* Takes over a connection that was accepted. */
-    void (*connect)(struct cn_rpc *rpc, enum cn_grpc_port port, int fd);
+    /* Takes over a connection that was accepted, and the place of its address (may be NULL). */
+    void (*connect)(struct cn_rpc *rpc, enum cn_grpc_port port, int fd, bool is_tls,
+                    struct cn_client_address *from);
+    /* How many connections the port has. */
+    uint32_t (*n_open)(const struct cn_rpc *rpc, enum cn_grpc_port port);
     /* Refuses new calls on the port; streams end once everything that they owe is answered. */
     void (*drain)(struct cn_rpc *rpc, enum cn_grpc_port port);
-    /* Has the loop of that index no calls left? Called on that loop. */
+    /* Has the loop of that index no connections left? Called on that loop. */
     bool (*is_empty)(const struct cn_rpc *rpc, unsigned loop);
     /* Ends all calls now. */
     void (*cut)(struct cn_rpc *rpc);

@@ -1,15 +1,16 @@
 /* frontend/server/grpc_door.c - the gRPC ports, and loading the gRPC module when it is needed. Loop
  * 0.
  *
- * The gRPC library costs memory and start time, so it is in a module of its own
+ * gRPC costs memory and start time, so it is in a module of its own
  * (docs/decisions/0008), which is loaded when the first client connects. Loading takes some
  * milliseconds, in which the loop must not stand still, so a thread does it. The sequence is: a
  * client connects; is_ready() starts the thread and returns false, so accept.c stops accepting and
  * the client waits in the kernel; the thread posts `loaded`; on_loaded() starts the module and lets
- * accept.c go on; on_client() hands the connection to the module.
+ * accept.c go on; on_client() takes the connection. One without TLS waits in the lobby for its first
+ * bytes before the module gets it; one with TLS has its handshake in the module.
  *
- * With TLS the gRPC core must listen itself, because it accepts connections from outside only
- * without TLS. The module is then loaded at the start of the server.
+ * If a port has TLS, the module is loaded at the start of the server, so that a certificate that
+ * cannot be used is an error of the start.
  */
 #include "frontend/server/grpc_door.h"
 
@@ -29,9 +30,6 @@
 #include "core/memory/mem.h"
 #include "core/system/program_path.h"
 #include "frontend/guard/client_addresses.h"
-#include "frontend/guard/grpc_tls_calls.h"
-#include "frontend/guard/h2_guard.h"
-#include "frontend/guard/library_calls.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/server/grpc_lobby.h"
@@ -43,7 +41,7 @@
 struct port {
     struct cn_grpc_door *door;
     struct cn_address address;
-    bool is_open; /* the port is open: we listen with `accept`, or with TLS the module does */
+    bool is_open;
     struct cn_accept accept;
     struct cn_grpc_lobby lobby;
     uint64_t told_ms; /* when the log last said that all seats are taken */
@@ -53,7 +51,6 @@ struct cn_grpc_door {
     const struct cn_http_shared *shared;
     struct cn_loop *loop;
     struct port ports[CN_N_GRPC];
-    struct cn_h2_limits h2_limits;
     char path[4096];
     bool is_loading, draining;
     pthread_t thread; /* runs while the module is loading */
@@ -114,17 +111,11 @@ load_main(void *ctx)
     return NULL;
 }
 
-/* The module listens on this port itself, and now knows its number. */
-static void
-guard_tls(struct cn_grpc_door *door, unsigned index)
+static bool
+has_tls(const struct cn_grpc_door *door)
 {
-    const struct cn_server_config *config = door->shared->config;
-    const struct cn_grpc_tls_port port = {.number = door->ports[index].address.port,
-                                          .port = index,
-                                          .max_connections = config->grpc_max_connections,
-                                          .address_connections = config->max_address_connections};
-
-    cn_grpc_tls_calls_add(&port, &door->h2_limits);
+    return door->ports[CN_GRPC_INFERENCE].address.is_https ||
+           door->ports[CN_GRPC_MANAGEMENT].address.is_https;
 }
 
 static int
@@ -137,17 +128,8 @@ start_module(struct cn_grpc_door *door)
         .loops = shared->loops,
         .n_loops = shared->n_loops,
     };
-    struct cn_address *tls[CN_N_GRPC] = {NULL};
-    unsigned i;
-    int rc;
+    int rc = door->module->create(&host, has_tls(door), &door->rpc, &door->err);
 
-    for (i = 0; i < CN_N_GRPC; i++)
-        if (door->ports[i].address.is_https)
-            tls[i] = &door->ports[i].address;
-    rc = door->module->create(&host, tls, &door->rpc, &door->err);
-    for (i = 0; !rc && i < CN_N_GRPC; i++)
-        if (tls[i])
-            guard_tls(door, i);
     if (!rc)
         cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
     return rc;
@@ -237,25 +219,30 @@ on_lobby_closed(struct cn_grpc_lobby *lobby)
     count_refused(cn_container_of(lobby, struct port, lobby));
 }
 
-/* The client has begun to speak HTTP/2: hands its connection to the module, if there is room. */
+/* Hands a connection to the module, if there is room. */
+static void
+hand_over(struct port *port, int fd, struct cn_client_address *from)
+{
+    struct cn_grpc_door *door = port->door;
+    const enum cn_grpc_port index = (enum cn_grpc_port)(port - door->ports);
+    uint32_t max = door->shared->config->grpc_max_connections;
+
+    if (!door->draining && door->module->n_open(door->rpc, index) < max) {
+        door->module->connect(door->rpc, index, fd, port->address.is_https, from);
+        return;
+    }
+    if (!door->draining)
+        tell_full(port, max);
+    count_refused(port);
+    cn_client_address_release(from, port->lobby.kind);
+    close(fd);
+}
+
+/* The client has begun to speak HTTP/2. */
 static void
 on_lobby_ready(struct cn_grpc_lobby *lobby, int fd, struct cn_client_address *from)
 {
-    struct port *port = cn_container_of(lobby, struct port, lobby);
-    struct cn_grpc_door *door = port->door;
-    unsigned index = (unsigned)(port - door->ports);
-    uint32_t max = door->shared->config->grpc_max_connections;
-
-    if (door->draining || cn_library_calls_grpc_open(index) >= max ||
-        !cn_library_calls_set_grpc(fd, index, &door->h2_limits, from)) {
-        if (!door->draining)
-            tell_full(port, max);
-        count_refused(port);
-        cn_client_address_release(from, lobby->kind);
-        close(fd);
-        return;
-    }
-    door->module->connect(door->rpc, (enum cn_grpc_port)index, fd);
+    hand_over(cn_container_of(lobby, struct port, lobby), fd, from);
 }
 
 static void
@@ -275,7 +262,10 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
     }
     if (!port->address.is_unix)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    cn_grpc_lobby_add(&port->lobby, fd, address);
+    if (port->address.is_https)
+        hand_over(port, fd, address);
+    else
+        cn_grpc_lobby_add(&port->lobby, fd, address);
 }
 
 /* --- the door */
@@ -317,8 +307,6 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
             "%s %s is plain http, which require-tls forbids; write https://, unix:/PATH, or none",
             ports[index].flag, text);
     port->is_open = true;
-    if (port->address.is_https)
-        return 0;
     rc = cn_http_socket_listen(&port->address, false, ports[index].flag, &fd, err);
     if (rc)
         return rc;
@@ -328,7 +316,7 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
     return rc;
 }
 
-/* Opens both ports. A port with TLS needs the module at once, because it listens itself. */
+/* Opens both ports. */
 static int
 open_door(struct cn_grpc_door *door, struct cn_error *err)
 {
@@ -344,7 +332,7 @@ open_door(struct cn_grpc_door *door, struct cn_error *err)
         rc = find_module(door, err);
     if (rc)
         return rc;
-    if (all[CN_GRPC_INFERENCE].address.is_https || all[CN_GRPC_MANAGEMENT].address.is_https) {
+    if (has_tls(door)) {
         rc = load(door);
         if (!rc)
             rc = start_module(door);
@@ -364,7 +352,6 @@ cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **o
     door->shared = shared;
     door->loop = shared->loops[0];
     door->loaded.fn = on_loaded;
-    door->h2_limits.resets = shared->config->grpc_max_resets;
     for (i = 0; i < CN_N_GRPC; i++) {
         door->ports[i].door = door;
         door->ports[i].accept.fd = -1;
@@ -396,8 +383,7 @@ cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port,
 int
 cn_grpc_door_reload(struct cn_grpc_door *door, struct cn_error *err)
 {
-    if (!door->ports[CN_GRPC_INFERENCE].address.is_https &&
-        !door->ports[CN_GRPC_MANAGEMENT].address.is_https)
+    if (!has_tls(door))
         return 0;
     return door->module->reload(door->rpc, err);
 }

@@ -3,7 +3,7 @@
 #ifndef CN_GRPC_KSERVE_GRPC_REPOSITORY_H
 #define CN_GRPC_KSERVE_GRPC_REPOSITORY_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 #define CN_RPC_V2_REPOSITORY_STATE 2048 /* bytes of state, at least */
 

@@ -5,7 +5,7 @@
 #ifndef CN_GRPC_KSERVE_GRPC_SERVICE_H
 #define CN_GRPC_KSERVE_GRPC_SERVICE_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 void cn_rpc_v2_server_live(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_server_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -3,7 +3,7 @@
 #ifndef CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
 #define CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 void cn_rpc_v2_shm_status(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_shm_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -12,7 +12,7 @@
 #include "frontend/intake/request_bytes.h"
 #include "grpc/kserve/infer_read.h"
 #include "grpc/kserve/infer_write.h"
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 #include "grpc/torchserve/grpc_step.h"
 
 struct cn_rpc_infer {

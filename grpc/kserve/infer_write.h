@@ -2,7 +2,7 @@
 #ifndef CN_GRPC_KSERVE_INFER_WRITE_H
 #define CN_GRPC_KSERVE_INFER_WRITE_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 #include "kserve/infer_answer.h"
 
 /* Which message a response becomes. */

@@ -3,7 +3,7 @@
 #ifndef CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
 #define CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 #define CN_RPC_MANAGEMENT_STATE 256 /* bytes of state, at least */
 

@@ -3,7 +3,7 @@
 #ifndef CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
 #define CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 #define CN_RPC_PREDICT_STATE 64 /* a call of these methods has this much room for its state */
 

@@ -14,7 +14,7 @@
 #include "core/errors/error.h"
 #include "frontend/intake/intake.h"
 #include "frontend/intake/request_bytes.h"
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 #include "scheduler/queue/job.h"
 
 #define CN_RPC_INPUTS_MAX 256

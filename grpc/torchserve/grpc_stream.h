@@ -2,7 +2,7 @@
 #ifndef CN_GRPC_TORCHSERVE_GRPC_STREAM_H
 #define CN_GRPC_TORCHSERVE_GRPC_STREAM_H
 
-#include "grpc/library/grpc_core.h"
+#include "grpc/transport/grpc_call.h"
 
 #define CN_RPC_STREAM_STATE 384 /* bytes of state, at least */
 

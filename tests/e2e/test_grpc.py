@@ -435,10 +435,10 @@ def test_the_library_is_loaded_for_the_first_client(server, rpc):
     running = server(counter())
     maps = f"/proc/{running.process.pid}/maps"
     with open(maps, encoding="ascii") as file:
-        assert "libgrpc" not in file.read()
+        assert "continuo-grpc.so" not in file.read()
     rpc(running.grpc).predict("counter", 1, "s")
     with open(maps, encoding="ascii") as file:
-        assert "libgrpc" in file.read()
+        assert "continuo-grpc.so" in file.read()
 
 
 def test_metrics_count_calls(server, rpc):

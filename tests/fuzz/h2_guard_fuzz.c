@@ -1,4 +1,4 @@
-/* cn_fuzz: core frontend */
+/* cn_fuzz: core grpc */
 /* tests/fuzz/h2_guard_fuzz.c - any bytes as what a gRPC client sends. The guard must say the same
  * however the bytes are cut into pieces, and must allow as many cancelled calls as its limit says.
  */
@@ -6,7 +6,7 @@
 
 #include "core/errors/panic.h"
 #include "core/time/clock.h"
-#include "frontend/guard/h2_guard.h"
+#include "grpc/transport/h2_guard.h"
 #include "tests/fuzz/fuzz.h"
 
 int

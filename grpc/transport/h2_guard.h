@@ -1,4 +1,4 @@
-/* frontend/guard/h2_guard.h - counts the frames of one HTTP/2 connection before libgrpc sees them.
+/* grpc/transport/h2_guard.h - counts the frames of one HTTP/2 connection before nghttp2 sees them.
  *
  * A client may open a call and cancel it (RST_STREAM) as often as it likes: cancelled calls do not
  * count among the open ones. libgrpc 1.51 keeps each of them until a loop has seen it, and grows by
@@ -6,8 +6,8 @@
  * second, and an address four times as many over all of its connections. It costs one look at the
  * head of each frame.
  */
-#ifndef CN_FRONTEND_GUARD_H2_GUARD_H
-#define CN_FRONTEND_GUARD_H2_GUARD_H
+#ifndef CN_GRPC_TRANSPORT_H2_GUARD_H
+#define CN_GRPC_TRANSPORT_H2_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

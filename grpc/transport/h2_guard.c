@@ -1,6 +1,6 @@
-/* frontend/guard/h2_guard.c - finds the frames in a connection's bytes (RFC 9113, 4.1) and counts
+/* grpc/transport/h2_guard.c - finds the frames in a connection's bytes (RFC 9113, 4.1) and counts
  * those that cancel a call. One thread at a time. */
-#include "frontend/guard/h2_guard.h"
+#include "grpc/transport/h2_guard.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
-/* grpc/library/grpc_core.h - servers, calls and messages of the gRPC C core.
+/* grpc/transport/grpc_call.h - gRPC over HTTP/2: servers, calls and messages.
  *
- * The core reports events through one completion queue. One thread, or a single loop while it is
- * awake, takes them out (grpc_queue.c) and passes each event to the mailbox of its call's loop. So
- * a call, its state and all callbacks below belong to one loop, and nothing here takes a lock.
- * Functions must be called on the call's loop unless their comment says otherwise.
+ * nghttp2 reads and makes the frames of HTTP/2; everything above them is done here (README of this
+ * room: transport_priv.h). A connection belongs to one loop, and so do its calls, their state and
+ * all callbacks below. Nothing here takes a lock. Functions must be called on the call's loop
+ * unless their comment says otherwise.
  */
-#ifndef CN_GRPC_LIBRARY_GRPC_CORE_H
-#define CN_GRPC_LIBRARY_GRPC_CORE_H
+#ifndef CN_GRPC_TRANSPORT_GRPC_CALL_H
+#define CN_GRPC_TRANSPORT_GRPC_CALL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,6 +19,7 @@
 #include "core/text/str.h"
 #include "proto/message.h"
 
+struct cn_client_address;
 struct cn_grpc;
 struct cn_grpc_call;
 struct cn_key;
@@ -30,12 +31,11 @@ struct cn_grpc_limits {
     uint32_t metadata_bytes; /* most bytes of a request's metadata */
     uint32_t calls;          /* most open calls per loop */
     uint32_t streams;        /* most open calls per connection */
-    uint64_t memory_bytes;   /* most bytes that the library uses for calls and connections */
+    uint64_t memory_bytes;   /* most bytes that connections and calls use together */
     uint32_t handshake_ms;   /* a TLS client must be done with its handshake within this time */
-    bool keys_first;         /* a call's key is checked before its message is read */
+    uint32_t resets;         /* calls that a connection may cancel in a second; 0: any number */
     uint32_t keepalive_ms;   /* after this silence a connection is pinged; it has 20 s to answer */
     uint32_t write_ms;       /* a client must take a message within this time */
-    uint32_t busy_wait_us;   /* see core/time/busy_wait.h; 0: no busy wait */
     uint64_t compress_bytes; /* answers from this size on are compressed; 0: none */
 };
 
@@ -44,15 +44,13 @@ struct cn_grpc_limits {
 struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;
-    bool home_only; /* only called on loop 0 */
-    bool is_rare;   /* few calls come at a time, so fewer are kept ready for it */
+    bool home_only; /* only called on loop 0, so its server has all connections there */
     bool needs_no_key;
     bool administers;  /* changes the server, so it needs management's key */
     bool tells_health; /* says only whether the server is healthy */
     /* A key that is limited to some models may call it: it checks the model that its message names,
      * or concerns none. */
     bool any_models;
-    bool is_step;       /* its messages are steps of models; see accepted_taken in grpc_call.c */
     unsigned group;     /* a number that a cn_grpc_authorize_fn may look at */
     size_t state_bytes; /* bytes of cn_grpc_call_state; zeroed, 16-byte aligned */
     void (*on_open)(struct cn_grpc_call *call);
@@ -71,38 +69,41 @@ struct cn_grpc_method {
     void (*on_free)(struct cn_grpc_call *call);
 };
 
-/* Starts the library and its thread, on loop 0 or before the loops run. `host` is for the methods'
- * own use. */
-int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
-                   unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
-/* The certificate and key of TLS ports, as PEM text, which is copied. If `client_ca` is not empty,
- * clients are asked for a certificate that it has signed, and must show one if `needs_client`. That
- * they are asked, and whether they must, is decided when a port is opened. */
+/* Before the loops run, or on loop 0. `host` is for the methods' own use. */
+struct cn_grpc *cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
+                               unsigned n_loops, void *host);
+/* The certificate and key of TLS ports, as PEM text. If `client_ca` is not empty, clients are asked
+ * for a certificate that it has signed, and must show one if `needs_client`. */
 struct cn_grpc_identity {
     struct cn_str certificate, key, client_ca;
     bool needs_client;
 };
-/* Sets the identity for handshakes that begin from now on. Loop 0. */
-void cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity);
+/* Sets the identity for handshakes that begin from now on. Loop 0. CN_E_CONFIG: the texts are not
+ * usable; the identity from before stays. */
+int cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity,
+                         struct cn_error *err);
 
-/* Starts a server with these methods; afterwards it takes connections. `methods` ends with a path
- * of NULL and must stay in place. `authorize` decides, on the call's loop, whether a client may
- * call at all; its error ends the call. If `tls_host` is not NULL, the server itself listens there
- * with the identity; a *tls_port of 0 becomes the port that the kernel chose, and *tls_port is 0 if
- * listening failed. */
+/* Makes the server of one port (enum cn_grpc_port). `methods` ends with a path of NULL and must stay in place.
+ * `authorize` decides, on the call's loop, whether a client may call at all; its error ends the
+ * call. */
 typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
-struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
-                                     cn_grpc_authorize_fn authorize, const char *tls_host,
-                                     uint16_t *tls_port);
-/* Takes over a connection without TLS that was accepted. Loop 0. */
-void cn_grpc_server_connect(struct cn_grpc_server *server, int fd);
-/* Refuses new calls and calls on_drain for the open ones. Loop 0. May be called twice. */
+struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, unsigned port,
+                                     const struct cn_grpc_method *methods,
+                                     cn_grpc_authorize_fn authorize);
+/* How many connections the server has. Any thread. */
+uint32_t cn_grpc_server_open(const struct cn_grpc_server *server);
+/* Takes over a connection that was accepted. `is_tls`: it begins with a handshake, for which an
+ * identity must be set. `from` may be NULL. Loop 0. */
+void cn_grpc_server_connect(struct cn_grpc_server *server, int fd, bool is_tls,
+                            struct cn_client_address *from);
+/* Refuses new calls, calls on_drain for the open ones, and closes each connection when its last
+ * call has ended. Loop 0. May be called twice. */
 void cn_grpc_server_drain(struct cn_grpc_server *server);
 /* The methods that were given to cn_grpc_serve. Any thread. */
 const struct cn_grpc_method *cn_grpc_server_methods(const struct cn_grpc_server *server);
 /* Ends all calls as if their clients had left. Any thread. */
 void cn_grpc_cut(struct cn_grpc *grpc);
-/* Has the loop of that index no calls left? Called on that loop. */
+/* Has the loop of that index no connections left? Called on that loop. */
 bool cn_grpc_is_empty(const struct cn_grpc *grpc, unsigned loop);
 /* Frees everything, when no loop runs any more and all are empty. NULL is allowed. */
 void cn_grpc_destroy(struct cn_grpc *grpc);
@@ -121,7 +122,7 @@ const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
 /* When the client's certificate expires, which each message of a stream compares with the time. */
 void cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms);
 uint64_t cn_grpc_call_certificate_end(const struct cn_grpc_call *call);
-/* The certificate of the client's connection, PEM, which the core has verified; it stays until the
+/* The certificate of the client's connection, PEM, which has been verified; it stays until the
  * call is freed. Empty: the client has none. */
 struct cn_str cn_grpc_call_certificate(struct cn_grpc_call *call);
 /* The call's arena, which is freed with the call. */

@@ -1,5 +1,5 @@
-/* frontend/guard/h2_guard_test.c - tests how many calls a gRPC connection may cancel. */
-#include "frontend/guard/h2_guard.h"
+/* grpc/transport/h2_guard_test.c - tests how many calls a gRPC connection may cancel. */
+#include "grpc/transport/h2_guard.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

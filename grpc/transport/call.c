@@ -1,0 +1,338 @@
+/* grpc/transport/call.c - the life of a call, and what a method may ask of it. On the call's loop.
+ *
+ * 1. Begun: the request's metadata are complete (cn_grpc_call_begin), and nghttp2's stream points
+ *    to the call.
+ * 2. Open: the call was checked (limits, key) and handed to its method, which gets the messages.
+ * 3. Finished: the method has called cn_grpc_call_finish() (is_finishing), and nghttp2 has made the
+ *    last frame of the answer (end_sent).
+ * 4. Closed: nghttp2 has closed the stream, so it has forgotten the call (conn is NULL).
+ * 5. Freed by call_check(), when the call is finished and closed and nobody holds it.
+ *
+ * If the stream closes before the end is sent, the client has left: leave() drops what was
+ *  not sent, tells the method (on_gone), and finishes the call itself.
+ */
+#include <string.h>
+
+#include "access/audit.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "grpc/error_status.h"
+#include "grpc/transport/transport_priv.h"
+#include "metrics/counters/metrics.h"
+
+#define CALL_MAGIC 0x434e4743u /* "CNGC" */
+#define CANCELLED 1
+#define DEADLINE_EXCEEDED 4
+
+static void
+call_destroy(struct cn_grpc_call *call)
+{
+    cn_unread_done(call->site->loop, &call->unread);
+    cn_grpc_drop_received(call);
+    cn_timer_cancel(&call->write_timer);
+    cn_timer_cancel(&call->deadline_timer);
+    cn_list_remove(&call->work.link);
+    cn_list_remove(&call->link);
+    cn_arena_fini(&call->head.arena);
+    cn_free(call);
+}
+
+/* Frees the call once nobody needs it any more: see 5. in the head of this file. */
+static void
+call_check(struct cn_grpc_call *call)
+{
+    if (call->n_holds || call->conn || !call->is_finishing || call->freeing)
+        return;
+    call->freeing = true; /* on_free may release holds, which calls this function again */
+    if (call->method && call->method->on_free)
+        call->method->on_free(call);
+    call->site->n_live--;
+    cn_metrics_sub(cn_loop_metrics(call->site->loop), CN_M_GRPC_CALLS_OPEN, 1);
+    call_destroy(call);
+}
+
+static void
+on_deadline(struct cn_timer *timer)
+{
+    struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, deadline_timer);
+
+    cn_grpc_call_abort(call, DEADLINE_EXCEEDED, "the call's deadline has passed");
+}
+
+static const struct cn_grpc_method *
+find_method(const struct cn_grpc_server *server, struct cn_str path)
+{
+    for (unsigned i = 0; i < server->n_methods; i++)
+        if (cn_str_eq(path, cn_str_from(server->methods[i].path)))
+            return &server->methods[i];
+    return NULL;
+}
+
+void
+cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream)
+{
+    struct cn_grpc_site *site = conn->site;
+    const struct cn_grpc_method *method = find_method(conn->server, conn->head.path);
+    struct cn_grpc_call *call = cn_alloc(sizeof(*call) + (method ? method->state_bytes : 0));
+
+    call->magic = CALL_MAGIC;
+    call->stream = stream;
+    call->conn = conn;
+    call->server = conn->server;
+    call->method = method;
+    call->site = site;
+    call->head = conn->head;
+    cn_arena_init(&conn->head.arena); /* it is the call's now */
+    cn_buf_init(&call->in.rest, 0);
+    call->work.fn = cn_grpc_on_work;
+    cn_list_init(&call->work.link);
+    cn_list_init(&call->out);
+    cn_timer_init(&call->write_timer, cn_grpc_on_write_late);
+    cn_timer_init(&call->deadline_timer, on_deadline);
+    cn_list_push_back(&conn->calls, &call->link);
+    nghttp2_session_set_stream_user_data(conn->h2, stream, call);
+    site->n_live++;
+    cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS, 1);
+    cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS_OPEN, 1);
+    cn_grpc_call_open(call);
+}
+
+/* Checks a call before its method sees it. Returns 0, or the error with which it is refused. */
+static int
+check_call(struct cn_grpc_call *call, struct cn_error *err)
+{
+    const struct cn_grpc_limits *limits = &call->site->grpc->limits;
+    char path[128];
+
+    if (call->head.wrong)
+        return cn_fail(err, call->head.wrong_code, "%s", call->head.wrong);
+    if (!call->method)
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "this port has no method %s; server reflection lists its services",
+                       cn_log_quote(call->head.path.ptr, call->head.path.len, path, sizeof(path)));
+    if (call->site->n_live > limits->calls)
+        return cn_fail(err, CN_E_TOO_MANY_CALLS,
+                       "%u calls are open, which is the limit (grpc-max-calls); try again later",
+                       limits->calls);
+    return call->method->needs_no_key ? 0 : call->server->authorize(call, err);
+}
+
+void
+cn_grpc_call_open(struct cn_grpc_call *call)
+{
+    struct cn_error err;
+
+    cn_grpc_call_hold(call);
+    if (call->head.deadline_ms != CN_NEVER)
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
+                     call->head.deadline_ms);
+    if (check_call(call, &err)) {
+        cn_rpc_fail(call, err.code, err.message, 0);
+    } else {
+        if (call->method->on_open)
+            call->method->on_open(call);
+        cn_grpc_call_read(call);
+    }
+    cn_grpc_call_release(call);
+}
+
+/* Nothing can be sent any more, except for the status, if the stream is open: tells the method, and
+ * finishes the call. */
+static void
+leave(struct cn_grpc_call *call, const struct cn_grpc_status *status)
+{
+    if (call->gone)
+        return;
+    call->gone = true;
+    atomic_store_explicit(&call->left, true, memory_order_release);
+    cn_grpc_call_hold(call);
+    cn_grpc_drop_outgoing(call);
+    if (call->method && call->method->on_gone)
+        call->method->on_gone(call);
+    cn_grpc_call_finish(call, NULL, status);
+    cn_grpc_call_release(call);
+}
+
+void
+cn_grpc_call_closed(struct cn_grpc_call *call)
+{
+    cn_grpc_call_hold(call);
+    cn_list_remove(&call->link);
+    call->conn = NULL;
+    if (!call->end_sent)
+        leave(call, &(struct cn_grpc_status){.code = CANCELLED});
+    cn_grpc_call_release(call);
+}
+
+/* Has the client got the begin of a message without its end? */
+static bool
+is_amid_message(const struct cn_grpc_call *call)
+{
+    const struct cn_grpc_queued *first;
+
+    if (cn_list_empty(&call->out))
+        return false;
+    first = cn_container_of(call->out.next, struct cn_grpc_queued, link);
+    return first->part > 0 || first->part_at > 0;
+}
+
+void
+cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why)
+{
+    bool needs_reset = call->is_finishing || is_amid_message(call);
+
+    if (call->gone || !call->conn)
+        return;
+    cn_grpc_call_hold(call);
+    if (needs_reset) {
+        nghttp2_submit_rst_stream(call->conn->h2, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_CANCEL);
+        cn_grpc_conn_touch(call->conn);
+    }
+    call->is_reset = needs_reset;
+    leave(call, &(struct cn_grpc_status){.code = code, .message = why});
+    cn_grpc_call_release(call);
+}
+
+void
+cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *last,
+                    const struct cn_grpc_status *status)
+{
+    if (call->is_finishing) {
+        if (last && last->release)
+            last->release(last->arg);
+        return;
+    }
+    if (last)
+        cn_grpc_queue(call, last);
+    call->is_finishing = true;
+    call->code = status->code;
+    call->word = status->word;
+    call->retry_after_s = status->retry_after_s;
+    if (status->message)
+        call->text = cn_arena_str(&call->head.arena, cn_str_from(status->message));
+    if (status->details.len)
+        call->details = cn_arena_str(&call->head.arena, status->details);
+    if (call->key && call->method->administers)
+        cn_key_audit(call->key, CN_STR("gRPC"), cn_str_from(call->method->path), status->code);
+    if (status->code)
+        cn_metrics_add(cn_loop_metrics(call->site->loop), CN_M_GRPC_ERRORS, 1);
+    cn_timer_cancel(&call->deadline_timer);
+    cn_grpc_pump(call);
+}
+
+/* --- what a method may ask */
+
+void *
+cn_grpc_call_state(struct cn_grpc_call *call)
+{
+    return call->state;
+}
+
+struct cn_grpc_call *
+cn_grpc_call_of(void *state)
+{
+    return cn_cast(struct cn_grpc_call,
+                   (void *)((char *)state - offsetof(struct cn_grpc_call, state)), CALL_MAGIC);
+}
+
+void *
+cn_grpc_call_host(const struct cn_grpc_call *call)
+{
+    return call->site->grpc->host;
+}
+
+const struct cn_grpc_method *
+cn_grpc_call_method(const struct cn_grpc_call *call)
+{
+    return call->method;
+}
+
+struct cn_grpc_server *
+cn_grpc_call_server(const struct cn_grpc_call *call)
+{
+    return call->server;
+}
+
+struct cn_loop *
+cn_grpc_call_loop(const struct cn_grpc_call *call)
+{
+    return call->site->loop;
+}
+
+struct cn_arena *
+cn_grpc_call_arena(struct cn_grpc_call *call)
+{
+    return &call->head.arena;
+}
+
+void
+cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key)
+{
+    call->key = key;
+}
+
+const struct cn_key *
+cn_grpc_call_key(const struct cn_grpc_call *call)
+{
+    return call->key;
+}
+
+void
+cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms)
+{
+    call->certificate_ends_ms = ends_wall_ms;
+}
+
+uint64_t
+cn_grpc_call_certificate_end(const struct cn_grpc_call *call)
+{
+    return call->certificate_ends_ms;
+}
+
+struct cn_str
+cn_grpc_call_certificate(struct cn_grpc_call *call)
+{
+    if (!call->conn)
+        return (struct cn_str){NULL, 0};
+    return (struct cn_str){call->conn->certificate, call->conn->certificate_len};
+}
+
+const struct cn_header *
+cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t *n)
+{
+    *n = call->head.n_headers;
+    return call->head.headers;
+}
+
+uint64_t
+cn_grpc_call_deadline_ms(const struct cn_grpc_call *call)
+{
+    return call->head.deadline_ms;
+}
+
+const atomic_bool *
+cn_grpc_call_left(const struct cn_grpc_call *call)
+{
+    return &call->left;
+}
+
+bool
+cn_grpc_call_is_gone(const struct cn_grpc_call *call)
+{
+    return call->gone;
+}
+
+void
+cn_grpc_call_hold(struct cn_grpc_call *call)
+{
+    call->n_holds++;
+}
+
+void
+cn_grpc_call_release(struct cn_grpc_call *call)
+{
+    cn_assert(call->n_holds > 0);
+    call->n_holds--;
+    call_check(call);
+}

@@ -1,0 +1,418 @@
+/* grpc/transport/connection.c - a connection: its socket, its time limits, and its end. On its loop.
+ *
+ * Reading happens when the socket is ready. Sending happens once at the end of a turn, for
+ * everything that the turn has caused (flush). What the socket does not take is kept, and nothing
+ * more is made until it is gone, so a client that does not read costs CN_GRPC_OUT_BYTES and what
+ * its calls have queued.
+ *
+ * The timer has one meaning at a time:
+ * - while shaking hands: the handshake must be done;
+ * - later: the client is silent (a ping is sent), its answer to the ping is late, or its socket has
+ *   taken nothing for --write-timeout;
+ * - when all was sent and the connection ends (`hung_up`): the client's end is awaited for a
+ *   moment. If we closed at once, bytes that the client is still sending would reset the connection
+ *   and could destroy our last answer.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "frontend/guard/client_addresses.h"
+#include "grpc/transport/transport_priv.h"
+#include "metrics/counters/metrics.h"
+
+#define PING_ANSWER_MS 20000
+#define HANG_UP_MS 1000
+#define READS_PER_TURN 4         /* full ones, so that other connections get their turn */
+#define TLS_READS_PER_TURN 32    /* one brings at most a record of 16 KiB, and nothing is left of it */
+#define SENDS_PER_TURN 16        /* of CN_GRPC_OUT_BYTES */
+#define FRAMES_UNSENT_MAX 1000   /* more answers to pings, settings and resets are not made */
+
+/* --- the socket */
+
+static ptrdiff_t
+read_some(struct cn_grpc_conn *conn)
+{
+    if (conn->tls)
+        return cn_grpc_tls_recv(conn, conn->site->in, CN_GRPC_IN_BYTES);
+    return recv(conn->fd, conn->site->in, CN_GRPC_IN_BYTES, MSG_DONTWAIT);
+}
+
+/* Sends what the socket takes of these bytes. Returns how many that were; -1: the client is gone. */
+static ptrdiff_t
+write_some(struct cn_grpc_conn *conn, const void *bytes, size_t len)
+{
+    const char *at = bytes;
+    size_t done = 0;
+
+    while (done < len) {
+        ptrdiff_t n = conn->tls
+                          ? cn_grpc_tls_send(conn, at + done, len - done)
+                          : send(conn->fd, at + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? (ptrdiff_t)done : -1;
+        done += (size_t)n;
+    }
+    return (ptrdiff_t)done;
+}
+
+/* --- time */
+
+static void
+set_timer(struct cn_grpc_conn *conn, uint64_t in_ms)
+{
+    cn_timer_set(cn_loop_wheel(conn->site->loop), &conn->timer,
+                 cn_loop_now_ms(conn->site->loop) + in_ms);
+}
+
+/* Sets the timer for a connection that is in use. Hearing something only notes the time, so the
+ * timer may come too early and is then set again. */
+static void
+set_watchdog(struct cn_grpc_conn *conn)
+{
+    const struct cn_grpc_limits *limits = &conn->site->grpc->limits;
+    uint64_t at = conn->heard_ms + limits->keepalive_ms + (conn->pinged ? PING_ANSWER_MS : 0);
+
+    if (conn->stuck_ms && conn->stuck_ms + limits->write_ms < at)
+        at = conn->stuck_ms + limits->write_ms;
+    cn_timer_set(cn_loop_wheel(conn->site->loop), &conn->timer, at);
+}
+
+static void
+drop_late(struct cn_grpc_conn *conn, const char *why)
+{
+    cn_log(CN_LOG_DEBUG, "event=grpc_connection_dropped fd=%d why=\"%s\"", conn->fd, why);
+    cn_grpc_conn_drop(conn);
+}
+
+static void
+on_time(struct cn_timer *timer)
+{
+    struct cn_grpc_conn *conn = cn_container_of(timer, struct cn_grpc_conn, timer);
+    const struct cn_grpc_limits *limits = &conn->site->grpc->limits;
+    uint64_t now_ms = cn_loop_now_ms(conn->site->loop);
+
+    if (conn->hung_up) {
+        cn_grpc_conn_drop(conn);
+    } else if (conn->shaking_hands) {
+        drop_late(conn, "the TLS handshake took too long (header-timeout)");
+    } else if (conn->stuck_ms && now_ms >= conn->stuck_ms + limits->write_ms) {
+        drop_late(conn, "the client has read nothing for write-timeout");
+    } else if (now_ms < conn->heard_ms + limits->keepalive_ms) {
+        conn->pinged = false;
+        set_watchdog(conn);
+    } else if (conn->pinged && now_ms >= conn->heard_ms + limits->keepalive_ms + PING_ANSWER_MS) {
+        drop_late(conn, "the client does not answer a ping (grpc-keepalive)");
+    } else {
+        if (!conn->pinged)
+            nghttp2_submit_ping(conn->h2, NGHTTP2_FLAG_NONE, NULL);
+        conn->pinged = true;
+        cn_grpc_conn_touch(conn);
+        set_watchdog(conn);
+    }
+}
+
+/* --- the end */
+
+void
+cn_grpc_conn_drop(struct cn_grpc_conn *conn)
+{
+    struct cn_grpc_site *site = conn->site;
+
+    while (!cn_list_empty(&conn->calls)) {
+        struct cn_grpc_call *call = cn_container_of(conn->calls.next, struct cn_grpc_call, link);
+
+        nghttp2_session_set_stream_user_data(conn->h2, call->stream, NULL);
+        cn_grpc_call_closed(call);
+    }
+    cn_grpc_report_sent(site);
+    cn_loop_unwatch(site->loop, &conn->watch);
+    cn_timer_cancel(&conn->timer);
+    cn_list_remove(&conn->flush.link);
+    cn_list_remove(&conn->link);
+    cn_arena_fini(&conn->head.arena);
+    cn_buf_fini(&conn->out);
+    if (conn->h2)
+        nghttp2_session_del(conn->h2);
+    if (conn->tls)
+        gnutls_deinit(conn->tls);
+    cn_free(conn->certificate);
+    close(conn->fd);
+    cn_client_address_release(conn->from, CN_ADDRESS_GRPC + conn->server->port);
+    atomic_fetch_sub_explicit(&conn->server->n_conns, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&site->n_conns, 1, memory_order_relaxed);
+    cn_metrics_sub(cn_loop_metrics(site->loop), CN_M_GRPC_CONNECTIONS, 1);
+    cn_free(conn);
+}
+
+/* Everything is sent and nothing more will come: waits for the client's end. */
+static void
+hang_up(struct cn_grpc_conn *conn)
+{
+    if (conn->tls && !conn->tls_sending)
+        gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
+    shutdown(conn->fd, SHUT_WR);
+    conn->hung_up = true;
+    set_timer(conn, HANG_UP_MS);
+}
+
+void
+cn_grpc_conn_drain(struct cn_grpc_conn *conn)
+{
+    struct cn_list *node, *next;
+
+    if (conn->draining || conn->shaking_hands) {
+        if (!conn->draining)
+            cn_grpc_conn_drop(conn); /* it has no calls yet */
+        return;
+    }
+    conn->draining = true;
+    nghttp2_submit_goaway(conn->h2, NGHTTP2_FLAG_NONE,
+                          nghttp2_session_get_last_proc_stream_id(conn->h2), NGHTTP2_NO_ERROR, NULL,
+                          0);
+    cn_list_for_each_safe(node, next, &conn->calls) {
+        struct cn_grpc_call *call = cn_container_of(node, struct cn_grpc_call, link);
+
+        if (call->method && call->method->on_drain)
+            call->method->on_drain(call);
+    }
+    cn_grpc_conn_touch(conn);
+}
+
+/* --- sending */
+
+static void
+watch_output(struct cn_grpc_conn *conn, bool on)
+{
+    uint32_t events = EPOLLRDHUP | (on ? EPOLLOUT : 0);
+
+    /* A client that does not read, but makes us answer, must wait. */
+    if (!on || nghttp2_session_get_outbound_queue_size(conn->h2) < FRAMES_UNSENT_MAX)
+        events |= EPOLLIN;
+    if (on == conn->watches_output && (events & EPOLLIN))
+        return;
+    conn->watches_output = on;
+    if (cn_loop_rewatch(conn->site->loop, &conn->watch, events, NULL))
+        conn->failed = true;
+}
+
+/* Sends what is left from before. Returns true when it is gone. */
+static bool
+send_rest(struct cn_grpc_conn *conn)
+{
+    ptrdiff_t n;
+
+    if (conn->out.len == 0)
+        return true;
+    n = write_some(conn, conn->out.data + conn->out_at, conn->out.len - conn->out_at);
+    if (n < 0) {
+        conn->failed = true;
+        return false;
+    }
+    if (n > 0)
+        conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
+    conn->out_at += (size_t)n;
+    if (conn->out_at < conn->out.len)
+        return false;
+    cn_buf_fini(&conn->out);
+    conn->out_at = 0;
+    conn->stuck_ms = 0;
+    watch_output(conn, false);
+    return true;
+}
+
+/* Asks nghttp2 for frames until the buffer is full. Returns false when nothing more is to be sent.
+ */
+static bool
+fill(struct cn_grpc_conn *conn)
+{
+    struct cn_grpc_site *site = conn->site;
+    const uint8_t *bytes;
+    ssize_t n;
+
+    site->out_len = 0;
+    site->out_full = false;
+    while (site->out_len + CN_GRPC_DATA_FRAME_BYTES <= CN_GRPC_OUT_BYTES) {
+        n = nghttp2_session_mem_send(conn->h2, &bytes);
+        if (n < 0)
+            conn->failed = true;
+        if (n <= 0)
+            return site->out_full;
+        memcpy(site->out + site->out_len, bytes, (size_t)n);
+        site->out_len += (size_t)n;
+    }
+    return true;
+}
+
+/* Sends what `fill` has made, and keeps what the socket does not take. Returns true when all is
+ * gone. */
+static bool
+send_filled(struct cn_grpc_conn *conn)
+{
+    struct cn_grpc_site *site = conn->site;
+    ptrdiff_t n = write_some(conn, site->out, site->out_len);
+
+    if (n < 0) {
+        conn->failed = true;
+        return false;
+    }
+    if ((size_t)n == site->out_len)
+        return true;
+    cn_buf_append(&conn->out, site->out + n, site->out_len - (size_t)n);
+    conn->failed |= conn->out.failed != 0;
+    conn->stuck_ms = cn_loop_now_ms(site->loop);
+    watch_output(conn, true);
+    set_watchdog(conn);
+    return false;
+}
+
+/* The end of the turn: sends what the calls have to send. */
+static void
+on_flush(struct cn_deferred *deferred)
+{
+    struct cn_grpc_conn *conn = cn_container_of(deferred, struct cn_grpc_conn, flush);
+    bool more = true;
+    unsigned i;
+
+    for (i = 0; more && !conn->failed && i < SENDS_PER_TURN; i++) {
+        if (!send_rest(conn))
+            break;
+        more = fill(conn);
+        if (conn->site->out_len > 0 && !send_filled(conn))
+            break;
+    }
+    if (more && i == SENDS_PER_TURN)
+        cn_grpc_conn_touch(conn);
+    cn_grpc_report_sent(conn->site);
+    if (conn->failed) {
+        cn_grpc_conn_drop(conn);
+    } else if (!conn->hung_up && conn->out.len == 0 && !more &&
+               (!nghttp2_session_want_read(conn->h2) ||
+                (conn->draining && cn_list_empty(&conn->calls))) &&
+               !nghttp2_session_want_write(conn->h2)) {
+        hang_up(conn);
+    }
+}
+
+void
+cn_grpc_conn_touch(struct cn_grpc_conn *conn)
+{
+    cn_loop_defer(conn->site->loop, &conn->flush);
+}
+
+/* --- reading */
+
+/* Gives the bytes to nghttp2, which calls session.c. Returns false when the connection must end. */
+static bool
+take(struct cn_grpc_conn *conn, size_t len)
+{
+    struct cn_grpc_site *site = conn->site;
+
+    if (!cn_h2_guard_feed(&conn->guard, &site->grpc->h2_limits, conn->from, site->in, len)) {
+        cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CUT, 1);
+        cn_log(CN_LOG_DEBUG,
+               "event=grpc_connection_cut fd=%d why=\"too many cancelled calls in a second "
+               "(grpc-max-resets)\"",
+               conn->fd);
+        return false;
+    }
+    return nghttp2_session_mem_recv(conn->h2, site->in, len) >= 0;
+}
+
+static void
+on_readable(struct cn_grpc_conn *conn)
+{
+    const unsigned reads = conn->tls ? TLS_READS_PER_TURN : READS_PER_TURN;
+    ptrdiff_t n = -1;
+
+    for (unsigned i = 0; i < reads; i++) {
+        n = read_some(conn);
+        if (n <= 0)
+            break;
+        if (!conn->hung_up && !take(conn, (size_t)n)) {
+            cn_grpc_conn_drop(conn);
+            return;
+        }
+        if (!conn->tls && n < (ptrdiff_t)CN_GRPC_IN_BYTES)
+            break;
+    }
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        cn_grpc_conn_drop(conn);
+        return;
+    }
+    conn->heard_ms = cn_loop_now_ms(conn->site->loop);
+    if (!conn->hung_up)
+        cn_grpc_conn_touch(conn);
+}
+
+/* Begins to speak HTTP/2. Returns false when that is not possible. */
+static bool
+begin(struct cn_grpc_conn *conn)
+{
+    conn->shaking_hands = false;
+    conn->heard_ms = cn_loop_now_ms(conn->site->loop);
+    if (!cn_grpc_session_begin(conn))
+        return false;
+    set_watchdog(conn);
+    cn_grpc_conn_touch(conn);
+    return true;
+}
+
+static void
+shake_hands(struct cn_grpc_conn *conn)
+{
+    int rc = cn_grpc_tls_shake(conn);
+
+    if (rc < 0 || (rc > 0 && !begin(conn)))
+        cn_grpc_conn_drop(conn);
+    else if (rc > 0)
+        on_readable(conn);
+}
+
+static void
+on_events(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_grpc_conn *conn = cn_container_of(watch, struct cn_grpc_conn, watch);
+
+    if (conn->shaking_hands) {
+        shake_hands(conn);
+        return;
+    }
+    if ((events & EPOLLOUT) && !conn->hung_up)
+        cn_grpc_conn_touch(conn);
+    if (events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP))
+        on_readable(conn);
+}
+
+void
+cn_grpc_conn_arrive(struct cn_msg *msg)
+{
+    struct cn_grpc_conn *conn = cn_container_of(msg, struct cn_grpc_conn, arrive);
+    struct cn_grpc_site *site = conn->site;
+
+    cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CONNECTIONS, 1);
+    cn_list_push_back(&site->conns, &conn->link);
+    cn_list_init(&conn->calls);
+    cn_list_init(&conn->flush.link);
+    conn->flush.fn = on_flush;
+    cn_timer_init(&conn->timer, on_time);
+    cn_buf_init(&conn->out, 0);
+    cn_arena_init(&conn->head.arena);
+    cn_h2_guard_init(&conn->guard, &site->grpc->h2_limits);
+    conn->watch.fn = on_events;
+    if (conn->failed || (!conn->shaking_hands && !begin(conn)) ||
+        cn_loop_watch(site->loop, &conn->watch, conn->fd, EPOLLIN | EPOLLRDHUP, NULL)) {
+        cn_grpc_conn_drop(conn);
+        return;
+    }
+    if (conn->shaking_hands)
+        set_timer(conn, site->grpc->limits.handshake_ms);
+}

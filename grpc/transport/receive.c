@@ -1,0 +1,307 @@
+/* grpc/transport/receive.c - puts a client's messages together. On the call's loop.
+ *
+ * A message is a prefix of five bytes (a flag that says whether it is compressed, and its length)
+ * and its bytes; frames of HTTP/2 cut them anywhere. The next message is put together before the
+ * method asks for it, and then waits. What comes behind it is kept in `rest`, and its part of the
+ * stream's window is not opened again, so a client can have one message and CN_GRPC_STREAM_WINDOW
+ * bytes in the server that its method has not asked for.
+ *
+ * Memory grows with the bytes that have come, never with the length that was announced.
+ */
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "grpc/error_status.h"
+#include "grpc/transport/transport_priv.h"
+
+#define FIRST_ROOM 1024u /* it is doubled as often as needed, up to the message's length */
+
+static bool
+is_complete(const struct cn_grpc_inbox *in)
+{
+    return in->n_prefix == CN_GRPC_PREFIX_BYTES && in->have == in->len;
+}
+
+static void
+drop_message(struct cn_grpc_inbox *in)
+{
+    cn_free(in->bytes);
+    in->bytes = NULL;
+    in->have = in->room = in->len = 0;
+    in->n_prefix = 0;
+    cn_request_bytes_done(&in->held);
+}
+
+void
+cn_grpc_drop_received(struct cn_grpc_call *call)
+{
+    drop_message(&call->in);
+    cn_buf_fini(&call->in.rest);
+    call->in.rest_at = 0;
+}
+
+/* The prefix is complete: checks it. */
+static bool
+check_prefix(struct cn_grpc_call *call, struct cn_error *err)
+{
+    struct cn_grpc_inbox *in = &call->in;
+    const uint8_t *at = in->prefix;
+    uint64_t most = call->site->grpc->limits.message_bytes;
+
+    in->len = (uint32_t)at[1] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 8 | at[4];
+    if (at[0] > 1 || (at[0] == 1 && call->head.coding == CN_CODING_IDENTITY)) {
+        cn_fail(err, CN_E_PROTOCOL,
+                at[0] > 1 ? "a message does not begin as gRPC's messages do"
+                          : "a message is compressed, but the call has no grpc-encoding");
+        return false;
+    }
+    if (in->len > most) {
+        cn_fail(err, CN_E_TOO_LARGE,
+                "the message has %u bytes; at most %llu are allowed (max-v2-request-size)", in->len,
+                (unsigned long long)most);
+        return false;
+    }
+    return true;
+}
+
+/* Makes room for `len` more bytes of the message. */
+static bool
+make_room(struct cn_grpc_inbox *in, size_t len, struct cn_error *err)
+{
+    uint64_t room = in->room ? in->room : FIRST_ROOM;
+    char *bytes;
+
+    if (in->have + len <= in->room)
+        return true;
+    while (room < in->have + len)
+        room *= 2;
+    if (room > in->len)
+        room = in->len;
+    if (!cn_request_bytes_take(&in->held, room)) {
+        cn_request_bytes_refuse(err);
+        return false;
+    }
+    bytes = cn_try_realloc(in->bytes, room);
+    if (!bytes) {
+        cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %u bytes", in->len);
+        return false;
+    }
+    in->bytes = bytes;
+    in->room = (uint32_t)room;
+    return true;
+}
+
+/* Takes bytes up to the end of the message. Returns how many; -1 with the error: the call must end.
+ */
+static ptrdiff_t
+take(struct cn_grpc_call *call, const char *bytes, size_t len, struct cn_error *err)
+{
+    struct cn_grpc_inbox *in = &call->in;
+    size_t done = 0, n;
+
+    if (in->n_prefix < CN_GRPC_PREFIX_BYTES) {
+        done = CN_GRPC_PREFIX_BYTES - in->n_prefix;
+        done = done < len ? done : len;
+        memcpy(in->prefix + in->n_prefix, bytes, done);
+        in->n_prefix = (uint8_t)(in->n_prefix + done);
+        if (in->n_prefix == CN_GRPC_PREFIX_BYTES && !check_prefix(call, err))
+            return -1;
+    }
+    n = in->len - in->have < len - done ? in->len - in->have : len - done;
+    if (n == 0)
+        return (ptrdiff_t)done;
+    if (!make_room(in, n, err))
+        return -1;
+    memcpy(in->bytes + in->have, bytes + done, n);
+    in->have += (uint32_t)n;
+    return (ptrdiff_t)(done + n);
+}
+
+static void
+consume(struct cn_grpc_call *call, size_t len)
+{
+    if (!call->conn || len == 0)
+        return;
+    nghttp2_session_consume_stream(call->conn->h2, call->stream, len);
+    cn_grpc_conn_touch(call->conn); /* the window may have to be opened */
+}
+
+static void
+fail(struct cn_grpc_call *call, const struct cn_error *err)
+{
+    drop_message(&call->in);
+    cn_rpc_fail(call, err->code, err->message, 0);
+}
+
+/* Are further bytes of no use? Either the call ends, or it has had its only message. */
+static bool
+is_deaf(const struct cn_grpc_call *call)
+{
+    return call->gone || call->is_finishing ||
+           (!call->method->client_streams && !call->reading && !call->delivering);
+}
+
+/* Takes what has come behind the last message. */
+static void
+take_rest(struct cn_grpc_call *call)
+{
+    struct cn_grpc_inbox *in = &call->in;
+    struct cn_error err;
+    ptrdiff_t n;
+
+    if (in->rest_at == in->rest.len || is_complete(in))
+        return;
+    n = take(call, in->rest.data + in->rest_at, in->rest.len - in->rest_at, &err);
+    if (n < 0) {
+        fail(call, &err);
+        return;
+    }
+    in->rest_at += (size_t)n;
+    consume(call, (size_t)n);
+    if (in->rest_at == in->rest.len) {
+        cn_buf_fini(&in->rest);
+        in->rest_at = 0;
+    }
+}
+
+/* Hands the message to the method. */
+static void
+hand_over(struct cn_grpc_call *call)
+{
+    struct cn_grpc_inbox *in = &call->in;
+    struct cn_grpc_message message = {{in->bytes, in->len}};
+    struct cn_buf inflated;
+    struct cn_error err;
+
+    call->reading = false;
+    cn_buf_init(&inflated, 0);
+    if (in->prefix[0] && cn_inflate(message.bytes, call->site->grpc->limits.message_bytes,
+                                    &inflated, &err)) {
+        fail(call, &err);
+    } else {
+        if (in->prefix[0])
+            message.bytes = cn_buf_str(&inflated);
+        call->method->on_message(call, &message);
+        drop_message(in);
+    }
+    cn_buf_fini(&inflated);
+}
+
+/* The client has sent everything. */
+static void
+hand_over_end(struct cn_grpc_call *call)
+{
+    call->reading = false;
+    if (call->in.n_prefix)
+        cn_rpc_fail(call, CN_E_PROTOCOL, "the client's last message is not complete", 0);
+    else if (call->method->client_streams)
+        call->method->on_half_close(call);
+    else
+        cn_rpc_fail(call, CN_E_PROTOCOL, "the call ended without its request message", 0);
+}
+
+/* Gives the method what it has asked for, if it is there. The method may ask for more meanwhile. */
+static void
+deliver(struct cn_grpc_call *call)
+{
+    if (call->delivering)
+        return;
+    call->delivering = true;
+    cn_grpc_call_hold(call);
+    for (;;) {
+        take_rest(call);
+        if (!call->reading || call->gone || call->is_finishing)
+            break;
+        if (is_complete(&call->in))
+            hand_over(call);
+        else if (call->half_closed && call->in.rest_at == call->in.rest.len)
+            hand_over_end(call);
+        else
+            break;
+    }
+    call->delivering = false;
+    if (is_deaf(call)) {
+        consume(call, call->in.rest.len - call->in.rest_at);
+        cn_grpc_drop_received(call);
+    }
+    cn_grpc_call_release(call);
+}
+
+/* Keeps what comes behind a message that waits. */
+static void
+keep_rest(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
+{
+    struct cn_grpc_inbox *in = &call->in;
+
+    if (in->rest_at > in->rest.len / 2) {
+        cn_buf_consume(&in->rest, in->rest_at);
+        in->rest_at = 0;
+    }
+    if (cn_buf_append(&in->rest, bytes, len))
+        cn_rpc_fail(call, CN_E_OUT_OF_MEMORY, "not enough memory for the client's messages", 0);
+}
+
+void
+cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
+{
+    struct cn_error err;
+    ptrdiff_t n = 0;
+
+    cn_grpc_call_hold(call);
+    while (len > 0 && !is_deaf(call) && !is_complete(&call->in)) {
+        n = take(call, (const char *)bytes, len, &err);
+        if (n < 0) {
+            fail(call, &err);
+            break;
+        }
+        bytes += n;
+        len -= (size_t)n;
+        consume(call, (size_t)n);
+        if (is_complete(&call->in))
+            deliver(call);
+    }
+    if (len > 0 && is_deaf(call))
+        consume(call, len);
+    else if (len > 0)
+        keep_rest(call, bytes, len);
+    cn_grpc_call_release(call);
+}
+
+void
+cn_grpc_receive_end(struct cn_grpc_call *call)
+{
+    call->half_closed = true;
+    deliver(call);
+}
+
+void
+cn_grpc_on_work(struct cn_deferred *work)
+{
+    deliver(cn_container_of(work, struct cn_grpc_call, work));
+}
+
+void
+cn_grpc_call_read(struct cn_grpc_call *call)
+{
+    cn_assert(!call->reading);
+    if (call->gone || call->is_finishing)
+        return;
+    call->reading = true;
+    /* Not at once: the caller may be in the middle of something. */
+    if (!call->delivering && (call->half_closed || is_complete(&call->in)))
+        cn_loop_defer(call->site->loop, &call->work);
+}
+
+size_t
+cn_grpc_message_bytes(const struct cn_grpc_message *message)
+{
+    return message->bytes.len;
+}
+
+void
+cn_grpc_message_copy(const struct cn_grpc_message *message, char *out)
+{
+    if (message->bytes.len)
+        memcpy(out, message->bytes.ptr, message->bytes.len);
+}
