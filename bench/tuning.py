@@ -110,9 +110,9 @@ LOADS = {
     "json": Load("v2 JSON, 16 FP32, 64 connections", {"json-cuts", "json-heads", "busy-wait"}, v2("json")),
     "binary": Load("v2 binary, 16 FP32, 64 connections", {"json-heads"}, v2("small")),
     "mb": Load("v2 binary, 1 MB, 4 connections", {"borrowed-output", "keep-heap"}, v2("large")),
-    "rpc": Load("gRPC Predictions, 64 in flight", {"grpc-loan", "grpc-watch", "busy-wait"},
+    "rpc": Load("gRPC Predictions, 64 in flight", {"busy-wait"},
                 rpc("unary", "counter", 64, 1)),
-    "infer": Load("gRPC ModelInfer, 16 FP32, 64 in flight", {"grpc-loan", "grpc-watch"},
+    "infer": Load("gRPC ModelInfer, 16 FP32, 64 in flight", set(),
                   rpc("infer", "identity", 64, 64)),
 }
 

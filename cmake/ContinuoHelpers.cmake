@@ -92,34 +92,6 @@ function(cn_program name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS})
 endfunction()
 
-# cn_module(name OF folder FOR programs LIBS ...): name.so, which programs load at run time. It has
-# the folder's code only; the rest it finds in the program, which therefore keeps and shows all of
-# what the folder's arrows name.
-function(cn_module name)
-  cmake_parse_arguments(ARG "" "OF" "FOR;LIBS" ${ARGN})
-  list(TRANSFORM ARG_LIBS PREPEND cn_lib_)
-  add_library(${name} MODULE $<TARGET_OBJECTS:cn_${ARG_OF}> $<TARGET_OBJECTS:cn_messages>)
-  target_link_libraries(${name} PRIVATE ${ARG_LIBS} Threads::Threads)
-  target_compile_options(cn_${ARG_OF} PRIVATE -fPIC)
-  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" LINKER_LANGUAGE C
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
-  get_target_property(options ${name} LINK_OPTIONS) # what makes programs breaks libraries
-  if(options)
-    list(REMOVE_ITEM options -pie)
-    set_property(TARGET ${name} PROPERTY LINK_OPTIONS ${options})
-  endif()
-  set_target_properties(${ARG_FOR} PROPERTIES ENABLE_EXPORTS ON)
-  foreach(folder core metrics/counters core/loop proto config archiver torchserve/errors
-    torchserve/metrics torchserve/settings metrics/series scheduler management kserve kserve/models
-    metrics/page frontend/intake tracing access access/certificate)
-    string(REPLACE "/" "_" target ${folder})
-    set_target_properties(${ARG_FOR} PROPERTIES LINK_LIBRARY_OVERRIDE_cn_${target} WHOLE_ARCHIVE)
-  endforeach()
-  foreach(program ${ARG_FOR})
-    add_dependencies(${program} ${name})
-  endforeach()
-endfunction()
-
 # cn_programs(folders): the target `programs`, which is all but unit tests and fuzz targets: what end-to-end
 # tests start.
 function(cn_programs)

@@ -27,7 +27,6 @@ function(cn_install)
   install(TARGETS continuo torchserve continuo-archiver torch-model-archiver continuo-ctl continuo-dev
     RUNTIME DESTINATION bin)
   install(TARGETS continuo-worker RUNTIME DESTINATION lib/continuo)
-  install(TARGETS continuo-grpc LIBRARY DESTINATION lib/continuo)
   # Bound to one libtorch, which is none of Debian's packages: cmake --install DIR --component torch.
   if(TARGET continuo_torch)
     install(TARGETS continuo_torch LIBRARY DESTINATION lib/continuo COMPONENT torch EXCLUDE_FROM_ALL)

@@ -17,8 +17,8 @@
 
 #include "core/text/number.h"
 #include "core/text/utf8.h"
-#include "grpc/transport/grpc_call.h"
 #include "grpc/protobuf_message.h"
+#include "grpc/transport/grpc_call.h"
 
 enum {
     GRPC_OK = 0,

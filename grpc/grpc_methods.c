@@ -1,23 +1,15 @@
-/* grpc/grpc_methods.c - continuo-grpc.so: the methods of both ports, and the functions by which the
- * server drives the module.
+/* grpc/grpc_methods.c - the methods of both gRPC ports, who may call them, and the functions by which
+ * the server drives the ports.
  *
  * The tables below list each method with its callbacks. Adding a method means a row here and a
  * callback in the file of its service; everything else (metadata, limits, keys, drain) is done by
- * grpc/transport for all methods alike. The module links nghttp2 and protobuf-c; all other
- * functions that it calls are the server's own.
+ * grpc/transport for all methods alike.
  */
-#include <errno.h>
-#include <stdio.h>
-
 #include "access/certificate/certificate.h"
 #include "access/keys.h"
 #include "config/server/server_config.h"
-#include "core/containers/list.h"
 #include "core/memory/mem.h"
-#include "core/time/clock.h"
-#include "frontend/intake/grpc_module.h"
 #include "frontend/intake/headers.h"
-#include "grpc/client_certificate.h"
 #include "grpc/grpc_health.h"
 #include "grpc/kserve/grpc_repository.h"
 #include "grpc/kserve/grpc_service.h"
@@ -26,6 +18,7 @@
 #include "grpc/kserve/infer.h"
 #include "grpc/kserve/infer_stream.h"
 #include "grpc/reflection.h"
+#include "grpc/rpc.h"
 #include "grpc/services.h"
 #include "grpc/stream_window.h"
 #include "grpc/torchserve/grpc_management.h"
@@ -65,23 +58,21 @@
 #define GROUP(name) .group = CN_V2_##name + 1
 #define ASK(name, of_group, function)                                                              \
     {                                                                                              \
-        .path = name, GROUP(of_group), .any_models = true, .on_message = function \
+        .path = name, GROUP(of_group), .any_models = true, .on_message = function                  \
     }
 /* Concerns the memory of the server, and so all models. */
 #define SHARE(name, function)                                                                      \
     {                                                                                              \
-        .path = name, GROUP(SHARED_MEMORY), .on_message = function                \
+        .path = name, GROUP(SHARED_MEMORY), .on_message = function                                 \
     }
 #define ORDER(name, changes, function)                                                             \
     {                                                                                              \
-        .path = V2 name, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
-        GROUP(MODEL_REPOSITORY), .administers = changes, .any_models = changes,                    \
-        .on_message = function                                                                     \
+        .path = V2 name, .state_bytes = CN_RPC_V2_REPOSITORY_STATE, GROUP(MODEL_REPOSITORY),       \
+        .administers = changes, .any_models = changes, .on_message = function                      \
     }
 #define SETTINGS(name, of_group, function)                                                         \
     {                                                                                              \
-        .path = name, GROUP(of_group), .administers = true,                       \
-        .on_message = function                                                                     \
+        .path = name, GROUP(of_group), .administers = true, .on_message = function                 \
     }
 #define FACTS(service)                                                                             \
     ASK(service "ServerLive", HEALTH, cn_rpc_v2_server_live),                                      \
@@ -179,9 +170,7 @@ static const struct cn_grpc_method management_methods[] = {
 struct cn_rpc {
     struct cn_rpc_host host;
     struct cn_grpc *grpc;
-    struct cn_rpc_certificates **certificates; /* of each loop's clients */
-    struct cn_grpc_server
-        *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
+    struct cn_grpc_server *servers[CN_N_GRPC];
 };
 
 /* Finds the certificate of the call's client, whether or not that also sends a key: an expired one
@@ -189,15 +178,8 @@ struct cn_rpc {
 static int
 take_certificate(struct cn_grpc_call *call, const struct cn_certificate **out, struct cn_error *err)
 {
-    const struct cn_rpc *rpc = cn_container_of(cn_grpc_call_host(call), const struct cn_rpc, host);
-    int rc = 0;
-
-    *out = NULL;
-    if (cn_server_grpc_client_ca(rpc->host.config))
-        rc = cn_rpc_certificate_of(rpc->certificates[cn_loop_index(cn_grpc_call_loop(call))], call,
-                                   out, err);
-    cn_grpc_call_set_certificate_end(call, *out ? (*out)->ends_wall_ms : CN_NEVER);
-    return rc;
+    *out = cn_grpc_call_certificate(call);
+    return *out ? cn_certificate_check_time(*out, err) : 0;
 }
 
 /* What the client has shown: a key in the call's metadata, or a certificate. */
@@ -259,7 +241,8 @@ int
 cn_rpc_check_model(struct cn_grpc_call *call, struct cn_str model, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    int rc = cn_certificate_check_end(cn_grpc_call_certificate_end(call), err);
+    const struct cn_certificate *certificate;
+    int rc = take_certificate(call, &certificate, err);
 
     if (!rc)
         rc = cn_management_check_key(host->management, cn_grpc_call_key(call),
@@ -294,78 +277,10 @@ authorize_management(struct cn_grpc_call *call, struct cn_error *err)
                      err);
 }
 
-/* --- TLS */
-
-#define PEM_BYTES_MAX (1u << 20)
-
-/* Reads a PEM file of less than 1 MiB into the arena. */
-static int
-read_pem(const char *path, struct cn_arena *arena, struct cn_str *out, struct cn_error *err)
-{
-    FILE *file = fopen(path, "re");
-    char *bytes;
-    size_t len;
-
-    if (!file)
-        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read %s", path);
-    bytes = cn_arena_try_alloc(arena, PEM_BYTES_MAX);
-    len = bytes ? fread(bytes, 1, PEM_BYTES_MAX, file) : 0;
-    fclose(file);
-    if (len == 0 || len == PEM_BYTES_MAX)
-        return cn_fail(err, CN_E_CONFIG, "%s is empty or larger than 1 MiB; it must hold PEM text",
-                       path);
-    *out = (struct cn_str){bytes, len};
-    return 0;
-}
-
-static int
-read_identity(const struct cn_server_config *config, struct cn_arena *arena,
-              struct cn_grpc_identity *out, struct cn_error *err)
-{
-    const char *client_ca = cn_server_grpc_client_ca(config);
-    int rc;
-
-    out->needs_client = config->require_client_certificate;
-    if (!config->certificate_file || !config->private_key_file)
-        return cn_fail(err, CN_E_CONFIG,
-                       "https for gRPC needs --certificate-file and --private-key-file (PEM)");
-    rc = read_pem(config->certificate_file, arena, &out->certificate, err);
-    if (!rc)
-        rc = read_pem(config->private_key_file, arena, &out->key, err);
-    if (!rc && client_ca)
-        rc = read_pem(client_ca, arena, &out->client_ca, err);
-    return rc;
-}
-
-static int
-load_identity(struct cn_rpc *rpc, struct cn_error *err)
-{
-    struct cn_grpc_identity identity = {.needs_client = true};
-    struct cn_arena arena;
-    int rc;
-
-    cn_arena_init(&arena);
-    rc = read_identity(rpc->host.config, &arena, &identity, err);
-    if (!rc)
-        rc = cn_grpc_set_identity(rpc->grpc, &identity, err);
-    cn_arena_fini(&arena);
-    return rc;
-}
-
 /* --- what the server calls */
 
-static void
-destroy(struct cn_rpc *rpc)
-{
-    cn_grpc_destroy(rpc->grpc);
-    for (unsigned i = 0; i < rpc->host.n_loops; i++)
-        cn_rpc_certificates_destroy(rpc->certificates[i]);
-    cn_free(rpc->certificates);
-    cn_free(rpc);
-}
-
-static int
-create(const struct cn_rpc_host *host, bool has_tls, struct cn_rpc **out, struct cn_error *err)
+struct cn_rpc *
+cn_rpc_create(const struct cn_rpc_host *host)
 {
     const struct cn_server_config *config = host->config;
     const struct cn_grpc_limits limits = {
@@ -380,68 +295,55 @@ create(const struct cn_rpc_host *host, bool has_tls, struct cn_rpc **out, struct
         .keepalive_ms = config->grpc_keepalive_ms,
         .compress_bytes = config->compress_bytes,
         .write_ms = config->write_timeout_ms,
+        .needs_certificate = config->require_client_certificate,
     };
     struct cn_rpc *rpc = cn_alloc(sizeof(*rpc));
-    int rc;
 
     rpc->host = *host;
     rpc->grpc = cn_grpc_create(&limits, host->loops, host->n_loops, &rpc->host);
-    rpc->certificates = cn_alloc(host->n_loops * sizeof *rpc->certificates);
-    for (unsigned i = 0; i < host->n_loops; i++)
-        rpc->certificates[i] = cn_rpc_certificates_create();
     rpc->servers[CN_GRPC_INFERENCE] =
         cn_grpc_serve(rpc->grpc, CN_GRPC_INFERENCE, inference_methods, authorize_inference);
     rpc->servers[CN_GRPC_MANAGEMENT] =
         cn_grpc_serve(rpc->grpc, CN_GRPC_MANAGEMENT, management_methods, authorize_management);
-    rc = has_tls ? load_identity(rpc, err) : 0;
-    if (rc) {
-        destroy(rpc);
-        return rc;
-    }
-    *out = rpc;
-    return 0;
+    return rpc;
 }
 
-static void
-connect_fd(struct cn_rpc *rpc, enum cn_grpc_port port, int fd, bool is_tls,
-           struct cn_client_address *from)
+void
+cn_rpc_connect(struct cn_rpc *rpc, enum cn_grpc_port port, int fd, bool is_tls,
+               struct cn_client_address *from)
 {
     cn_grpc_server_connect(rpc->servers[port], fd, is_tls, from);
 }
 
-static uint32_t
-n_open(const struct cn_rpc *rpc, enum cn_grpc_port port)
+uint32_t
+cn_rpc_n_open(const struct cn_rpc *rpc, enum cn_grpc_port port)
 {
     return cn_grpc_server_open(rpc->servers[port]);
 }
 
-static void
-drain(struct cn_rpc *rpc, enum cn_grpc_port port)
+void
+cn_rpc_drain(struct cn_rpc *rpc, enum cn_grpc_port port)
 {
     cn_grpc_server_drain(rpc->servers[port]);
 }
 
-static bool
-is_empty(const struct cn_rpc *rpc, unsigned loop)
+bool
+cn_rpc_is_empty(const struct cn_rpc *rpc, unsigned loop)
 {
     return cn_grpc_is_empty(rpc->grpc, loop);
 }
 
-static void
-cut(struct cn_rpc *rpc)
+void
+cn_rpc_cut(struct cn_rpc *rpc)
 {
     cn_grpc_cut(rpc->grpc);
 }
 
-extern const struct cn_grpc_module cn_grpc_module;
-const struct cn_grpc_module cn_grpc_module = {
-    .version = CN_VERSION,
-    .create = create,
-    .reload = load_identity,
-    .connect = connect_fd,
-    .n_open = n_open,
-    .drain = drain,
-    .is_empty = is_empty,
-    .cut = cut,
-    .destroy = destroy,
-};
+void
+cn_rpc_destroy(struct cn_rpc *rpc)
+{
+    if (!rpc)
+        return;
+    cn_grpc_destroy(rpc->grpc);
+    cn_free(rpc);
+}

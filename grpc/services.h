@@ -2,7 +2,7 @@
 #ifndef CN_GRPC_SERVICES_H
 #define CN_GRPC_SERVICES_H
 
-#include "frontend/intake/grpc_module.h" /* struct cn_rpc_host, which cn_grpc_call_host returns */
+#include "grpc/rpc.h" /* struct cn_rpc_host, which cn_grpc_call_host returns */
 #include "grpc/transport/grpc_call.h"
 
 /* May the call's named key, which must still be valid, use this model? The answer does not depend

@@ -3,8 +3,8 @@
 #define CN_GRPC_UNARY_H
 
 #include "core/memory/buf.h"
-#include "grpc/transport/grpc_call.h"
 #include "grpc/protobuf_message.h"
+#include "grpc/transport/grpc_call.h"
 
 /* Unpacks the message as one of `type`, in the call's arena (grpc/protobuf_message.h has the
  * limits). Returns NULL when it is not one; the call has then been refused. */

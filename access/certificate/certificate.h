@@ -1,9 +1,8 @@
 /* access/certificate/certificate.h - the certificate of a client: its names and its end, and
  * whether an authority that the operator trusts has signed it.
  *
- * HTTP and gRPC have different TLS libraries, but both give their clients' certificates to these
- * functions, so that the same certificate has the same names on each port. Any thread; what is
- * made here does not change later.
+ * HTTP and gRPC both give their clients' certificates to these functions, so that the same
+ * certificate has the same names on each port. Any thread; what is made here does not change later.
  */
 #ifndef CN_ACCESS_CERTIFICATE_CERTIFICATE_H
 #define CN_ACCESS_CERTIFICATE_CERTIFICATE_H

@@ -61,7 +61,6 @@ struct cn_loop {
     struct cn_list deferred;
     struct cn_list hooks;
     struct cn_list *next_hook; /* the next one in the walk through the hooks; NULL outside it */
-    struct cn_source *source;  /* NULL: there is none */
     struct place *places;
     size_t n_places;
     uint32_t last_generation;
@@ -319,12 +318,6 @@ cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook)
     cn_list_remove(&hook->link);
 }
 
-void
-cn_loop_set_source(struct cn_loop *loop, struct cn_source *source)
-{
-    loop->source = source;
-}
-
 /* The timeout for epoll_wait; -1 waits without a limit. */
 static int
 wait_ms(struct cn_loop *loop, int max_wait_ms)
@@ -444,8 +437,6 @@ sleep_for_events(struct cn_loop *loop, int timeout_ms)
 {
     int count;
 
-    if (loop->source)
-        loop->source->rest(loop->source);
     atomic_store(&loop->asleep, true);
     if (atomic_load(&loop->mailbox))
         timeout_ms = 0;
@@ -458,8 +449,6 @@ sleep_for_events(struct cn_loop *loop, int timeout_ms)
 static bool
 look(struct cn_loop *loop, int *count)
 {
-    if (loop->source)
-        loop->source->ask(loop->source);
     *count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
     return *count != 0 || atomic_load_explicit(&loop->mailbox, memory_order_relaxed);
 }
@@ -471,7 +460,7 @@ wait_for_events(struct cn_loop *loop, int timeout_ms)
     bool found;
     int count;
 
-    if (timeout_ms != 0 && !loop->busy_wait.limit_us && !loop->source)
+    if (timeout_ms != 0 && !loop->busy_wait.limit_us)
         return sleep_for_events(loop, timeout_ms);
     found = look(loop, &count);
     if (timeout_ms == 0)

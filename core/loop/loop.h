@@ -1,7 +1,7 @@
 /* core/loop/loop.h - an event loop: one thread, one epoll set, its timers and its mailbox.
  *
  * A turn does this, in this order:
- * - ask the source, and wait for events (epoll_wait)
+ * - wait for events (epoll_wait)
  * - the callbacks of descriptors
  * - the timers
  * - the messages of the mailbox
@@ -52,15 +52,6 @@ struct cn_hook {
     struct cn_list link;
     void (*run)(struct cn_hook *hook);
     uint64_t (*timeout_ms)(struct cn_hook *hook);
-};
-
-/* A source of messages that has no descriptor to wait for. The loop asks it in every turn, and
- * again and again while it waits busily before it sleeps; the source posts what it finds.
- * Everything runs on the loop's thread. */
-struct cn_source {
-    void (*ask)(struct cn_source *source);
-    /* The loop is about to sleep: a message that comes from now on must be posted. */
-    void (*rest)(struct cn_source *source);
 };
 
 /* Makes a loop, which cn_loop_destroy frees. `index` is its number in names and metrics. CN_E_IO:
@@ -124,7 +115,5 @@ void cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch);
 void cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred);
 void cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook);
 void cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook);
-/* Sets the loop's source; NULL: none. The owner keeps the memory. */
-void cn_loop_set_source(struct cn_loop *loop, struct cn_source *source);
 
 #endif

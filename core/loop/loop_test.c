@@ -392,63 +392,6 @@ messages_end_a_busy_wait(void **state)
     post_from_threads();
 }
 
-struct asked_source {
-    struct cn_source source;
-    struct cn_msg msg;
-    unsigned asked, rested, post_at, received;
-};
-
-static void
-on_ask(struct cn_source *source)
-{
-    struct asked_source *asked = cn_container_of(source, struct asked_source, source);
-
-    if (++asked->asked == asked->post_at)
-        cn_loop_post(loop, &asked->msg);
-}
-
-static void
-on_rest(struct cn_source *source)
-{
-    cn_container_of(source, struct asked_source, source)->rested++;
-}
-
-static void
-on_asked(struct cn_msg *msg)
-{
-    cn_container_of(msg, struct asked_source, msg)->received++;
-}
-
-/* A loop finds what a source has without sleeping. Before it sleeps, it tells the source. */
-static void
-a_source_is_asked_in_each_turn_and_before_a_sleep(void **state)
-{
-    struct asked_source asked = {.source = {on_ask, on_rest}, .msg = {.fn = on_asked}};
-
-    (void)state;
-    cn_loop_set_busy_wait(loop, 1000000);
-    cn_loop_set_source(loop, &asked.source);
-    cn_loop_turn(loop, 0);
-    assert_int_equal(asked.asked, 1);
-    assert_int_equal(asked.rested, 0);
-    asked.post_at = 2;
-    cn_loop_turn(loop, -1);
-    assert_int_equal(asked.received, 1);
-    assert_int_equal(asked.rested, 0);
-    asked.post_at = 10; /* its last wait was short, so the loop polls */
-    cn_loop_turn(loop, -1);
-    assert_int_equal(asked.received, 2);
-    assert_int_equal(asked.asked, 10);
-    assert_int_equal(asked.rested, 0);
-    cn_loop_set_busy_wait(loop, 0);
-    cn_loop_turn(loop, 1);
-    assert_int_equal(asked.asked, 11);
-    assert_int_equal(asked.rested, 1);
-    cn_loop_set_source(loop, NULL);
-    cn_loop_turn(loop, 0);
-    assert_int_equal(asked.asked, 11);
-}
-
 /* A stop that comes before the loop runs is not forgotten. */
 static void
 stop_ends_a_loop_that_has_not_begun(void **state)
@@ -542,7 +485,6 @@ main(void)
         LOOP_TEST(a_hooks_timeout_limits_the_wait),
         LOOP_TEST(messages_of_many_threads_arrive_in_order),
         LOOP_TEST(messages_end_a_busy_wait),
-        LOOP_TEST(a_source_is_asked_in_each_turn_and_before_a_sleep),
         LOOP_TEST(stop_ends_a_loop_that_has_not_begun),
         LOOP_TEST(assertions_hold_outside_of_run),
         LOOP_TEST(a_moved_clock_is_seen_while_waiting),

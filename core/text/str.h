@@ -60,6 +60,19 @@ cn_str_cut(struct cn_str *rest, char separator)
     return part;
 }
 
+/* Returns the text without blanks and tabs at both ends. */
+static inline struct cn_str
+cn_str_trim(struct cn_str text)
+{
+    while (text.len > 0 && (text.ptr[0] == ' ' || text.ptr[0] == '\t')) {
+        text.ptr++;
+        text.len--;
+    }
+    while (text.len > 0 && (text.ptr[text.len - 1] == ' ' || text.ptr[text.len - 1] == '\t'))
+        text.len--;
+    return text;
+}
+
 /* Is it a control character? A tab is not, because header values and texts may have tabs. */
 static inline bool
 cn_is_control_char(char c)

@@ -1,14 +1,13 @@
 /* frontend/access/http_certificate.c - the certificate with which a client has connected. */
 #include "frontend/access/http_certificate.h"
 
-#include <gnutls/gnutls.h>
 #include <string.h>
 
 #include "access/certificate/certificate.h"
+#include "access/certificate/tls.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "frontend/http/http_request.h"
-#include "frontend/http/tls.h"
 
 /* What a connection knows of its client's certificate. */
 struct cn_http_certificate {
@@ -16,36 +15,6 @@ struct cn_http_certificate {
     int code;                           /* why it was refused; 0: it was not */
     char *why;
 };
-
-/* Reads and verifies the chain of a TLS session. */
-static int
-take(gnutls_session_t session, struct cn_certificate **out, struct cn_error *err)
-{
-    const struct cn_client_ca *ca = cn_tls_client_ca();
-    struct cn_str chain[CN_TLS_CLIENT_CHAIN_MAX];
-    const gnutls_datum_t *sent;
-    unsigned n = 0;
-    int rc;
-
-    sent = gnutls_certificate_get_peers(session, &n);
-    if (!sent || n == 0)
-        return 0;
-    if (n > CN_TLS_CLIENT_CHAIN_MAX)
-        return cn_fail(
-            err, CN_E_CERTIFICATE,
-            "the client's certificate comes with %u others; at most %d may come together", n - 1,
-            CN_TLS_CLIENT_CHAIN_MAX - 1);
-    for (unsigned i = 0; i < n; i++)
-        chain[i] = (struct cn_str){(const char *)sent[i].data, sent[i].size};
-    rc = cn_certificate_read(chain[0], false, out, err);
-    if (!rc)
-        rc = cn_client_ca_verify(ca, chain, n, (*out)->shown, err);
-    if (rc) {
-        cn_certificate_destroy(*out);
-        *out = NULL;
-    }
-    return rc;
-}
 
 static struct cn_http_certificate *
 certificate_of(struct cn_http_conn *conn)
@@ -57,7 +26,8 @@ certificate_of(struct cn_http_conn *conn)
         return known;
     conn->certificate = known = cn_alloc(sizeof *known);
     *known = (struct cn_http_certificate){.certificate = NULL};
-    known->code = take(conn->reader.tls_session, &known->certificate, &err);
+    known->code = cn_tls_take_certificate(conn->reader.tls_session, cn_tls_client_ca(),
+                                          &known->certificate, &err);
     if (known->code)
         known->why = cn_strdup(err.message);
     return known;

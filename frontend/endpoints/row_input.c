@@ -23,7 +23,7 @@ cn_input_mime_type(struct cn_str content_type)
 
     while (len < content_type.len && content_type.ptr[len] != ';')
         len++;
-    return cn_http_trim((struct cn_str){content_type.ptr, len});
+    return cn_str_trim((struct cn_str){content_type.ptr, len});
 }
 
 /* Copies all headers with their bytes in one block, with room for the server's headers before them.

@@ -127,7 +127,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
 
         rest = from(rest, 1);
         at = find_any(rest, "=;");
-        key = cn_http_trim((struct cn_str){rest.ptr, at});
+        key = cn_str_trim((struct cn_str){rest.ptr, at});
         rest = from(rest, at);
         text = (struct cn_str){NULL, 0};
         if (rest.len && rest.ptr[0] == '=') {
@@ -145,7 +145,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
                 at = find_any(rest, ";");
             } else {
                 at = find_any(rest, ";");
-                text = cn_http_trim((struct cn_str){rest.ptr, at});
+                text = cn_str_trim((struct cn_str){rest.ptr, at});
             }
             rest = from(rest, at);
         }
@@ -165,7 +165,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
 static struct cn_str
 without_params(struct cn_str value)
 {
-    return cn_http_trim((struct cn_str){value.ptr, find_any(value, ";")});
+    return cn_str_trim((struct cn_str){value.ptr, find_any(value, ";")});
 }
 
 /* --- multipart */
@@ -263,7 +263,7 @@ read_header(struct reader *reader, struct cn_str line, struct part_head *head)
 
     if (colon == 0 || colon == line.len)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has a header line without a name");
-    value = cn_http_trim(from(line, colon + 1));
+    value = cn_str_trim(from(line, colon + 1));
     if (!cn_http_header_is_valid(name, value))
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has a malformed header line");
     if (cn_str_eq_nocase(name, CN_STR("content-disposition")))

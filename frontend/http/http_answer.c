@@ -24,8 +24,8 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
-#include "frontend/http/compress.h"
 #include "frontend/http/library/http_response_priv.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/headers.h"
 #include "scheduler/queue/job.h"
 

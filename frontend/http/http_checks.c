@@ -19,18 +19,6 @@ is_field_value(struct cn_str text)
     return cn_text_without_control(text.ptr, text.len) == text.len;
 }
 
-struct cn_str
-cn_http_trim(struct cn_str text)
-{
-    while (text.len > 0 && (text.ptr[0] == ' ' || text.ptr[0] == '\t')) {
-        text.ptr++;
-        text.len--;
-    }
-    while (text.len > 0 && (text.ptr[text.len - 1] == ' ' || text.ptr[text.len - 1] == '\t'))
-        text.len--;
-    return text;
-}
-
 bool
 cn_http_accepts(struct cn_str accept, struct cn_str type)
 {
@@ -41,7 +29,7 @@ cn_http_accepts(struct cn_str accept, struct cn_str type)
         const char *semicolon = memchr(at, ';', (size_t)(stop - at));
         const struct cn_str item = {at, (size_t)((semicolon ? semicolon : stop) - at)};
 
-        if (cn_str_eq_nocase(cn_http_trim(item), type))
+        if (cn_str_eq_nocase(cn_str_trim(item), type))
             return true;
         at = stop + 1;
     }
@@ -122,7 +110,7 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
 
     *out = (struct cn_http_framing){0};
     for (i = 0; i < n; i++) {
-        if ((rc = check_header(headers[i].name, cn_http_trim(headers[i].value), out, &counts, err)))
+        if ((rc = check_header(headers[i].name, cn_str_trim(headers[i].value), out, &counts, err)))
             return rc;
     }
     if (out->chunked && out->has_length)

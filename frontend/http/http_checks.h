@@ -44,8 +44,6 @@ bool cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_spac
  * own. */
 bool cn_http_header_is_valid(struct cn_str name, struct cn_str value);
 
-/* Returns the text without blanks and tabs at both ends. */
-struct cn_str cn_http_trim(struct cn_str text);
 /* Does an Accept header name that type? Wildcards and q-values are ignored. */
 bool cn_http_accepts(struct cn_str accept, struct cn_str type);
 

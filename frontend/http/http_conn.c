@@ -30,17 +30,17 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "access/certificate/tls.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "frontend/access/http_certificate.h"
-#include "frontend/guard/client_addresses.h"
 #include "frontend/guard/tcp_progress.h"
 #include "frontend/http/http_discard.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/http_request.h"
-#include "frontend/http/tls.h"
+#include "frontend/intake/client_addresses.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 

@@ -6,10 +6,10 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "frontend/guard/client_addresses.h"
 #include "frontend/http/http_conn.h"
 #include "frontend/http/http_discard.h"
 #include "frontend/http/library/http_daemon_priv.h"
+#include "frontend/intake/client_addresses.h"
 #include "frontend/websocket/ws_site.h"
 #include "metrics/counters/metrics.h"
 

@@ -16,9 +16,9 @@
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
 #include "frontend/endpoints/service_envelope.h"
-#include "frontend/guard/client_addresses.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/route.h"
+#include "frontend/intake/client_addresses.h"
 #include "management/api/tokens.h"
 
 struct MHD_Daemon;
@@ -92,7 +92,7 @@ struct cn_http_listener {
 };
 
 /* Makes a listener. `listen_fd` is a non-blocking, listening socket; the listener closes it, also
- * when this function fails. With `is_tls` it uses the certificate of frontend/http/tls.h. `shared`
+ * when this function fails. With `is_tls` it uses the certificate of access/certificate/tls.h. `shared`
  * and `api` must stay in place. */
 int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
                             struct cn_loop *loop, int listen_fd, bool is_tls,

@@ -1,5 +1,5 @@
 /* frontend/server/grpc_lobby.c - waits for the first bytes of gRPC clients. It looks at the bytes
- * without taking them (MSG_PEEK), because libgrpc wants to read them itself. */
+ * without taking them (MSG_PEEK), because the connection will read them itself. */
 #include "frontend/server/grpc_lobby.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/memory/mem.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 
 #define FRAME_HEAD_BYTES 9
 #define SETTINGS 4

@@ -1,7 +1,6 @@
 /* frontend/server/grpc_lobby.h - connections to a gRPC port that have not begun to speak HTTP/2.
  *
- * libgrpc keeps a connection that never says anything for more than a minute. So a connection waits
- * here until its first bytes are there: the preface of HTTP/2 and the head of the client's SETTINGS
+ * A connection waits here until its first bytes are there: the preface of HTTP/2 and the head of the client's SETTINGS
  * frame, which every client sends at once. A connection that sends something else is closed (a
  * client of HTTP/1.1 is told the port for HTTP), and so is one that takes longer than
  * --header-timeout. When CN_GRPC_LOBBY_MAX connections wait, the one that has waited longest makes
@@ -14,7 +13,7 @@
 
 #include "core/containers/list.h"
 #include "core/loop/loop.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 
 struct cn_client_address;
 

@@ -12,9 +12,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "access/certificate/tls.h"
 #include "core/log/log.h"
 #include "core/log/log_files.h"
-#include "frontend/http/tls.h"
 #include "frontend/server/grpc_door.h"
 #include "frontend/server/server_priv.h"
 #include "management/management.h"
@@ -85,7 +85,7 @@ reload_certificates(struct cn_server *server)
     if (!has_tls(server))
         cn_log(CN_LOG_INFO,
                "event=reloaded note=\"there was nothing to reload, since https is not used\"");
-    else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
+    else if (cn_tls_reload(&server->config, &err))
         cn_log(CN_LOG_ERROR,
                "event=reload_failed reason=%s note=\"the old certificate stays in use\"",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));

@@ -49,7 +49,7 @@ next_word(struct cn_str *list, char separator, struct cn_str *word)
         return false;
     found = memchr(list->ptr, separator, list->len);
     len = found ? (size_t)(found - list->ptr) : list->len;
-    *word = cn_http_trim((struct cn_str){list->ptr, len});
+    *word = cn_str_trim((struct cn_str){list->ptr, len});
     len += found != NULL;
     *list = (struct cn_str){list->ptr + len, list->len - len};
     return true;
@@ -188,7 +188,7 @@ read_parameter(struct cn_str word, struct offer *offer)
 
     if (!next_word(&word, '=', &name)) /* nothing between two semicolons */
         return false;
-    value = cn_http_trim(word);
+    value = cn_str_trim(word);
     if (cn_str_eq_nocase(name, CN_STR("server_no_context_takeover")))
         flag = &offer->server_alone;
     else if (cn_str_eq_nocase(name, CN_STR("client_no_context_takeover")))

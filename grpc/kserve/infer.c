@@ -160,8 +160,10 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
         .version = infer->head.version,
         .request_id = cn_str_from(infer->request_id),
         .client_deadline_ms = cn_grpc_call_deadline_ms(infer->call),
+        .connection = cn_grpc_call_connection(infer->call),
         .left = cn_grpc_call_left(infer->call),
-        .client = cn_management_client(cn_grpc_call_key(infer->call), 0),
+        .client =
+            cn_management_client(cn_grpc_call_key(infer->call), cn_grpc_call_client(infer->call)),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(infer->call)),
         .account = cn_key_account(cn_grpc_call_key(infer->call)),
         .arena = &infer->arena,

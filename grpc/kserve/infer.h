@@ -12,8 +12,8 @@
 #include "frontend/intake/request_bytes.h"
 #include "grpc/kserve/infer_read.h"
 #include "grpc/kserve/infer_write.h"
-#include "grpc/transport/grpc_call.h"
 #include "grpc/torchserve/grpc_step.h"
+#include "grpc/transport/grpc_call.h"
 
 struct cn_rpc_infer {
     struct cn_v2_job v2;       /* v2.io is NULL until its model is found */

@@ -353,8 +353,10 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
         .headers = stream ? step->request.controls : row->headers,
         .n_headers = stream ? step->request.n_controls : row->n_headers,
         .client_deadline_ms = cn_grpc_call_deadline_ms(step->call),
+        .connection = cn_grpc_call_connection(step->call),
         .left = cn_grpc_call_left(step->call),
-        .client = cn_management_client(cn_grpc_call_key(step->call), 0),
+        .client =
+            cn_management_client(cn_grpc_call_key(step->call), cn_grpc_call_client(step->call)),
         .owner = cn_management_owner(host->management, cn_grpc_call_key(step->call)),
         .account = cn_key_account(cn_grpc_call_key(step->call)),
         .arena = &step->arena,

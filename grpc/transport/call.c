@@ -17,11 +17,13 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "frontend/intake/client_addresses.h"
 #include "grpc/error_status.h"
 #include "grpc/transport/transport_priv.h"
 #include "metrics/counters/metrics.h"
 
-#define CALL_MAGIC 0x434e4743u /* "CNGC" */
+#define CALL_MAGIC 0x434e4743u                         /* "CNGC" */
+#define CALL_BYTES (sizeof(struct cn_grpc_call) + 512) /* with what nghttp2 keeps of its stream */
 #define CANCELLED 1
 #define DEADLINE_EXCEEDED 4
 
@@ -48,8 +50,25 @@ call_check(struct cn_grpc_call *call)
     if (call->method && call->method->on_free)
         call->method->on_free(call);
     call->site->n_live--;
+    call->site->bytes -= call->bytes;
     cn_metrics_sub(cn_loop_metrics(call->site->loop), CN_M_GRPC_CALLS_OPEN, 1);
     call_destroy(call);
+}
+
+int
+cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err)
+{
+    const struct cn_grpc *grpc = call->site->grpc;
+    const uint64_t most = grpc->limits.memory_bytes / grpc->n_loops;
+
+    if (call->site->bytes + bytes > most)
+        return cn_fail(err, CN_E_TOO_MANY_CALLS,
+                       "the open calls of this loop take %llu bytes, which is the limit "
+                       "(grpc-memory, divided by the number of loops); try again later",
+                       (unsigned long long)most);
+    call->site->bytes += bytes;
+    call->bytes += (uint32_t)bytes;
+    return 0;
 }
 
 static void
@@ -115,6 +134,8 @@ check_call(struct cn_grpc_call *call, struct cn_error *err)
         return cn_fail(err, CN_E_TOO_MANY_CALLS,
                        "%u calls are open, which is the limit (grpc-max-calls); try again later",
                        limits->calls);
+    if (cn_grpc_call_charge(call, CALL_BYTES + call->method->state_bytes + call->head.bytes, err))
+        return err->code;
     return call->method->needs_no_key ? 0 : call->server->authorize(call, err);
 }
 
@@ -278,24 +299,10 @@ cn_grpc_call_key(const struct cn_grpc_call *call)
     return call->key;
 }
 
-void
-cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms)
+const struct cn_certificate *
+cn_grpc_call_certificate(const struct cn_grpc_call *call)
 {
-    call->certificate_ends_ms = ends_wall_ms;
-}
-
-uint64_t
-cn_grpc_call_certificate_end(const struct cn_grpc_call *call)
-{
-    return call->certificate_ends_ms;
-}
-
-struct cn_str
-cn_grpc_call_certificate(struct cn_grpc_call *call)
-{
-    if (!call->conn)
-        return (struct cn_str){NULL, 0};
-    return (struct cn_str){call->conn->certificate, call->conn->certificate_len};
+    return call->conn ? call->conn->certificate : NULL;
 }
 
 const struct cn_header *
@@ -309,6 +316,18 @@ uint64_t
 cn_grpc_call_deadline_ms(const struct cn_grpc_call *call)
 {
     return call->head.deadline_ms;
+}
+
+int
+cn_grpc_call_connection(const struct cn_grpc_call *call)
+{
+    return call->conn ? call->conn->fd : 0;
+}
+
+uint32_t
+cn_grpc_call_client(const struct cn_grpc_call *call)
+{
+    return call->conn ? cn_client_address_number(call->conn->from) : 0;
 }
 
 const atomic_bool *

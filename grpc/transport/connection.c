@@ -19,19 +19,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "access/certificate/certificate.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 #include "grpc/transport/transport_priv.h"
 #include "metrics/counters/metrics.h"
 
 #define PING_ANSWER_MS 20000
 #define HANG_UP_MS 1000
-#define READS_PER_TURN 4         /* full ones, so that other connections get their turn */
-#define TLS_READS_PER_TURN 32    /* one brings at most a record of 16 KiB, and nothing is left of it */
-#define SENDS_PER_TURN 16        /* of CN_GRPC_OUT_BYTES */
-#define FRAMES_UNSENT_MAX 1000   /* more answers to pings, settings and resets are not made */
+#define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
+#define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB, and nothing is left of it */
+#define SENDS_PER_TURN 16     /* of CN_GRPC_OUT_BYTES */
+#define FRAMES_UNSENT_MAX 1000 /* more answers to pings, settings and resets are not made */
 
 /* --- the socket */
 
@@ -144,7 +145,7 @@ cn_grpc_conn_drop(struct cn_grpc_conn *conn)
         nghttp2_session_del(conn->h2);
     if (conn->tls)
         gnutls_deinit(conn->tls);
-    cn_free(conn->certificate);
+    cn_certificate_destroy(conn->certificate);
     close(conn->fd);
     cn_client_address_release(conn->from, CN_ADDRESS_GRPC + conn->server->port);
     atomic_fetch_sub_explicit(&conn->server->n_conns, 1, memory_order_relaxed);

@@ -19,6 +19,7 @@
 #include "core/text/str.h"
 #include "proto/message.h"
 
+struct cn_certificate;
 struct cn_client_address;
 struct cn_grpc;
 struct cn_grpc_call;
@@ -31,12 +32,13 @@ struct cn_grpc_limits {
     uint32_t metadata_bytes; /* most bytes of a request's metadata */
     uint32_t calls;          /* most open calls per loop */
     uint32_t streams;        /* most open calls per connection */
-    uint64_t memory_bytes;   /* most bytes that connections and calls use together */
+    uint64_t memory_bytes;   /* most bytes of all calls, besides what max-held-requests counts */
     uint32_t handshake_ms;   /* a TLS client must be done with its handshake within this time */
     uint32_t resets;         /* calls that a connection may cancel in a second; 0: any number */
     uint32_t keepalive_ms;   /* after this silence a connection is pinged; it has 20 s to answer */
     uint32_t write_ms;       /* a client must take a message within this time */
     uint64_t compress_bytes; /* answers from this size on are compressed; 0: none */
+    bool needs_certificate;  /* where TLS asks for certificates, clients without one are refused */
 };
 
 /* A method of a service. A callback may answer or finish the call, or do so later. Callbacks that
@@ -72,17 +74,6 @@ struct cn_grpc_method {
 /* Before the loops run, or on loop 0. `host` is for the methods' own use. */
 struct cn_grpc *cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                                unsigned n_loops, void *host);
-/* The certificate and key of TLS ports, as PEM text. If `client_ca` is not empty, clients are asked
- * for a certificate that it has signed, and must show one if `needs_client`. */
-struct cn_grpc_identity {
-    struct cn_str certificate, key, client_ca;
-    bool needs_client;
-};
-/* Sets the identity for handshakes that begin from now on. Loop 0. CN_E_CONFIG: the texts are not
- * usable; the identity from before stays. */
-int cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity,
-                         struct cn_error *err);
-
 /* Makes the server of one port (enum cn_grpc_port). `methods` ends with a path of NULL and must stay in place.
  * `authorize` decides, on the call's loop, whether a client may call at all; its error ends the
  * call. */
@@ -92,8 +83,8 @@ struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, unsigned port,
                                      cn_grpc_authorize_fn authorize);
 /* How many connections the server has. Any thread. */
 uint32_t cn_grpc_server_open(const struct cn_grpc_server *server);
-/* Takes over a connection that was accepted. `is_tls`: it begins with a handshake, for which an
- * identity must be set. `from` may be NULL. Loop 0. */
+/* Takes over a connection that was accepted. `is_tls`: it begins with a handshake, for which
+ * cn_tls_start() has read the certificate. `from` may be NULL. Loop 0. */
 void cn_grpc_server_connect(struct cn_grpc_server *server, int fd, bool is_tls,
                             struct cn_client_address *from);
 /* Refuses new calls, calls on_drain for the open ones, and closes each connection when its last
@@ -119,12 +110,9 @@ struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
 /* The named key that the call showed; NULL: it needs none. */
 void cn_grpc_call_set_key(struct cn_grpc_call *call, const struct cn_key *key);
 const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
-/* When the client's certificate expires, which each message of a stream compares with the time. */
-void cn_grpc_call_set_certificate_end(struct cn_grpc_call *call, uint64_t ends_wall_ms);
-uint64_t cn_grpc_call_certificate_end(const struct cn_grpc_call *call);
-/* The certificate of the client's connection, PEM, which has been verified; it stays until the
- * call is freed. Empty: the client has none. */
-struct cn_str cn_grpc_call_certificate(struct cn_grpc_call *call);
+/* The certificate with which the client has connected, which was verified then; NULL: it has none.
+ * It stays while the client is connected. */
+const struct cn_certificate *cn_grpc_call_certificate(const struct cn_grpc_call *call);
 /* The call's arena, which is freed with the call. */
 struct cn_arena *cn_grpc_call_arena(struct cn_grpc_call *call);
 /* The request's metadata; valid until the call is freed. */
@@ -132,8 +120,12 @@ const struct cn_header *cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t
 /* The call's deadline as a time of cn_now_ms(); CN_NEVER: it has none. */
 uint64_t cn_grpc_call_deadline_ms(const struct cn_grpc_call *call);
 bool cn_grpc_call_is_gone(const struct cn_grpc_call *call);
-/* Points to a flag that becomes true once the client has cancelled the call or lost its connection,
- * perhaps before the call's loop is informed. Any thread may read it while the call lives. */
+/* The socket of the client's connection; 0: it is closed. */
+int cn_grpc_call_connection(const struct cn_grpc_call *call);
+/* A number that all connections of the client's address have in common; 0: it is not known. */
+uint32_t cn_grpc_call_client(const struct cn_grpc_call *call);
+/* Points to a flag that becomes true when the client has cancelled the call or lost its connection.
+ * Any thread may read it while the call lives. */
 const atomic_bool *cn_grpc_call_left(const struct cn_grpc_call *call);
 
 /* Keep the call in memory, also when it is over, and end that. The last release may free the

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/time/clock.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 
 #define PREFACE_BYTES 24
 #define RST_STREAM 3

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 
 static const struct cn_h2_limits limits = {.resets = 10};
 static const uint8_t reset[13] = {0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8};

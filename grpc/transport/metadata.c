@@ -20,7 +20,8 @@ cn_grpc_timeout_ms(struct cn_str text)
     static const struct {
         char letter;
         uint64_t us; /* of one unit; 0: a nanosecond */
-    } units[] = {{'H', 3600000000}, {'M', 60000000}, {'S', 1000000}, {'m', 1000}, {'u', 1}, {'n', 0}};
+    } units[] = {{'H', 3600000000}, {'M', 60000000}, {'S', 1000000},
+                 {'m', 1000},       {'u', 1},        {'n', 0}};
     uint64_t value = 0, us;
 
     if (text.len < 2 || text.len > 9) /* at most eight digits */
@@ -79,8 +80,9 @@ take_timeout(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct 
     uint64_t ms = cn_grpc_timeout_ms(value);
 
     if (ms == CN_NEVER)
-        refuse(head, CN_E_BAD_REQUEST,
-               "grpc-timeout is not a timeout: it must be one to eight digits and H, M, S, m, u or n");
+        refuse(
+            head, CN_E_BAD_REQUEST,
+            "grpc-timeout is not a timeout: it must be one to eight digits and H, M, S, m, u or n");
     else
         head->deadline_ms = cn_loop_now_ms(site->loop) + ms;
 }
@@ -139,8 +141,8 @@ static const struct {
 static bool
 may_be_known(struct cn_str name)
 {
-    return name.len > 1 && (name.ptr[0] == ':' || name.ptr[0] == 'g' || name.ptr[0] == 'c' ||
-                            name.ptr[0] == 't');
+    return name.len > 1 &&
+           (name.ptr[0] == ':' || name.ptr[0] == 'g' || name.ptr[0] == 'c' || name.ptr[0] == 't');
 }
 
 /* Decodes base64, with or without its padding. Returns false if it is not base64. */
@@ -179,7 +181,8 @@ keep(struct cn_grpc_head *head, struct cn_str name, struct cn_str value)
     if (name.len < bin.len || memcmp(name.ptr + name.len - bin.len, bin.ptr, bin.len) != 0)
         header->value = cn_arena_str(&head->arena, value);
     else if (!decode(value, &head->arena, &header->value))
-        refuse(head, CN_E_BAD_REQUEST, "the value of a metadata name that ends with -bin is not base64");
+        refuse(head, CN_E_BAD_REQUEST,
+               "the value of a metadata name that ends with -bin is not base64");
 }
 
 void

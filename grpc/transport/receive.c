@@ -33,12 +33,19 @@ drop_message(struct cn_grpc_inbox *in)
     cn_request_bytes_done(&in->held);
 }
 
+static void
+drop_rest(struct cn_grpc_inbox *in)
+{
+    cn_buf_fini(&in->rest);
+    in->rest_at = 0;
+    cn_request_bytes_done(&in->held_rest);
+}
+
 void
 cn_grpc_drop_received(struct cn_grpc_call *call)
 {
     drop_message(&call->in);
-    cn_buf_fini(&call->in.rest);
-    call->in.rest_at = 0;
+    drop_rest(&call->in);
 }
 
 /* The prefix is complete: checks it. */
@@ -67,8 +74,9 @@ check_prefix(struct cn_grpc_call *call, struct cn_error *err)
 
 /* Makes room for `len` more bytes of the message. */
 static bool
-make_room(struct cn_grpc_inbox *in, size_t len, struct cn_error *err)
+make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
 {
+    struct cn_grpc_inbox *in = &call->in;
     uint64_t room = in->room ? in->room : FIRST_ROOM;
     char *bytes;
 
@@ -81,6 +89,11 @@ make_room(struct cn_grpc_inbox *in, size_t len, struct cn_error *err)
     if (!cn_request_bytes_take(&in->held, room)) {
         cn_request_bytes_refuse(err);
         return false;
+    }
+    if (room <= CN_REQUEST_BYTES_STEP && room > in->charged) {
+        if (cn_grpc_call_charge(call, room - in->charged, err))
+            return false;
+        in->charged = (uint32_t)room;
     }
     bytes = cn_try_realloc(in->bytes, room);
     if (!bytes) {
@@ -111,7 +124,7 @@ take(struct cn_grpc_call *call, const char *bytes, size_t len, struct cn_error *
     n = in->len - in->have < len - done ? in->len - in->have : len - done;
     if (n == 0)
         return (ptrdiff_t)done;
-    if (!make_room(in, n, err))
+    if (!make_room(call, n, err))
         return -1;
     memcpy(in->bytes + in->have, bytes + done, n);
     in->have += (uint32_t)n;
@@ -160,8 +173,7 @@ take_rest(struct cn_grpc_call *call)
     in->rest_at += (size_t)n;
     consume(call, (size_t)n);
     if (in->rest_at == in->rest.len) {
-        cn_buf_fini(&in->rest);
-        in->rest_at = 0;
+        drop_rest(in);
     }
 }
 
@@ -176,8 +188,8 @@ hand_over(struct cn_grpc_call *call)
 
     call->reading = false;
     cn_buf_init(&inflated, 0);
-    if (in->prefix[0] && cn_inflate(message.bytes, call->site->grpc->limits.message_bytes,
-                                    &inflated, &err)) {
+    if (in->prefix[0] &&
+        cn_inflate(message.bytes, call->site->grpc->limits.message_bytes, &inflated, &err)) {
         fail(call, &err);
     } else {
         if (in->prefix[0])
@@ -233,13 +245,19 @@ static void
 keep_rest(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
 {
     struct cn_grpc_inbox *in = &call->in;
+    struct cn_error err;
 
     if (in->rest_at > in->rest.len / 2) {
         cn_buf_consume(&in->rest, in->rest_at);
         in->rest_at = 0;
     }
-    if (cn_buf_append(&in->rest, bytes, len))
-        cn_rpc_fail(call, CN_E_OUT_OF_MEMORY, "not enough memory for the client's messages", 0);
+    if (!cn_request_bytes_take(&in->held_rest, in->rest.len + len))
+        cn_request_bytes_refuse(&err);
+    else if (cn_buf_append(&in->rest, bytes, len))
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the client's messages");
+    else
+        return;
+    fail(call, &err);
 }
 
 void

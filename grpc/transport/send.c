@@ -123,11 +123,11 @@ compress(const struct cn_grpc_queued *plain)
     size_t len = 0, n = 0;
     struct cn_compressor *compressor;
 
-    compressor = !out ? NULL
-                      : cn_compressor_create(
-                            CN_CODING_GZIP,
-                            (struct cn_str){plain->parts[0].ptr + CN_GRPC_PREFIX_BYTES,
-                                            plain->wire_bytes - CN_GRPC_PREFIX_BYTES});
+    compressor =
+        !out ? NULL
+             : cn_compressor_create(CN_CODING_GZIP,
+                                    (struct cn_str){plain->parts[0].ptr + CN_GRPC_PREFIX_BYTES,
+                                                    plain->wire_bytes - CN_GRPC_PREFIX_BYTES});
     while (compressor && CN_GRPC_PREFIX_BYTES + len < room &&
            (n = cn_compressor_read(compressor, bytes + CN_GRPC_PREFIX_BYTES + len,
                                    room - CN_GRPC_PREFIX_BYTES - len)) > 0)

@@ -1,133 +1,62 @@
-/* grpc/transport/tls.c - TLS of gRPC's connections, by GnuTLS. An identity is made on loop 0 and used
- * by the loops of its connections; it never changes.
- *
- * A connection keeps the identity with which its handshake began. So old identities are freed only
- * when the server stops; each renewal of the certificate leaves some kB behind, as in
- * frontend/http/tls.c.
- */
+/* grpc/transport/tls.c - TLS of gRPC's connections, by GnuTLS, with the server's certificate and key
+ * (access/certificate/tls.h). */
 #include <errno.h>
-#include <gnutls/x509.h>
 
-#include "core/memory/mem.h"
-#include "frontend/http/tls.h"
+#include "access/certificate/certificate.h"
+#include "access/certificate/tls.h"
+#include "core/errors/panic.h"
+#include "core/log/log.h"
 #include "grpc/transport/transport_priv.h"
 
-struct cn_grpc_tls {
-    struct cn_grpc_tls *older;
-    gnutls_certificate_credentials_t credentials;
-    gnutls_priority_t priorities;
-    bool asks_client, needs_client;
-};
-
-static gnutls_datum_t
-datum(struct cn_str text)
+void
+cn_grpc_tls_start(struct cn_grpc *grpc)
 {
-    return (gnutls_datum_t){(unsigned char *)(uintptr_t)text.ptr, (unsigned)text.len};
-}
-
-static void
-free_one(struct cn_grpc_tls *tls)
-{
-    gnutls_certificate_free_credentials(tls->credentials);
-    gnutls_priority_deinit(tls->priorities);
-    cn_free(tls);
+    if (gnutls_certificate_allocate_credentials(&grpc->credentials) < 0 ||
+        gnutls_priority_init(&grpc->priorities, CN_TLS_PRIORITIES, NULL) < 0)
+        cn_panic(__FILE__, __LINE__, "GnuTLS cannot be used");
+    gnutls_certificate_set_retrieve_function2(grpc->credentials, cn_tls_retrieve);
 }
 
 void
-cn_grpc_tls_free(struct cn_grpc_tls *tls)
+cn_grpc_tls_stop(struct cn_grpc *grpc)
 {
-    struct cn_grpc_tls *older;
-
-    for (; tls; tls = older) {
-        older = tls->older;
-        free_one(tls);
-    }
-}
-
-static int
-read_identity(struct cn_grpc_tls *tls, const struct cn_grpc_identity *identity,
-              struct cn_error *err)
-{
-    const gnutls_datum_t certificate = datum(identity->certificate), key = datum(identity->key),
-                         authorities = datum(identity->client_ca);
-    int rc;
-
-    rc = gnutls_certificate_set_x509_key_mem(tls->credentials, &certificate, &key,
-                                             GNUTLS_X509_FMT_PEM);
-    if (rc < 0)
-        return cn_fail(err, CN_E_CONFIG,
-                       "the certificate-file and the private-key-file cannot be used for gRPC: %s; "
-                       "both must be PEM, and the key must belong to the certificate",
-                       gnutls_strerror(rc));
-    if (!identity->client_ca.len)
-        return 0;
-    rc = gnutls_certificate_set_x509_trust_mem(tls->credentials, &authorities, GNUTLS_X509_FMT_PEM);
-    if (rc <= 0)
-        return cn_fail(err, CN_E_CONFIG, "the file of grpc-client-ca has no PEM certificates: %s",
-                       rc < 0 ? gnutls_strerror(rc) : "it is empty");
-    tls->asks_client = true;
-    tls->needs_client = identity->needs_client;
-    return 0;
-}
-
-int
-cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity,
-                     struct cn_error *err)
-{
-    struct cn_grpc_tls *tls = cn_alloc(sizeof(*tls));
-    int rc;
-
-    if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0 ||
-        gnutls_priority_init(&tls->priorities, CN_TLS_PRIORITIES, NULL) < 0)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a certificate");
-    else
-        rc = read_identity(tls, identity, err);
-    if (rc) {
-        free_one(tls);
-        return rc;
-    }
-    tls->older = grpc->tls;
-    grpc->tls = tls;
-    return 0;
+    gnutls_certificate_free_credentials(grpc->credentials);
+    gnutls_priority_deinit(grpc->priorities);
 }
 
 bool
-cn_grpc_tls_begin(struct cn_grpc_conn *conn, struct cn_grpc_tls *tls)
+cn_grpc_tls_begin(struct cn_grpc_conn *conn)
 {
     static const gnutls_datum_t h2 = {(unsigned char *)(uintptr_t) "h2", 2};
+    const struct cn_grpc *grpc = conn->server->grpc;
 
-    if (!tls || gnutls_init(&conn->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0) {
+    if (gnutls_init(&conn->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0) {
         conn->tls = NULL;
         return false;
     }
-    gnutls_priority_set(conn->tls, tls->priorities);
-    gnutls_credentials_set(conn->tls, GNUTLS_CRD_CERTIFICATE, tls->credentials);
+    gnutls_priority_set(conn->tls, grpc->priorities);
+    gnutls_credentials_set(conn->tls, GNUTLS_CRD_CERTIFICATE, grpc->credentials);
     /* A client that does not speak HTTP/2 gets an alert that says so. */
     gnutls_alpn_set_protocols(conn->tls, &h2, 1, GNUTLS_ALPN_MANDATORY);
-    if (tls->asks_client)
+    if (cn_tls_grpc_client_ca())
         gnutls_certificate_server_set_request(
-            conn->tls, tls->needs_client ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST);
+            conn->tls, grpc->limits.needs_certificate ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST);
     gnutls_transport_set_int(conn->tls, conn->fd);
     return true;
 }
 
-/* Checks the client's certificate, if it has shown one, and keeps it as PEM. */
+/* Checks the client's certificate, if it has shown one. */
 static bool
 take_certificate(struct cn_grpc_conn *conn)
 {
-    unsigned n = 0, status = 0;
-    const gnutls_datum_t *chain = gnutls_certificate_get_peers(conn->tls, &n);
-    gnutls_datum_t pem;
+    char shown[CN_ERROR_MESSAGE_MAX];
+    struct cn_error err;
 
-    if (!chain || n == 0)
+    if (!cn_tls_take_certificate(conn->tls, cn_tls_grpc_client_ca(), &conn->certificate, &err))
         return true;
-    if (gnutls_certificate_verify_peers2(conn->tls, &status) < 0 || status != 0 ||
-        gnutls_pem_base64_encode2("CERTIFICATE", &chain[0], &pem) < 0)
-        return false;
-    conn->certificate = cn_strndup((const char *)pem.data, pem.size);
-    conn->certificate_len = pem.size;
-    gnutls_free(pem.data);
-    return true;
+    cn_log(CN_LOG_INFO, "event=grpc_certificate_refused reason=%s",
+           cn_log_quote(err.message, strlen(err.message), shown, sizeof(shown)));
+    return false;
 }
 
 int

@@ -23,9 +23,8 @@ struct list {
 static void
 add(struct list *list, struct cn_str name, struct cn_str value, uint8_t flags)
 {
-    list->nv[list->n++] =
-        (nghttp2_nv){(uint8_t *)(uintptr_t)name.ptr, (uint8_t *)(uintptr_t)value.ptr, name.len,
-                     value.len, flags};
+    list->nv[list->n++] = (nghttp2_nv){(uint8_t *)(uintptr_t)name.ptr,
+                                       (uint8_t *)(uintptr_t)value.ptr, name.len, value.len, flags};
 }
 
 /* Encodes a message for grpc-message: all but printable ASCII as %XX, and the percent sign, too. */

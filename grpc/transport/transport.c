@@ -7,7 +7,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 #include "grpc/transport/transport_priv.h"
 
 /* --- orders, on each loop */
@@ -51,6 +51,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
     grpc->sites = cn_alloc(n_loops * sizeof(*grpc->sites));
     cn_list_init(&grpc->servers);
     cn_grpc_session_start(grpc);
+    cn_grpc_tls_start(grpc);
     for (i = 0; i < n_loops; i++) {
         struct cn_grpc_site *site = &grpc->sites[i];
 
@@ -98,7 +99,7 @@ cn_grpc_server_connect(struct cn_grpc_server *server, int fd, bool is_tls,
     conn->site = &grpc->sites[server->at_home ? 0 : server->next_site];
     server->next_site = (server->next_site + 1) % grpc->n_loops;
     conn->arrive.fn = cn_grpc_conn_arrive;
-    conn->shaking_hands = is_tls && cn_grpc_tls_begin(conn, grpc->tls);
+    conn->shaking_hands = is_tls && cn_grpc_tls_begin(conn);
     conn->failed = is_tls && !conn->shaking_hands;
     atomic_fetch_add_explicit(&server->n_conns, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->site->n_conns, 1, memory_order_relaxed);
@@ -171,7 +172,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
         cn_free(server);
     }
     cn_grpc_session_stop(grpc);
-    cn_grpc_tls_free(grpc->tls);
+    cn_grpc_tls_stop(grpc);
     cn_free(grpc->sites);
     cn_free(grpc);
 }

@@ -24,11 +24,11 @@
 
 #include "core/containers/list.h"
 #include "core/memory/buf.h"
-#include "grpc/transport/h2_guard.h"
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/request_bytes.h"
 #include "frontend/intake/unread.h"
 #include "grpc/transport/grpc_call.h"
+#include "grpc/transport/h2_guard.h"
 
 #define CN_GRPC_PREFIX_BYTES 5 /* before each message: a flag, and its length */
 /* What a client may send of one call, and of all calls of a connection, before they are read. */
@@ -46,6 +46,7 @@ struct cn_grpc_site {
     struct cn_list conns;
     atomic_uint n_conns; /* also those that are on their way to the loop */
     uint32_t n_live;     /* calls */
+    uint64_t bytes;      /* that they take; bounded by this loop's part of limits.memory_bytes */
     struct cn_list sent; /* messages that were sent in this turn, and not reported yet */
     struct cn_msg cut;
     uint8_t *in, *out; /* for the bytes of one connection at a time */
@@ -65,7 +66,7 @@ struct cn_grpc_server {
     const struct cn_grpc_method *methods;
     unsigned n_methods;
     cn_grpc_authorize_fn authorize;
-    unsigned port;                /* enum cn_grpc_port */
+    unsigned port; /* enum cn_grpc_port */
     atomic_uint n_conns;
     bool at_home;                 /* all connections are loop 0's */
     bool draining;                /* used by loop 0 only */
@@ -73,8 +74,6 @@ struct cn_grpc_server {
     struct cn_grpc_order *orders; /* one per loop */
     struct cn_list link;
 };
-
-struct cn_grpc_tls; /* tls.c: an identity */
 
 struct cn_grpc {
     struct cn_grpc_limits limits;
@@ -85,7 +84,8 @@ struct cn_grpc {
     struct cn_list servers;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *options;
-    struct cn_grpc_tls *tls; /* the newest; used by loop 0 only */
+    gnutls_certificate_credentials_t credentials; /* which certificate a handshake shows */
+    gnutls_priority_t priorities;
     atomic_bool cut;
 };
 
@@ -112,9 +112,8 @@ struct cn_grpc_conn {
     struct cn_deferred flush;
     struct cn_client_address *from;
     nghttp2_session *h2;
-    gnutls_session_t tls; /* NULL: without TLS */
-    char *certificate;    /* the client's, PEM; NULL: none */
-    size_t certificate_len;
+    gnutls_session_t tls;               /* NULL: without TLS */
+    struct cn_certificate *certificate; /* the client's; NULL: none */
     struct cn_h2_guard guard;
     struct cn_grpc_head head; /* of the request whose metadata are arriving */
     struct cn_buf out;        /* bytes that the socket has not taken */
@@ -152,40 +151,41 @@ struct cn_grpc_message {
 
 /* The message that a client is sending. */
 struct cn_grpc_inbox {
-    char *bytes;           /* of the message, without prefix; NULL: none have come */
-    uint32_t len;          /* of the whole message, once the prefix has come */
-    uint32_t have, room;   /* bytes that have come; the size of `bytes` */
-    struct cn_buf rest;    /* what has come after the message */
-    size_t rest_at;        /* bytes of it that were taken */
+    char *bytes;         /* of the message, without prefix; NULL: none have come */
+    uint32_t len;        /* of the whole message, once the prefix has come */
+    uint32_t have, room; /* bytes that have come; the size of `bytes` */
+    struct cn_buf rest;  /* what has come after the message */
+    size_t rest_at;      /* bytes of it that were taken */
     uint8_t n_prefix;
     uint8_t prefix[CN_GRPC_PREFIX_BYTES];
-    struct cn_request_bytes held;
+    struct cn_request_bytes held, held_rest;
+    uint32_t charged; /* for the first bytes of messages, which `held` does not count */
 };
 
 struct cn_grpc_call {
     uint32_t magic;
-    int32_t stream;                      /* its id */
-    struct cn_grpc_conn *conn;           /* NULL: the stream is closed */
+    int32_t stream;            /* its id */
+    struct cn_grpc_conn *conn; /* NULL: the stream is closed */
     struct cn_grpc_server *server;
     const struct cn_grpc_method *method; /* NULL: the server has no such method */
     struct cn_grpc_site *site;
     struct cn_list link; /* among the connection's calls */
     struct cn_grpc_head head;
     const struct cn_key *key; /* see cn_grpc_call_set_key */
-    uint64_t certificate_ends_ms;
     struct cn_grpc_inbox in;
-    struct cn_deferred work;   /* delivers what has been asked for */
-    uint32_t n_holds;          /* of other files */
-    bool half_closed;          /* the client has sent its last byte */
-    bool reading;              /* a message was asked for */
-    bool delivering;           /* receive.c is calling the method */
-    bool gone;                 /* see cn_grpc_call_is_gone */
-    bool is_reset;             /* RST_STREAM was given to nghttp2 */
+    struct cn_deferred work; /* delivers what has been asked for */
+    uint32_t n_holds;        /* of other files */
+    uint32_t bytes;          /* its part of site->bytes */
+    bool half_closed;        /* the client has sent its last byte */
+    bool reading;            /* a message was asked for */
+    bool delivering;         /* receive.c is calling the method */
+    bool gone;               /* see cn_grpc_call_is_gone */
+    bool is_reset;           /* RST_STREAM was given to nghttp2 */
     bool freeing;
-    bool answered;             /* the head of the answer was given to nghttp2 */
-    bool waits_for_data;       /* nghttp2 has asked for data when there were none */
-    bool is_finishing;         /* the method has called cn_grpc_call_finish() */
-    bool end_sent;             /* nghttp2 has made the last frame of the answer */
+    bool answered;       /* the head of the answer was given to nghttp2 */
+    bool waits_for_data; /* nghttp2 has asked for data when there were none */
+    bool is_finishing;   /* the method has called cn_grpc_call_finish() */
+    bool end_sent;       /* nghttp2 has made the last frame of the answer */
     atomic_bool left;
 
     struct cn_unread unread; /* bytes of messages that the client has not read */
@@ -214,14 +214,15 @@ void cn_grpc_conn_drop(struct cn_grpc_conn *conn);
 
 /* --- tls.c */
 
-/* Makes the TLS session of a connection. Returns false if there is none. */
-bool cn_grpc_tls_begin(struct cn_grpc_conn *conn, struct cn_grpc_tls *tls);
+void cn_grpc_tls_start(struct cn_grpc *grpc);
+void cn_grpc_tls_stop(struct cn_grpc *grpc);
+/* Makes the TLS session of a connection. Returns false if that is not possible. */
+bool cn_grpc_tls_begin(struct cn_grpc_conn *conn);
 /* Goes on with the handshake: 1: it is done; 0: it waits for the client; -1: it has failed. */
 int cn_grpc_tls_shake(struct cn_grpc_conn *conn);
 /* Like recv() and send() without waiting: -1 with EAGAIN, and 0 at the end of the client's bytes. */
 ptrdiff_t cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len);
 ptrdiff_t cn_grpc_tls_send(struct cn_grpc_conn *conn, const void *bytes, size_t len);
-void cn_grpc_tls_free(struct cn_grpc_tls *tls);
 
 /* --- session.c */
 
@@ -245,6 +246,9 @@ uint64_t cn_grpc_timeout_ms(struct cn_str text);
 void cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream);
 /* Opens the call: checks it, and hands it to its method. */
 void cn_grpc_call_open(struct cn_grpc_call *call);
+/* The call takes `bytes` more, which are counted until it is freed. CN_E_TOO_MANY_CALLS: all calls
+ * together take too much. */
+int cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err);
 /* The stream is closed, on either side. */
 void cn_grpc_call_closed(struct cn_grpc_call *call);
 /* Ends the call from our side. The client gets the status, or a reset of the stream if it is too

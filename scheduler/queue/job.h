@@ -82,7 +82,8 @@ struct cn_job {
     uint64_t timeout_us; /* how long the client lets it wait; 0: not given (policy.h) */
     uint64_t priority;   /* priority that the client gave: 1 goes first; 0: the default */
     int connection;      /* socket that it came by, open until the final answer; 0: not known */
-    /* Where `connection` is not known: becomes true once the client has left. NULL: that cannot be
+    /* Where a client can leave without closing `connection`, and it may be closed before the final
+     * answer (gRPC): becomes true once the client has left. NULL: that cannot be
      * known either. */
     const atomic_bool *left;
     /* which client it came from, for fairness: any number, equal for equal clients; 0: not known */

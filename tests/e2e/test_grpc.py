@@ -430,17 +430,6 @@ def test_grpc_can_be_off(server):
     assert running.client().step("counter", "a", 1).text == "1"
 
 
-def test_the_library_is_loaded_for_the_first_client(server, rpc):
-    """A server without gRPC clients does not load the library."""
-    running = server(counter())
-    maps = f"/proc/{running.process.pid}/maps"
-    with open(maps, encoding="ascii") as file:
-        assert "continuo-grpc.so" not in file.read()
-    rpc(running.grpc).predict("counter", 1, "s")
-    with open(maps, encoding="ascii") as file:
-        assert "continuo-grpc.so" in file.read()
-
-
 def test_metrics_count_calls(server, rpc):
     running = server(counter())
     client = rpc(running.grpc)

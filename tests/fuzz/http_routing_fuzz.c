@@ -11,8 +11,8 @@
 #include "core/errors/panic.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/browser_checks.h"
-#include "frontend/http/compress.h"
 #include "frontend/http/http_checks.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/session.h"
 #include "tests/fuzz/fuzz.h"
 

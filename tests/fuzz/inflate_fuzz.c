@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/errors/panic.h"
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 #include "tests/fuzz/fuzz.h"
 
 int

@@ -40,12 +40,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "access/certificate/tls.h"
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/time/clock.h"
 #include "frontend/guard/library_calls.h"
 #include "frontend/http/access_log.h"
-#include "frontend/http/tls.h"
 
 /* A request lingers this long before it is suspended. Measured with the counter example and 16
  * connections, lingering takes 5 us less CPU per request than suspending. */
@@ -94,7 +94,7 @@ gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_l
         header = request->query - ++request->n_query;
     }
     header->name = (struct cn_str){name, name_len};
-    header->value = cn_http_trim((struct cn_str){value, value ? value_len : 0});
+    header->value = cn_str_trim((struct cn_str){value, value ? value_len : 0});
     return MHD_YES;
 }
 

@@ -1,6 +1,6 @@
-/* frontend/guard/client_addresses.c - a table of counters, found by a keyed hash. Any thread; each
+/* frontend/intake/client_addresses.c - a table of counters, found by a keyed hash. Any thread; each
  * counter is atomic, and none must agree with another one. */
-#include "frontend/guard/client_addresses.h"
+#include "frontend/intake/client_addresses.h"
 
 #include <netinet/in.h>
 #include <pthread.h>

@@ -1,18 +1,17 @@
-/* frontend/http/compress.c - zlib in small steps; the only file that uses zlib. Any thread.
+/* frontend/intake/compress.c - zlib in small steps; the only file that uses zlib. Any thread.
  *
  * zlib can compress a whole body in one call, but for a body of some MB that call takes tens of
  * milliseconds, and all clients of the loop would wait. So libmicrohttpd's reader callback asks for
  * one block at a time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two
  * blocks the loop serves other clients.
  */
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 
 #include <stdbool.h>
 #include <zlib.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "frontend/http/http_checks.h"
 
 /* Level 1 costs about a third of the CPU time of zlib's default, 6, and has most of its gain. The
  * loop has other clients to serve. */
@@ -74,14 +73,14 @@ parse_item(struct cn_str item, enum cn_coding *coding)
 
     if (semicolon)
         name.len = (size_t)(semicolon - item.ptr);
-    name = cn_http_trim(name);
+    name = cn_str_trim(name);
     for (size_t i = 0; i < N_CODINGS; i++) {
         if (!cn_str_eq_nocase(name, codings[i].name))
             continue;
         *coding = (enum cn_coding)i;
         if (!semicolon)
             return 1000;
-        q = cn_http_trim(
+        q = cn_str_trim(
             (struct cn_str){semicolon + 1, (size_t)(item.ptr + item.len - semicolon) - 1});
         if (q.len < 2 || (q.ptr[0] | 0x20) != 'q' || q.ptr[1] != '=')
             return -1;

@@ -1,14 +1,14 @@
-/* frontend/http/tls.h - the server's certificate and key, for all https listeners.
+/* access/certificate/tls.h - the server's certificate and key, for all ports with TLS.
  *
  * They are read at start and again on SIGHUP. A handshake that has begun keeps what it started
  * with, and open connections are not touched. There is one certificate per process, because
  * libmicrohttpd's callback does not say for which daemon it asks.
  *
- * The authorities of --client-ca are read at the same times. frontend/access/http_certificate.c
- * compares the certificates of clients with them.
+ * The authorities of --client-ca and --grpc-client-ca are read at the same times, and the
+ * certificates of clients are compared with them.
  */
-#ifndef CN_FRONTEND_HTTP_TLS_H
-#define CN_FRONTEND_HTTP_TLS_H
+#ifndef CN_ACCESS_CERTIFICATE_TLS_H
+#define CN_ACCESS_CERTIFICATE_TLS_H
 
 #include <gnutls/abstract.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@
 #include "config/server/server_config.h"
 #include "core/errors/error.h"
 
+struct cn_certificate;
 struct cn_client_ca;
 
 /* The TLS versions that are offered, in GnuTLS' notation. */
@@ -35,8 +36,12 @@ void cn_tls_stop(void);
 /* The authorities that sign the certificates of clients; NULL: clients need none. They stay until
  * cn_tls_stop(). Any thread. */
 const struct cn_client_ca *cn_tls_client_ca(void);
-/* Most certificates that a client may send together. */
-#define CN_TLS_CLIENT_CHAIN_MAX 16
+/* The same for clients of gRPC. */
+const struct cn_client_ca *cn_tls_grpc_client_ca(void);
+/* Reads and verifies the certificate that a client has shown in its handshake. *out is NULL if it
+ * has shown none, or if `ca` is NULL. CN_E_CERTIFICATE says why it is refused. */
+int cn_tls_take_certificate(gnutls_session_t session, const struct cn_client_ca *ca,
+                            struct cn_certificate **out, struct cn_error *err);
 /* A session begins: lets it ask its client for a certificate, if there are such authorities. A
  * client that has none is served all the same, as far as TLS is concerned. */
 void cn_tls_ask_client(gnutls_session_t session);

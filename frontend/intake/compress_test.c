@@ -1,6 +1,6 @@
-/* frontend/http/compress_test.c - tests that what is sent compressed comes back as it was, in
+/* frontend/intake/compress_test.c - tests that what is sent compressed comes back as it was, in
  * bounded steps. */
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
-/* frontend/http/compress.h - compressed answers (gzip or deflate, where the client accepts them)
+/* frontend/intake/compress.h - compressed answers (gzip or deflate, where the client accepts them)
  * and compressed request bodies.
  *
  * Each call compresses a bounded number of bytes, so that a large answer does not hold up its loop.
  * An object belongs to one request; different threads may use different objects.
  */
-#ifndef CN_FRONTEND_HTTP_COMPRESS_H
-#define CN_FRONTEND_HTTP_COMPRESS_H
+#ifndef CN_FRONTEND_INTAKE_COMPRESS_H
+#define CN_FRONTEND_INTAKE_COMPRESS_H
 
 #include <stdint.h>
 

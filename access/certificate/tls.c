@@ -1,4 +1,4 @@
-/* frontend/http/tls.c - the server's certificate and key. They are read on loop 0 and used by the
+/* access/certificate/tls.c - the server's certificate and key. They are read on loop 0 and used by the
  * handshakes of all loops.
  *
  * An identity is a certificate chain with its key, read either from two PEM files or from one
@@ -11,7 +11,7 @@
  * use one, and counting references would cost each handshake more than the few kB that each renewal
  * of the certificate leaves behind.
  */
-#include "frontend/http/tls.h"
+#include "access/certificate/tls.h"
 
 #include <errno.h>
 #include <gnutls/pkcs12.h>
@@ -30,6 +30,7 @@
 #define CHAIN_MAX 16              /* most certificates of a chain; the server's own is the first */
 #define FILE_MAX_BYTES (1u << 20) /* usual chains have a few kB */
 #define KEY_ID_BYTES 64
+#define CLIENT_CHAIN_MAX 16 /* most certificates that a client may send together */
 
 struct identity {
     struct identity *older;
@@ -39,6 +40,7 @@ struct identity {
     unsigned n_chain;
     gnutls_privkey_t key;
     struct cn_client_ca *client_ca; /* NULL: clients need no certificate */
+    struct cn_client_ca *grpc_client_ca;
 };
 
 /* The identity in use; its list `older` has those from before. */
@@ -57,6 +59,7 @@ identity_free(struct identity *identity)
     if (identity->key)
         gnutls_privkey_deinit(identity->key);
     cn_client_ca_destroy(identity->client_ca);
+    cn_client_ca_destroy(identity->grpc_client_ca);
     cn_free(identity);
 }
 
@@ -296,6 +299,8 @@ identity_load(const struct cn_server_config *config, struct identity **out, stru
         rc = check_pair(identity, err);
     if (!rc && config->client_ca)
         rc = cn_client_ca_read(config->client_ca, &identity->client_ca, err);
+    if (!rc && cn_server_grpc_client_ca(config))
+        rc = cn_client_ca_read(cn_server_grpc_client_ca(config), &identity->grpc_client_ca, err);
     if (rc) {
         identity_free(identity);
         return rc;
@@ -330,6 +335,44 @@ cn_tls_client_ca(void)
     const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
 
     return identity ? identity->client_ca : NULL;
+}
+
+const struct cn_client_ca *
+cn_tls_grpc_client_ca(void)
+{
+    const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
+
+    return identity ? identity->grpc_client_ca : NULL;
+}
+
+int
+cn_tls_take_certificate(gnutls_session_t session, const struct cn_client_ca *ca,
+                        struct cn_certificate **out, struct cn_error *err)
+{
+    struct cn_str chain[CLIENT_CHAIN_MAX];
+    const gnutls_datum_t *sent;
+    unsigned n = 0;
+    int rc;
+
+    *out = NULL;
+    sent = gnutls_certificate_get_peers(session, &n);
+    if (!ca || !sent || n == 0)
+        return 0;
+    if (n > CLIENT_CHAIN_MAX)
+        return cn_fail(
+            err, CN_E_CERTIFICATE,
+            "the client's certificate comes with %u others; at most %d may come together", n - 1,
+            CLIENT_CHAIN_MAX - 1);
+    for (unsigned i = 0; i < n; i++)
+        chain[i] = (struct cn_str){(const char *)sent[i].data, sent[i].size};
+    rc = cn_certificate_read(chain[0], false, out, err);
+    if (!rc)
+        rc = cn_client_ca_verify(ca, chain, n, (*out)->shown, err);
+    if (rc) {
+        cn_certificate_destroy(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 void

@@ -1,11 +1,11 @@
-/* frontend/guard/client_addresses.h - what all connections of one client address use together.
+/* frontend/intake/client_addresses.h - what all connections of one client address use together.
  *
  * There is one table for the whole process, of a fixed size. Clients are told apart by a keyed hash
  * of their address (of an IPv6 address its first 64 bits, which belong to one network). Two
  * addresses share an entry by chance only. Any thread.
  */
-#ifndef CN_FRONTEND_GUARD_CLIENT_ADDRESSES_H
-#define CN_FRONTEND_GUARD_CLIENT_ADDRESSES_H
+#ifndef CN_FRONTEND_INTAKE_CLIENT_ADDRESSES_H
+#define CN_FRONTEND_INTAKE_CLIENT_ADDRESSES_H
 
 #include <stdbool.h>
 #include <stdint.h>
