@@ -42,11 +42,9 @@ cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
 struct cn_rpc_infer *
 cn_rpc_infer_create(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
-    size_t len = cn_grpc_message_bytes(message);
     struct cn_rpc_infer *infer;
     struct cn_arena arena;
     struct cn_error err;
-    char *bytes;
 
     cn_arena_init(&arena);
     infer = cn_arena_alloc(&arena, sizeof(*infer));
@@ -55,20 +53,8 @@ cn_rpc_infer_create(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     infer->call = call;
     cn_list_init(&infer->link);
     cn_grpc_call_hold(call);
-    if (!cn_request_bytes_take(&infer->message_bytes, len)) {
-        cn_request_bytes_refuse(&err);
-        cn_rpc_infer_refuse(infer, &err);
-        return infer;
-    }
-    bytes = cn_arena_try_alloc(&infer->arena, len ? len : 1);
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
-        cn_rpc_infer_refuse(infer, &err);
-        return infer;
-    }
-    cn_grpc_message_copy(message, bytes);
-    infer->bytes = (struct cn_str){bytes, len};
-    if (cn_rpc_infer_scan(infer->bytes, &infer->head, &err))
+    if (cn_grpc_message_keep(message, &infer->arena, &infer->message, &err) ||
+        cn_rpc_infer_scan(infer->message.bytes, &infer->head, &err))
         cn_rpc_infer_refuse(infer, &err);
     return infer;
 }
@@ -83,7 +69,7 @@ cn_rpc_infer_destroy(struct cn_rpc_infer *infer)
         cn_answer_box_free(infer->box);
     cn_v2_job_fini(&infer->v2);
     cn_list_remove(&infer->link);
-    cn_request_bytes_done(&infer->message_bytes);
+    cn_grpc_kept_free(&infer->message);
     arena = infer->arena;
     cn_arena_fini(&arena);
     cn_grpc_call_release(call);
@@ -145,7 +131,7 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
     if (infer->v2.io && infer->v2.io->decoupled && !infer->in_stream)
         return cn_fail(err, CN_E_UNIMPLEMENTED,
                        "ModelInfer RPC doesn't support models with decoupled transaction policy");
-    rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
+    rc = cn_rpc_infer_read(infer->message.bytes, &infer->head, infer->v2.model,
                            host->config->max_v2_request_bytes, &infer->arena, &infer->v2.request,
                            err);
     if (!rc)

@@ -18,8 +18,7 @@
 struct cn_rpc_infer {
     struct cn_v2_job v2;       /* v2.io is NULL until its model is found */
     struct cn_grpc_call *call; /* held */
-    struct cn_str bytes;
-    struct cn_request_bytes message_bytes;
+    struct cn_grpc_kept message; /* the request */
     struct cn_rpc_infer_head head;
     struct cn_list link;        /* in a list of the stream */
     struct cn_answer_box *box;  /* in a stream: the answer, while it waits for its turn */

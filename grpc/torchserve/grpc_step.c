@@ -176,11 +176,9 @@ refuse(struct cn_rpc_step *step, const struct cn_error *why)
 struct cn_rpc_step *
 cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
-    size_t len = cn_grpc_message_bytes(message);
     struct cn_rpc_step *step;
     struct cn_arena arena;
     struct cn_error err;
-    char *bytes;
 
     cn_arena_init(&arena);
     step = cn_arena_alloc(&arena, sizeof(*step));
@@ -191,19 +189,8 @@ cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *mess
     step->boxes_end = &step->boxes;
     cn_list_init(&step->link);
     cn_grpc_call_hold(call);
-    if (!cn_request_bytes_take(&step->message_bytes, len)) {
-        cn_request_bytes_refuse(&err);
-        refuse(step, &err);
-        return step;
-    }
-    bytes = cn_arena_try_alloc(&step->arena, len ? len : 1);
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
-        refuse(step, &err);
-        return step;
-    }
-    cn_grpc_message_copy(message, bytes);
-    if (cn_rpc_prediction_read((struct cn_str){bytes, len}, &step->arena, &step->request, &err))
+    if (cn_grpc_message_keep(message, &step->arena, &step->message, &err) ||
+        cn_rpc_prediction_read(step->message.bytes, &step->arena, &step->request, &err))
         refuse(step, &err);
     return step;
 }
@@ -220,7 +207,7 @@ cn_rpc_step_destroy(struct cn_rpc_step *step)
         cn_answer_box_free(box);
     }
     cn_list_remove(&step->link);
-    cn_request_bytes_done(&step->message_bytes);
+    cn_grpc_kept_free(&step->message);
     cn_arena_fini(&arena);
     cn_grpc_call_release(call);
 }

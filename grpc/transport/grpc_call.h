@@ -17,6 +17,7 @@
 #include "core/loop/loop.h"
 #include "core/memory/arena.h"
 #include "core/text/str.h"
+#include "frontend/intake/request_bytes.h"
 #include "proto/message.h"
 
 struct cn_certificate;
@@ -135,6 +136,17 @@ void cn_grpc_call_release(struct cn_grpc_call *call);
 
 size_t cn_grpc_message_bytes(const struct cn_grpc_message *message);
 void cn_grpc_message_copy(const struct cn_grpc_message *message, char *out);
+/* Keeps a message's bytes after on_message: copies a small one into the arena, and takes a large one
+ * over. They stay until `kept` is freed with cn_grpc_kept_free() and the arena is gone; `kept` must
+ * be zeroed. CN_E_UNAVAILABLE, CN_E_OUT_OF_MEMORY: they cannot be kept. */
+struct cn_grpc_kept {
+    struct cn_str bytes;
+    char *owned; /* NULL: `bytes` are in the arena */
+    struct cn_request_bytes held;
+};
+int cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *arena,
+                         struct cn_grpc_kept *kept, struct cn_error *err);
+void cn_grpc_kept_free(struct cn_grpc_kept *kept);
 
 /* Asks for the next message; call it once per message. */
 void cn_grpc_call_read(struct cn_grpc_call *call);

@@ -15,7 +15,8 @@
 #include "grpc/error_status.h"
 #include "grpc/transport/transport_priv.h"
 
-#define FIRST_ROOM 1024u /* it is doubled as often as needed, up to the message's length */
+#define FIRST_ROOM 4096u /* multiplied as often as needed, up to the message's length */
+#define ROOM_TIMES 4u    /* each growth may copy what has come */
 
 static bool
 is_complete(const struct cn_grpc_inbox *in)
@@ -83,7 +84,7 @@ make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
     if (in->have + len <= in->room)
         return true;
     while (room < in->have + len)
-        room *= 2;
+        room *= ROOM_TIMES;
     if (room > in->len)
         room = in->len;
     if (!cn_request_bytes_take(&in->held, room)) {
@@ -182,7 +183,7 @@ static void
 hand_over(struct cn_grpc_call *call)
 {
     struct cn_grpc_inbox *in = &call->in;
-    struct cn_grpc_message message = {{in->bytes, in->len}};
+    struct cn_grpc_message message = {{in->bytes, in->len}, in};
     struct cn_buf inflated;
     struct cn_error err;
 
@@ -193,7 +194,7 @@ hand_over(struct cn_grpc_call *call)
         fail(call, &err);
     } else {
         if (in->prefix[0])
-            message.bytes = cn_buf_str(&inflated);
+            message = (struct cn_grpc_message){cn_buf_str(&inflated), NULL};
         call->method->on_message(call, &message);
         drop_message(in);
     }
@@ -322,4 +323,36 @@ cn_grpc_message_copy(const struct cn_grpc_message *message, char *out)
 {
     if (message->bytes.len)
         memcpy(out, message->bytes.ptr, message->bytes.len);
+}
+
+int
+cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *arena,
+                     struct cn_grpc_kept *kept, struct cn_error *err)
+{
+    const size_t len = message->bytes.len;
+    char *copy;
+
+    if (message->in && len >= CN_REQUEST_BYTES_STEP) {
+        kept->owned = message->in->bytes;
+        kept->bytes = message->bytes;
+        message->in->bytes = NULL;
+        cn_request_bytes_move(&kept->held, &message->in->held);
+        return 0;
+    }
+    if (!cn_request_bytes_take(&kept->held, len))
+        return cn_request_bytes_refuse(err);
+    copy = cn_arena_try_alloc(arena, len ? len : 1);
+    if (!copy)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes",
+                       len);
+    cn_grpc_message_copy(message, copy);
+    kept->bytes = (struct cn_str){copy, len};
+    return 0;
+}
+
+void
+cn_grpc_kept_free(struct cn_grpc_kept *kept)
+{
+    cn_free(kept->owned);
+    cn_request_bytes_done(&kept->held);
 }

@@ -147,6 +147,7 @@ struct cn_grpc_queued {
 
 struct cn_grpc_message {
     struct cn_str bytes;
+    struct cn_grpc_inbox *in; /* that owns the bytes; NULL: they are somewhere else */
 };
 
 /* The message that a client is sending. */
