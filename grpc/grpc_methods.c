@@ -1,5 +1,5 @@
-/* grpc/grpc_methods.c - the methods of both gRPC ports, who may call them, and the functions by which
- * the server drives the ports.
+/* grpc/grpc_methods.c - the methods of both gRPC ports, who may call them, and the functions by
+ * which the server drives the ports.
  *
  * The tables below list each method with its callbacks. Adding a method means a row here and a
  * callback in the file of its service; everything else (metadata, limits, keys, drain) is done by

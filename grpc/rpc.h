@@ -1,4 +1,5 @@
-/* grpc/rpc.h - the gRPC ports, as the server drives them. Loop 0, unless a comment says otherwise. */
+/* grpc/rpc.h - the gRPC ports, as the server drives them. Functions run on loop 0, unless a
+ * comment says otherwise. */
 #ifndef CN_GRPC_RPC_H
 #define CN_GRPC_RPC_H
 

@@ -1,5 +1,5 @@
-/* access/certificate/tls.c - the server's certificate and key. They are read on loop 0 and used by the
- * handshakes of all loops.
+/* access/certificate/tls.c - the server's certificate and key. They are read on loop 0 and used by
+ * the handshakes of all loops.
  *
  * An identity is a certificate chain with its key, read either from two PEM files or from one
  * PKCS#12 store. It is checked completely before it is used: the key must belong to the first

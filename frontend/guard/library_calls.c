@@ -18,7 +18,7 @@
 
 #define FDS_MAX (1u << 20)
 
-/* Who reads from each descriptor; NULL: nobody whose bytes are looked at. */
+/* What looks at the bytes that are read from each descriptor; NULL: nothing. */
 static _Atomic(struct cn_http_reader *) *readers;
 static size_t n_readers;
 static _Thread_local bool in_http, in_tls;

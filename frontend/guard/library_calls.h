@@ -3,8 +3,8 @@
  * libmicrohttpd reads its sockets itself and has no hook that shows the bytes first. So the program
  * defines recv() and gnutls_record_recv() itself: the dynamic linker takes a program's own function
  * before the one of a library (docs/decisions/0046). Each of them calls the real function, and then
- * the bytes of HTTP clients go through http_strict.h. send() and sendmsg() put headers of the server
- * into the heads of HTTP answers (head_text.h). For all other descriptors nothing changes.
+ * the bytes of HTTP clients go through http_strict.h. send() and sendmsg() put headers of the
+ * server into the heads of HTTP answers (head_text.h). For all other descriptors nothing changes.
  */
 #ifndef CN_FRONTEND_GUARD_LIBRARY_CALLS_H
 #define CN_FRONTEND_GUARD_LIBRARY_CALLS_H

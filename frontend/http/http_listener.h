@@ -92,8 +92,8 @@ struct cn_http_listener {
 };
 
 /* Makes a listener. `listen_fd` is a non-blocking, listening socket; the listener closes it, also
- * when this function fails. With `is_tls` it uses the certificate of access/certificate/tls.h. `shared`
- * and `api` must stay in place. */
+ * when this function fails. With `is_tls` it uses the certificate of access/certificate/tls.h.
+ * `shared` and `api` must stay in place. */
 int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
                             struct cn_loop *loop, int listen_fd, bool is_tls,
                             struct cn_http_listener **out, struct cn_error *err);

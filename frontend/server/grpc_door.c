@@ -1,8 +1,8 @@
 /* frontend/server/grpc_door.c - the gRPC ports: listens, and hands connections to grpc/. Loop 0.
  *
- * A connection without TLS waits in the lobby for its first bytes; one with TLS has its handshake in
- * grpc/, which has its own time limit. What gRPC needs is made for the first client, because most
- * servers never have one.
+ * A connection without TLS waits in the lobby for its first bytes; one with TLS has its handshake
+ * in grpc/, which has its own time limit. What gRPC needs is made for the first client, because
+ * most servers never have one.
  */
 #include "frontend/server/grpc_door.h"
 

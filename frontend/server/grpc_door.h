@@ -20,7 +20,8 @@ void cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port
                          char out[CN_HTTP_ADDRESS_MAX]);
 /* Stops accepting connections and calls on this port. May be called twice. */
 void cn_grpc_door_drain(struct cn_grpc_door *door, enum cn_grpc_port port);
-/* Has the loop of that index no connections left? Called on that loop, after both ports were drained. */
+/* Has the loop of that index no connections left? Called on that loop, after both ports were
+ * drained. */
 bool cn_grpc_door_is_empty(const struct cn_grpc_door *door, unsigned loop);
 /* Ends the calls that are left on all loops. */
 void cn_grpc_door_cut(struct cn_grpc_door *door);

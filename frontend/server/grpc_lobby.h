@@ -1,10 +1,10 @@
 /* frontend/server/grpc_lobby.h - connections to a gRPC port that have not begun to speak HTTP/2.
  *
- * A connection waits here until its first bytes are there: the preface of HTTP/2 and the head of the client's SETTINGS
- * frame, which every client sends at once. A connection that sends something else is closed (a
- * client of HTTP/1.1 is told the port for HTTP), and so is one that takes longer than
- * --header-timeout. When CN_GRPC_LOBBY_MAX connections wait, the one that has waited longest makes
- * room, so silent connections keep nobody out. Loop 0.
+ * A connection waits here until its first bytes are there: the preface of HTTP/2 and the head of
+ * the client's SETTINGS frame, which every client sends at once. A connection that sends something
+ * else is closed (a client of HTTP/1.1 is told the port for HTTP), and so is one that takes longer
+ * than --header-timeout. When CN_GRPC_LOBBY_MAX connections wait, the one that has waited longest
+ * makes room, so silent connections keep nobody out. Loop 0.
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_LOBBY_H
 #define CN_FRONTEND_SERVER_GRPC_LOBBY_H

@@ -16,8 +16,8 @@
 #include "grpc/transport/grpc_call.h"
 
 struct cn_rpc_infer {
-    struct cn_v2_job v2;       /* v2.io is NULL until its model is found */
-    struct cn_grpc_call *call; /* held */
+    struct cn_v2_job v2;         /* v2.io is NULL until its model is found */
+    struct cn_grpc_call *call;   /* held */
     struct cn_grpc_kept message; /* the request */
     struct cn_rpc_infer_head head;
     struct cn_list link;        /* in a list of the stream */

@@ -37,7 +37,7 @@ struct cn_rpc_step {
     struct cn_grpc_call *call; /* held */
     struct cn_list link;       /* in a list of the owner */
     struct cn_rpc_prediction request;
-    struct cn_str lane; /* the step's sequence, as far as it is known */
+    struct cn_str lane;          /* the step's sequence, as far as it is known */
     struct cn_grpc_kept message; /* the request's bytes */
     bool is_submitted, is_done;
     bool sent_some, owes; /* used by the owner: a response was sent; one must still be sent */

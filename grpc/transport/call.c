@@ -24,6 +24,7 @@
 
 #define CALL_MAGIC 0x434e4743u                         /* "CNGC" */
 #define CALL_BYTES (sizeof(struct cn_grpc_call) + 512) /* with what nghttp2 keeps of its stream */
+#define LAST_FRAME_MS 500 /* for which the client's last frame is awaited after the answer */
 #define CANCELLED 1
 #define DEADLINE_EXCEEDED 4
 
@@ -71,12 +72,38 @@ cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *er
     return 0;
 }
 
+/* Tells the client that no more of its request is needed (RFC 9113, 8.1). */
+static void
+reset_politely(struct cn_grpc_call *call)
+{
+    nghttp2_submit_rst_stream(call->conn->h2, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_NO_ERROR);
+    cn_grpc_conn_touch(call->conn);
+}
+
 static void
 on_deadline(struct cn_timer *timer)
 {
     struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, deadline_timer);
 
-    cn_grpc_call_abort(call, DEADLINE_EXCEEDED, "the call's deadline has passed");
+    if (call->end_sent && call->conn)
+        reset_politely(call);
+    else
+        cn_grpc_call_abort(call, DEADLINE_EXCEEDED, "Deadline Exceeded");
+}
+
+/* A client may be answered before it has sent its last frame, which most often is under way then. A
+ * reset would only cost it time, so it comes when the frame is late. */
+void
+cn_grpc_call_end_sent(struct cn_grpc_call *call)
+{
+    call->end_sent = true;
+    if (call->half_closed)
+        return;
+    if (call->conn->draining)
+        reset_politely(call);
+    else
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
+                     cn_loop_now_ms(call->site->loop) + LAST_FRAME_MS);
 }
 
 static const struct cn_grpc_method *

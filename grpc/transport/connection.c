@@ -1,4 +1,5 @@
-/* grpc/transport/connection.c - a connection: its socket, its time limits, and its end. On its loop.
+/* grpc/transport/connection.c - a connection: its socket, its time limits, and its end. On its
+ * loop.
  *
  * Reading happens when the socket is ready. Sending happens once at the end of a turn, for
  * everything that the turn has caused (flush). What the socket does not take is kept, and nothing
@@ -44,7 +45,7 @@ read_some(struct cn_grpc_conn *conn)
     return recv(conn->fd, conn->site->in, CN_GRPC_IN_BYTES, MSG_DONTWAIT);
 }
 
-/* Sends what the socket takes of these bytes. Returns how many that were; -1: the client is gone. */
+/* Sends what the socket takes of these bytes. Returns how many; -1: the client is gone. */
 static ptrdiff_t
 write_some(struct cn_grpc_conn *conn, const void *bytes, size_t len)
 {
@@ -311,7 +312,8 @@ cn_grpc_conn_touch(struct cn_grpc_conn *conn)
 
 /* --- reading */
 
-/* Gives the bytes to nghttp2, which calls session.c. Returns false when the connection must end. */
+/* Gives the bytes to nghttp2, which calls h2_session.c. Returns false if the connection must
+ * end. */
 static bool
 take(struct cn_grpc_conn *conn, size_t len)
 {

@@ -75,9 +75,9 @@ struct cn_grpc_method {
 /* Before the loops run, or on loop 0. `host` is for the methods' own use. */
 struct cn_grpc *cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                                unsigned n_loops, void *host);
-/* Makes the server of one port (enum cn_grpc_port). `methods` ends with a path of NULL and must stay in place.
- * `authorize` decides, on the call's loop, whether a client may call at all; its error ends the
- * call. */
+/* Makes the server of one port (enum cn_grpc_port). `methods` ends with a path of NULL and must
+ * stay in place. `authorize` decides, on the call's loop, whether a client may call at all; its
+ * error ends the call. */
 typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
 struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, unsigned port,
                                      const struct cn_grpc_method *methods,
@@ -136,9 +136,9 @@ void cn_grpc_call_release(struct cn_grpc_call *call);
 
 size_t cn_grpc_message_bytes(const struct cn_grpc_message *message);
 void cn_grpc_message_copy(const struct cn_grpc_message *message, char *out);
-/* Keeps a message's bytes after on_message: copies a small one into the arena, and takes a large one
- * over. They stay until `kept` is freed with cn_grpc_kept_free() and the arena is gone; `kept` must
- * be zeroed. CN_E_UNAVAILABLE, CN_E_OUT_OF_MEMORY: they cannot be kept. */
+/* Keeps a message's bytes after on_message: copies a small one into the arena, and takes a large
+ * one over. They stay until `kept` is freed with cn_grpc_kept_free() and the arena is gone; `kept`
+ * must be zeroed. CN_E_UNAVAILABLE, CN_E_OUT_OF_MEMORY: they cannot be kept. */
 struct cn_grpc_kept {
     struct cn_str bytes;
     char *owned; /* NULL: `bytes` are in the arena */

@@ -1,9 +1,9 @@
 /* grpc/transport/h2_guard.h - counts the frames of one HTTP/2 connection before nghttp2 sees them.
  *
  * A client may open a call and cancel it (RST_STREAM) as often as it likes: cancelled calls do not
- * count among the open ones, and each of them costs the server and its workers time. So a connection
- * may cancel a certain number of calls in a second, and an address four times as many over all of
- * its connections. It costs one look at the head of each frame.
+ * count among the open ones, and each of them costs the server and its workers time. So a
+ * connection may cancel a certain number of calls in a second, and an address four times as many
+ * over all of its connections. It costs one look at the head of each frame.
  */
 #ifndef CN_GRPC_TRANSPORT_H2_GUARD_H
 #define CN_GRPC_TRANSPORT_H2_GUARD_H

@@ -1,12 +1,13 @@
-/* grpc/transport/transport_priv.h - shared by the files of this room. All of it belongs to one loop.
+/* grpc/transport/transport_priv.h - shared by the files of this room. All of it belongs to one
+ * loop.
  *
  * The way of a call:
- * 1. connection.c reads the socket (tls.c decrypts) and gives the bytes to nghttp2.
- * 2. session.c has nghttp2's callbacks. It collects the metadata of a request (metadata.c), makes
- *    the call when they are complete (call.c), and hands over its data.
- * 3. receive.c puts messages together and calls the method's on_message.
- * 4. send.c keeps the messages of the answer; trailers.c has the status. nghttp2 is told that there
- *    is something to send.
+ * 1. connection.c reads the socket (h2_tls.c decrypts) and gives the bytes to nghttp2.
+ * 2. h2_session.c has nghttp2's callbacks. It collects the metadata of a request (metadata.c),
+ *    makes the call when they are complete (call.c), and hands over its data.
+ * 3. incoming.c puts messages together and calls the method's on_message.
+ * 4. outgoing.c keeps the messages of the answer; trailers.c has the status. nghttp2 is told that
+ *    there is something to send.
  * 5. At the end of the turn, connection.c asks nghttp2 for the frames of all calls, which fetches
  *    the messages' bytes, and sends them together.
  *
@@ -179,7 +180,7 @@ struct cn_grpc_call {
     uint32_t bytes;          /* its part of site->bytes */
     bool half_closed;        /* the client has sent its last byte */
     bool reading;            /* a message was asked for */
-    bool delivering;         /* receive.c is calling the method */
+    bool delivering;         /* incoming.c is calling the method */
     bool gone;               /* see cn_grpc_call_is_gone */
     bool is_reset;           /* RST_STREAM was given to nghttp2 */
     bool freeing;
@@ -213,7 +214,7 @@ void cn_grpc_conn_drain(struct cn_grpc_conn *conn);
 /* Ends the connection and all of its calls now, and frees it. Not in a callback of nghttp2. */
 void cn_grpc_conn_drop(struct cn_grpc_conn *conn);
 
-/* --- tls.c */
+/* --- h2_tls.c */
 
 void cn_grpc_tls_start(struct cn_grpc *grpc);
 void cn_grpc_tls_stop(struct cn_grpc *grpc);
@@ -221,11 +222,12 @@ void cn_grpc_tls_stop(struct cn_grpc *grpc);
 bool cn_grpc_tls_begin(struct cn_grpc_conn *conn);
 /* Goes on with the handshake: 1: it is done; 0: it waits for the client; -1: it has failed. */
 int cn_grpc_tls_shake(struct cn_grpc_conn *conn);
-/* Like recv() and send() without waiting: -1 with EAGAIN, and 0 at the end of the client's bytes. */
+/* Like recv() and send() without waiting: -1 with EAGAIN, and 0 at the end of the client's bytes.
+ * */
 ptrdiff_t cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len);
 ptrdiff_t cn_grpc_tls_send(struct cn_grpc_conn *conn, const void *bytes, size_t len);
 
-/* --- session.c */
+/* --- h2_session.c */
 
 void cn_grpc_session_start(struct cn_grpc *grpc);
 void cn_grpc_session_stop(struct cn_grpc *grpc);
@@ -250,13 +252,15 @@ void cn_grpc_call_open(struct cn_grpc_call *call);
 /* The call takes `bytes` more, which are counted until it is freed. CN_E_TOO_MANY_CALLS: all calls
  * together take too much. */
 int cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err);
+/* nghttp2 has made the last frame of the answer. */
+void cn_grpc_call_end_sent(struct cn_grpc_call *call);
 /* The stream is closed, on either side. */
 void cn_grpc_call_closed(struct cn_grpc_call *call);
 /* Ends the call from our side. The client gets the status, or a reset of the stream if it is too
  * late for a status. */
 void cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why);
 
-/* --- receive.c */
+/* --- incoming.c */
 
 /* The client has sent these bytes of its messages, or its last one. */
 void cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len);
@@ -264,7 +268,7 @@ void cn_grpc_receive_end(struct cn_grpc_call *call);
 void cn_grpc_on_work(struct cn_deferred *work);
 void cn_grpc_drop_received(struct cn_grpc_call *call);
 
-/* --- send.c */
+/* --- outgoing.c */
 
 /* Puts a message behind those that wait, or drops it if the call has ended. */
 void cn_grpc_queue(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message);

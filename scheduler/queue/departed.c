@@ -5,8 +5,8 @@
  * another loop's socket or mailbox, behind that question. It is recognised by its connection, which
  * the client closed before it asked. So the socket is looked at here, on the queue's loop, where
  * all steps of a sequence pass one after the other
- * (docs/decisions/0023-steps-of-clients-that-left.md). A client of gRPC can also cancel its call and
- * keep the connection; the loop that reads this sets job->left.
+ * (docs/decisions/0023-steps-of-clients-that-left.md). A client of gRPC can also cancel its call
+ * and keep the connection; the loop that reads this sets job->left.
  *
  * One poll() looks at all sockets of a turn. The decision page says what it costs.
  */

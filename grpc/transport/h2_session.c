@@ -1,4 +1,4 @@
-/* grpc/transport/session.c - the session of HTTP/2: its settings, and nghttp2's callbacks. */
+/* grpc/transport/h2_session.c - the session of HTTP/2: its settings, and nghttp2's callbacks. */
 #include "core/errors/panic.h"
 #include "core/time/clock.h"
 #include "grpc/transport/transport_priv.h"
@@ -82,8 +82,7 @@ on_data(nghttp2_session *h2, uint8_t flags, int32_t stream, const uint8_t *bytes
     return 0;
 }
 
-/* The last frame of an answer is made. If the client has not sent its own last byte, HTTP/2 wants
- * it to be told that no more is needed (RFC 9113, 8.1). */
+/* The last frame of an answer is made. */
 static int
 on_frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
 {
@@ -95,8 +94,8 @@ on_frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
         return 0;
     call = call_of(h2, stream);
     if (call)
-        call->end_sent = true;
-    if (nghttp2_session_get_stream_remote_close(h2, stream) == 0)
+        cn_grpc_call_end_sent(call);
+    else if (nghttp2_session_get_stream_remote_close(h2, stream) == 0)
         nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, stream, NGHTTP2_NO_ERROR);
     return 0;
 }
@@ -126,7 +125,7 @@ cn_grpc_session_start(struct cn_grpc *grpc)
     nghttp2_session_callbacks_set_on_frame_send_callback(grpc->callbacks, on_frame_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(grpc->callbacks, on_stream_close);
     nghttp2_session_callbacks_set_send_data_callback(grpc->callbacks, cn_grpc_on_send_data);
-    /* Windows are opened when messages are taken (receive.c), not when bytes arrive. */
+    /* Windows are opened when messages are taken (incoming.c), not when bytes arrive. */
     nghttp2_option_set_no_auto_window_update(grpc->options, 1);
     /* These would be kept for a tree of priorities, which is not used. */
     nghttp2_option_set_no_closed_streams(grpc->options, 1);

@@ -1,5 +1,5 @@
-/* grpc/transport/tls.c - TLS of gRPC's connections, by GnuTLS, with the server's certificate and key
- * (access/certificate/tls.h). */
+/* grpc/transport/h2_tls.c - TLS of gRPC's connections, by GnuTLS, with the server's certificate and
+ * key (access/certificate/tls.h). */
 #include <errno.h>
 
 #include "access/certificate/certificate.h"

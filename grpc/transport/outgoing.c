@@ -1,4 +1,5 @@
-/* grpc/transport/send.c - the messages of an answer, on their way to nghttp2. On the call's loop.
+/* grpc/transport/outgoing.c - the messages of an answer, on their way to nghttp2. On the call's
+ * loop.
  *
  * Messages wait in call->out. At the end of the turn nghttp2 asks how many bytes of data there are
  * (cn_grpc_on_data_wanted), as far as the client's windows allow, and then for a frame with them

@@ -1,4 +1,4 @@
-/* grpc/transport/receive.c - puts a client's messages together. On the call's loop.
+/* grpc/transport/incoming.c - puts a client's messages together. On the call's loop.
  *
  * A message is a prefix of five bytes (a flag that says whether it is compressed, and its length)
  * and its bytes; frames of HTTP/2 cut them anywhere. The next message is put together before the
