@@ -1,4 +1,4 @@
-"""The attacks of test_attack_grpc.py on a gRPC port with TLS, where the gRPC library accepts and decrypts by itself."""
+"""The attacks of test_attack_grpc.py on a gRPC port with TLS."""
 
 import contextlib
 import socket

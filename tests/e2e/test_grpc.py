@@ -281,8 +281,6 @@ def test_sizes_are_bounded_by_options(server, rpc):
 
 @pytest.mark.parametrize("bytes_", [1 << 20, 10 << 20])
 def test_large_messages_come_back_whole(server, rpc, bytes_):
-    if BUILD.name == "tsan" and bytes_ > 1 << 20:
-        pytest.skip("libgrpc, watched by ThreadSanitizer, needs minutes for 10 MB")
     client = rpc(server(stateless(), flags=["--max-request-size", 64 << 20]).grpc)
     data = bytes(range(256)) * (bytes_ // 256)
     assert client.predict("echo", data).prediction == data

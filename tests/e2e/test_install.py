@@ -30,12 +30,11 @@ def run(*command, env=None):
 
 
 def serves(server, program):
-    """Makes a step over HTTP, and one over gRPC, which loads the module."""
+    """Makes a step over HTTP, and a connection to the gRPC port."""
     made = server(counter(), start=False)
     made.program = program
     made.start()
     assert made.client().step("counter", "a", "4").text == "4"
-    assert made.lines and not any("grpc_loaded" in line for line in made.lines)
     import grpc  # the only one here who needs it
     with grpc.insecure_channel(made.grpc) as channel:
         grpc.channel_ready_future(channel).result(timeout=limit(10))
@@ -68,7 +67,7 @@ def bill_of(path):
 def check_bills(package, wheels):
     """The list lets the users of a package look up which libraries come with it, for known holes and for licences."""
     libraries = bill_of(package)
-    for name, licence in {"libmicrohttpd12": "LGPL-2.1-or-later", "libgrpc29": "Apache-2.0", "liblmdb0": "OLDAP-2.8",
+    for name, licence in {"libmicrohttpd12": "LGPL-2.1-or-later", "libnghttp2-14": "MIT", "liblmdb0": "OLDAP-2.8",
                           "liblua5.4-0": "MIT", "libwslay1": "MIT", "libjemalloc2": "BSD-2-Clause"}.items():
         assert libraries[name]["licenses"] == [{"expression": licence}] and libraries[name]["scope"] == "required", name
     assert libraries["libhiredis0.14"]["scope"] == "optional"
@@ -105,8 +104,7 @@ def test_an_installed_tree_runs_wherever_it_lies(server, folder):
     check_links(prefix)
     assert not (prefix.parent / "etc").exists()  # settings come with the package alone
     prefix.rename(moved)
-    made = serves(server, moved / "bin/continuo")
-    assert any(f"module={moved}" in line for line in made.lines)
+    serves(server, moved / "bin/continuo")
 
 
 def test_the_debian_package_has_it_all(server, folder):
@@ -117,7 +115,7 @@ def test_the_debian_package_has_it_all(server, folder):
     package = ROOT / re.search(r"^package: (build/continuo_\S+\.deb),", made, re.M)[1]
     check_bills(package, [ROOT / wheel for wheel in re.findall(r"^wheel: (build/\S+\.whl),", made, re.M)])
     depends = run("dpkg-deb", "-f", package, "Depends")
-    assert all(library in depends for library in ("liblmdb0", "liblua5.4-0", "libmicrohttpd12", "libgrpc"))
+    assert all(library in depends for library in ("liblmdb0", "liblua5.4-0", "libmicrohttpd12", "libnghttp2-14"))
     run("dpkg-deb", "-R", package, folder / "files")
     assert (folder / "files/DEBIAN/conffiles").read_text() == "/etc/continuo/continuo.yaml\n"
     assert (folder / "files/etc/continuo/continuo.yaml").is_file()
