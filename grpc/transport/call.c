@@ -99,8 +99,8 @@ cn_grpc_call_end_sent(struct cn_grpc_call *call)
     call->end_sent = true;
     if (call->half_closed)
         return;
-    if (call->conn->draining)
-        reset_politely(call);
+    if (call->conn->draining || call->site->n_live > call->site->grpc->limits.calls)
+        reset_politely(call); /* there is no time, or no room, for a call that is over */
     else
         cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
                      cn_loop_now_ms(call->site->loop) + LAST_FRAME_MS);

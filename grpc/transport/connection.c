@@ -327,7 +327,11 @@ take(struct cn_grpc_conn *conn, size_t len)
                conn->fd);
         return false;
     }
-    return nghttp2_session_mem_recv(conn->h2, site->in, len) >= 0;
+    if (nghttp2_session_mem_recv(conn->h2, site->in, len) < 0)
+        return false;
+    if (conn->watches_output)
+        watch_output(conn, true); /* reads no more if too many frames wait for this client */
+    return true;
 }
 
 static void

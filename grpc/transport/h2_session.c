@@ -147,6 +147,7 @@ cn_grpc_session_begin(struct cn_grpc_conn *conn)
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits->streams},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, CN_GRPC_STREAM_WINDOW},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, CN_GRPC_IN_BYTES},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, limits->metadata_bytes},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
     };
