@@ -34,8 +34,8 @@ INSIDE = "sboms/continuo.cdx.json"  # in a wheel's folder of metadata, where PEP
 
 # What a program opens by its name while it runs, if an operator has installed it. No file needs it.
 OPENED = {"libhiredis0.14": "workers open it when states are in a shared store"}
-# Code of these packages is compiled into the file in which the text is.
-COMPILED_IN = {"libprotobuf-dev": ("continuo-grpc.so", b"google/protobuf/any.proto",
+# Code of these packages is compiled into the files in which the text is.
+COMPILED_IN = {"libprotobuf-dev": (b"google/protobuf/any.proto",
                                    "descriptors of google/protobuf/*.proto are compiled in")}
 
 # The licences of libraries whose Debian package says it in prose, or says another one for its programs than for the
@@ -43,7 +43,6 @@ COMPILED_IN = {"libprotobuf-dev": ("continuo-grpc.so", b"google/protobuf/any.pro
 STATED = {
     "acl": "LGPL-2.1-or-later",  # Files: libacl/*.c
     "bzip2": "bzip2-1.0.6",  # it is called BSD-variant there
-    "c-ares": "MIT",  # "The project in general is under the MIT License"
     "gcc-12": "GPL-3.0-or-later WITH GCC-exception-3.1",  # Runtime Library Exception
     "glibc": "LGPL-2.1-or-later",
     "gnutls28": "LGPL-2.1-or-later",  # "The main library is licensed under [...] version 2.1+"
@@ -57,7 +56,7 @@ STATED = {
 # Debian's short names of licences, and SPDX's.
 SPDX = {
     "Apache-2.0": "Apache-2.0", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause", "BSD3": "BSD-3-Clause",
-    "BSD-3-google": "BSD-3-Clause", "BSD-4-clause": "BSD-4-Clause", "Boost-1": "BSL-1.0", "Expat": "MIT",
+    "BSD-4-clause": "BSD-4-Clause", "Boost-1": "BSL-1.0", "Expat": "MIT",
     "GPL-2": "GPL-2.0-only", "GPL-2+": "GPL-2.0-or-later", "GPL-3": "GPL-3.0-only", "GPL-3+": "GPL-3.0-or-later",
     "ISC": "ISC", "LGPL-2+": "LGPL-2.0-or-later", "LGPL-2.1+": "LGPL-2.1-or-later", "LGPL-3+": "LGPL-3.0-or-later",
     "MIT": "MIT", "OpenLDAP-2.8": "OLDAP-2.8", "Zlib": "Zlib", "curl": "curl",
@@ -219,8 +218,8 @@ def components(folder, suggested):
     libraries, made = Libraries(), {}
     for program in programs_in(folder):
         libraries.add(program)
-        for package, (name, text, why) in COMPILED_IN.items():
-            if program.name == name and text in program.read_bytes() and facts_of_package(package):
+        for package, (text, why) in COMPILED_IN.items():
+            if text in program.read_bytes() and facts_of_package(package):
                 made[package] = component_of(package, "compiled in", [("note", why)])
     direct = libraries.needs.get(None, set())
     for package, sonames in libraries.sonames.items():

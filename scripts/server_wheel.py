@@ -6,13 +6,13 @@ continuo-torchserve, with the program torchserve under TorchServe's own name:
     scripts/server_wheel.py --torch [folder of a release build]
     scripts/server_wheel.py --torchserve [folder of a release build]
 
-The first wheel has what the Debian package has, apart from the service: the programs, the worker, the gRPC module, the
-package for Python handlers, manual pages, completions, examples and documentation. It also brings every library that
-these need, apart from the C library, with its licence; the list of them is inside as well (scripts/sbom.py).
+The first wheel has what the Debian package has, apart from the service: the programs, the worker, the package for
+Python handlers, manual pages, completions, examples and documentation. It also brings every library that these need,
+apart from the C library, with its licence; the list of them is inside as well (scripts/sbom.py).
 
 Where pip puts what, below the folder of the environment:
     bin/                   the programs themselves, so that one starts as quickly as a compiled program does
-    libexec/continuo/      what the programs open: the worker, the gRPC module, the package for handlers
+    libexec/continuo/      what the programs open: the worker, the package for handlers
     libexec/continuo/libraries/    the libraries
     share/, include/       manual pages, completions, examples, documentation; the header for C handlers
     lib/pythonX.Y/site-packages/continuo/    the package for handlers once more, for their tests
