@@ -42,7 +42,7 @@ def counts(protocol, steps):
     with tempfile.TemporaryDirectory(prefix="continuo-guard-") as folder:
         # Under valgrind a program does not know its own folder.
         server = Counted(folder, Transcript(), ["--loops", "1", "--busy-wait", "0", "--page", "off", "--worker",
-                                                BIN / "continuo-worker", "--grpc-module", BIN / "continuo-grpc.so"])
+                                                BIN / "continuo-worker"])
         server.start()
         if protocol == "http":
             client = server.client()

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OURS = {"continuo", "continuo-worker", "continuo-grpc.so"}  # the objects that hold our own code
+OURS = {"continuo", "continuo-worker"}  # the objects that hold our own code
 
 
 class Unavailable(Exception):

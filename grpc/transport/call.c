@@ -22,8 +22,10 @@
 #include "grpc/transport/transport_priv.h"
 #include "metrics/counters/metrics.h"
 
-#define CALL_MAGIC 0x434e4743u                         /* "CNGC" */
-#define CALL_BYTES (sizeof(struct cn_grpc_call) + 512) /* with what nghttp2 keeps of its stream */
+#define CALL_MAGIC 0x434e4743u /* "CNGC" */
+/* What a call takes besides its state and its metadata: the call, the first block of its arena, and
+ * what nghttp2 keeps of its stream. */
+#define CALL_BYTES (sizeof(struct cn_grpc_call) + 3072 + 512)
 #define LAST_FRAME_MS 500 /* for which the client's last frame is awaited after the answer */
 #define CANCELLED 1
 #define DEADLINE_EXCEEDED 4
@@ -99,8 +101,8 @@ cn_grpc_call_end_sent(struct cn_grpc_call *call)
     call->end_sent = true;
     if (call->half_closed)
         return;
-    if (call->conn->draining || call->site->n_live > call->site->grpc->limits.calls)
-        reset_politely(call); /* there is no time, or no room, for a call that is over */
+    if (call->conn->draining || !call->opened)
+        reset_politely(call); /* it is not worth its memory any more */
     else
         cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
                      cn_loop_now_ms(call->site->loop) + LAST_FRAME_MS);
@@ -178,6 +180,7 @@ cn_grpc_call_open(struct cn_grpc_call *call)
     if (check_call(call, &err)) {
         cn_rpc_fail(call, err.code, err.message, 0);
     } else {
+        call->opened = true;
         if (call->method->on_open)
             call->method->on_open(call);
         cn_grpc_call_read(call);

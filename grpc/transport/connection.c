@@ -33,6 +33,7 @@
 #define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
 #define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB, and nothing is left of it */
 #define SENDS_PER_TURN 16     /* of CN_GRPC_OUT_BYTES */
+#define FRAMES_EARLY 256      /* are sent before the end of the turn */
 #define FRAMES_UNSENT_MAX 1000 /* more answers to pings, settings and resets are not made */
 
 /* --- the socket */
@@ -276,27 +277,37 @@ send_filled(struct cn_grpc_conn *conn)
     return false;
 }
 
-/* The end of the turn: sends what the calls have to send. */
-static void
-on_flush(struct cn_deferred *deferred)
+/* Sends what the calls have to send. Returns false when something is left that the socket would
+ * take, or that waits for it. */
+static bool
+send_frames(struct cn_grpc_conn *conn)
 {
-    struct cn_grpc_conn *conn = cn_container_of(deferred, struct cn_grpc_conn, flush);
     bool more = true;
     unsigned i;
 
     for (i = 0; more && !conn->failed && i < SENDS_PER_TURN; i++) {
         if (!send_rest(conn))
-            break;
+            return false;
         more = fill(conn);
         if (conn->site->out_len > 0 && !send_filled(conn))
-            break;
+            return false;
     }
     if (more && i == SENDS_PER_TURN)
         cn_grpc_conn_touch(conn);
+    return !more;
+}
+
+/* The end of the turn. */
+static void
+on_flush(struct cn_deferred *deferred)
+{
+    struct cn_grpc_conn *conn = cn_container_of(deferred, struct cn_grpc_conn, flush);
+    bool all_sent = send_frames(conn);
+
     cn_grpc_report_sent(conn->site);
     if (conn->failed) {
         cn_grpc_conn_drop(conn);
-    } else if (!conn->hung_up && conn->out.len == 0 && !more &&
+    } else if (!conn->hung_up && all_sent &&
                (!nghttp2_session_want_read(conn->h2) ||
                 (conn->draining && cn_list_empty(&conn->calls))) &&
                !nghttp2_session_want_write(conn->h2)) {
@@ -331,6 +342,8 @@ take(struct cn_grpc_conn *conn, size_t len)
         return false;
     if (conn->watches_output)
         watch_output(conn, true); /* reads no more if too many frames wait for this client */
+    else if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
+        send_frames(conn); /* so that calls which are over give their memory back */
     return true;
 }
 

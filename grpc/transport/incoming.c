@@ -31,7 +31,7 @@ drop_message(struct cn_grpc_inbox *in)
     in->bytes = NULL;
     in->have = in->room = in->len = 0;
     in->n_prefix = 0;
-    cn_request_bytes_done(&in->held);
+    cn_request_bytes_done(&in->held.counted);
 }
 
 static void
@@ -39,7 +39,7 @@ drop_rest(struct cn_grpc_inbox *in)
 {
     cn_buf_fini(&in->rest);
     in->rest_at = 0;
-    cn_request_bytes_done(&in->held_rest);
+    cn_request_bytes_done(&in->held_rest.counted);
 }
 
 void
@@ -73,6 +73,22 @@ check_prefix(struct cn_grpc_call *call, struct cn_error *err)
     return true;
 }
 
+/* There will be `now` bytes. What was charged to the call stays charged until its end. */
+static int
+hold(struct cn_grpc_call *call, struct cn_grpc_held *held, size_t now, struct cn_error *err)
+{
+    size_t charged = now < CN_REQUEST_BYTES_STEP ? now : CN_REQUEST_BYTES_STEP;
+
+    if (!cn_request_bytes_take(&held->counted, now))
+        return cn_request_bytes_refuse(err);
+    if (charged <= held->charged)
+        return 0;
+    if (cn_grpc_call_charge(call, charged - held->charged, err))
+        return err->code;
+    held->charged = (uint32_t)charged;
+    return 0;
+}
+
 /* Makes room for `len` more bytes of the message. */
 static bool
 make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
@@ -87,15 +103,8 @@ make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
         room *= ROOM_TIMES;
     if (room > in->len)
         room = in->len;
-    if (!cn_request_bytes_take(&in->held, room)) {
-        cn_request_bytes_refuse(err);
+    if (hold(call, &in->held, room, err))
         return false;
-    }
-    if (room <= CN_REQUEST_BYTES_STEP && room > in->charged) {
-        if (cn_grpc_call_charge(call, room - in->charged, err))
-            return false;
-        in->charged = (uint32_t)room;
-    }
     bytes = cn_try_realloc(in->bytes, room);
     if (!bytes) {
         cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %u bytes", in->len);
@@ -252,12 +261,11 @@ keep_rest(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
         cn_buf_consume(&in->rest, in->rest_at);
         in->rest_at = 0;
     }
-    if (!cn_request_bytes_take(&in->held_rest, in->rest.len + len))
-        cn_request_bytes_refuse(&err);
-    else if (cn_buf_append(&in->rest, bytes, len))
+    if (hold(call, &in->held_rest, in->rest.len + len, &err) == 0) {
+        if (cn_buf_append(&in->rest, bytes, len) == 0)
+            return;
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the client's messages");
-    else
-        return;
+    }
     fail(call, &err);
 }
 
@@ -336,7 +344,7 @@ cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *are
         kept->owned = message->in->bytes;
         kept->bytes = message->bytes;
         message->in->bytes = NULL;
-        cn_request_bytes_move(&kept->held, &message->in->held);
+        cn_request_bytes_move(&kept->held, &message->in->held.counted);
         return 0;
     }
     if (!cn_request_bytes_take(&kept->held, len))

@@ -151,6 +151,13 @@ struct cn_grpc_message {
     struct cn_grpc_inbox *in; /* that owns the bytes; NULL: they are somewhere else */
 };
 
+/* How memory for a client's bytes is counted. */
+struct cn_grpc_held {
+    struct cn_request_bytes counted; /* among all requests */
+    uint32_t
+        charged; /* to the call: the first CN_REQUEST_BYTES_STEP, which are not counted above */
+};
+
 /* The message that a client is sending. */
 struct cn_grpc_inbox {
     char *bytes;         /* of the message, without prefix; NULL: none have come */
@@ -160,8 +167,7 @@ struct cn_grpc_inbox {
     size_t rest_at;      /* bytes of it that were taken */
     uint8_t n_prefix;
     uint8_t prefix[CN_GRPC_PREFIX_BYTES];
-    struct cn_request_bytes held, held_rest;
-    uint32_t charged; /* for the first bytes of messages, which `held` does not count */
+    struct cn_grpc_held held, held_rest; /* of `bytes` and of `rest` */
 };
 
 struct cn_grpc_call {
@@ -181,6 +187,7 @@ struct cn_grpc_call {
     bool half_closed;        /* the client has sent its last byte */
     bool reading;            /* a message was asked for */
     bool delivering;         /* incoming.c is calling the method */
+    bool opened;             /* it was not refused */
     bool gone;               /* see cn_grpc_call_is_gone */
     bool is_reset;           /* RST_STREAM was given to nghttp2 */
     bool freeing;
