@@ -70,7 +70,7 @@ def test_a_figure_that_grew_is_named():
 def test_a_step_takes_no_more_instructions_than_before(capsys):
     """With CONTINUO_INSTRUCTIONS=1 a step may take 3 % more than bench/instructions/figures.json says, otherwise 10 %.
 
-    The figures of gRPC and WebSockets may grow by 10 points more (count.py says why)."""
+    Those of gRPC may grow by 3 points more, and those of WebSockets by 10 (count.py says why)."""
     percent = 3 if os.environ.get("CONTINUO_INSTRUCTIONS") == "1" else 10
     done = subprocess.run([sys.executable, ROOT / "bench/instructions/count.py", "--check", "--percent", str(percent)],
                           capture_output=True, text=True, timeout=limit(600),
