@@ -182,9 +182,8 @@ take_rest(struct cn_grpc_call *call)
     }
     in->rest_at += (size_t)n;
     consume(call, (size_t)n);
-    if (in->rest_at == in->rest.len) {
+    if (in->rest_at == in->rest.len)
         drop_rest(in);
-    }
 }
 
 /* Hands the message to the method. */
