@@ -243,7 +243,7 @@ fill(struct cn_grpc_conn *conn)
 
     site->out_len = 0;
     site->out_full = false;
-    while (site->out_len + CN_GRPC_DATA_FRAME_BYTES <= CN_GRPC_OUT_BYTES) {
+    while (site->out_len + CN_GRPC_FRAME_BYTES <= CN_GRPC_OUT_BYTES) {
         n = nghttp2_session_mem_send(conn->h2, &bytes);
         if (n < 0)
             conn->failed = true;

@@ -301,7 +301,7 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
         call->waits_for_data = true;
         return NGHTTP2_ERR_DEFERRED;
     }
-    site->out_full = site->out_len + CN_GRPC_DATA_FRAME_BYTES > CN_GRPC_OUT_BYTES;
+    site->out_full = site->out_len + CN_GRPC_FRAME_BYTES > CN_GRPC_OUT_BYTES;
     if (site->out_full)
         return NGHTTP2_ERR_PAUSE;
     if (len > call->out_bytes)

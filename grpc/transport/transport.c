@@ -59,7 +59,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
         site->loop = loops[i];
         site->cut.fn = cut_site;
         site->in = cn_alloc(CN_GRPC_IN_BYTES);
-        site->out = cn_alloc(CN_GRPC_OUT_BYTES);
+        site->out = cn_alloc(CN_GRPC_OUT_ROOM);
         cn_list_init(&site->conns);
         cn_list_init(&site->sent);
     }

@@ -38,7 +38,10 @@
 /* Where the bytes of a turn are put together before they are sent. */
 #define CN_GRPC_OUT_BYTES (128u << 10)
 #define CN_GRPC_IN_BYTES (256u << 10)
-#define CN_GRPC_DATA_FRAME_BYTES (16384u + 9u)
+#define CN_GRPC_FRAME_BYTES (16384u + 9u) /* the most that nghttp2 makes at a time */
+/* A turn's last frames with data may fill CN_GRPC_OUT_BYTES, and nghttp2 may make one frame of
+ * another kind before it returns. */
+#define CN_GRPC_OUT_ROOM (CN_GRPC_OUT_BYTES + CN_GRPC_FRAME_BYTES)
 
 /* What one loop has of gRPC. */
 struct cn_grpc_site {

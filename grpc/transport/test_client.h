@@ -1,0 +1,500 @@
+/* grpc/transport/test_client.h - help for the tests of this room: a server with small methods on a
+ * loop of its own, and a client of HTTP/2 at the other end of a socket pair. One thread does
+ * everything; test_run() lets both sides go on until nothing moves any more. */
+#ifndef CN_GRPC_TRANSPORT_TEST_CLIENT_H
+#define CN_GRPC_TRANSPORT_TEST_CLIENT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "core/memory/mem.h"
+#include "core/test_support.h"
+#include "core/time/clock.h"
+#include "grpc/transport/transport_priv.h"
+
+#define TEST_CALLS 64
+
+/* What a client has seen of one call. */
+struct test_seen {
+    char http_status[8], status[8], message[512], encoding[16], note[64];
+    struct cn_buf data;
+    bool head, ended, closed, data_before_head;
+    uint32_t close_code;
+};
+
+/* What a client sends in one call. */
+struct test_sending {
+    struct cn_buf data;
+    size_t at;
+    bool ends, waits;
+};
+
+struct test_client {
+    int fd;
+    nghttp2_session *h2;
+    struct test_seen seen[TEST_CALLS]; /* by stream / 2 */
+    struct test_sending sending[TEST_CALLS];
+    unsigned pongs, goaways;
+    bool reads, lost; /* it reads; the server has closed */
+};
+
+/* What the methods of the test server have seen. */
+struct test_server_seen {
+    unsigned opened, messages, half_closed, gone, freed, drained, sent;
+    size_t bytes, sent_bytes, longest;
+    uint64_t sum; /* over all bytes of messages */
+    struct cn_grpc_call *last;
+};
+
+static struct test_server_seen seen_by_server;
+static size_t large_bytes; /* how many bytes Large answers */
+static char last_message[256];
+
+/* --- the methods */
+
+static void
+test_on_open(struct cn_grpc_call *call)
+{
+    seen_by_server.opened++;
+    seen_by_server.last = call;
+}
+
+static void
+test_note(const struct cn_grpc_message *message)
+{
+    const size_t n = cn_grpc_message_bytes(message);
+
+    seen_by_server.messages++;
+    seen_by_server.bytes += n;
+    seen_by_server.longest = n > seen_by_server.longest ? n : seen_by_server.longest;
+    for (size_t i = 0; i < n; i++)
+        seen_by_server.sum = seen_by_server.sum * 31 + (uint8_t)message->bytes.ptr[i];
+    snprintf(last_message, sizeof(last_message), "%.*s", (int)(n < 255 ? n : 255),
+             n ? message->bytes.ptr : "");
+}
+
+static void
+test_on_echo(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    struct cn_grpc_outgoing out = {.body = message->bytes, .owner = &seen_by_server};
+
+    test_note(message);
+    cn_grpc_call_finish(call, &out, &(struct cn_grpc_status){0});
+}
+
+static void
+test_on_chat(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    struct cn_grpc_outgoing out = {.body = message->bytes, .owner = &seen_by_server};
+
+    test_note(message);
+    cn_grpc_call_send(call, &out);
+    cn_grpc_call_read(call);
+}
+
+static void
+test_on_slow(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    (void)call;
+    test_note(message); /* the test asks for the next one */
+}
+
+static void
+test_on_large(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    char *bytes = cn_alloc(large_bytes + 1);
+    struct cn_grpc_outgoing out = {.body = {bytes, large_bytes}, .owner = &seen_by_server};
+
+    test_note(message);
+    out.release = cn_free;
+    out.arg = bytes;
+    cn_grpc_call_finish(call, &out, &(struct cn_grpc_status){0});
+}
+
+static void
+test_on_refuse(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    test_note(message);
+    cn_grpc_call_finish(call, NULL,
+                        &(struct cn_grpc_status){.code = 3, .message = "50 % of \xc3\xa4\n"});
+}
+
+static void
+test_on_half_close(struct cn_grpc_call *call)
+{
+    seen_by_server.half_closed++;
+    cn_grpc_call_finish(call, NULL, &(struct cn_grpc_status){0});
+}
+
+static void
+test_on_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
+{
+    (void)call;
+    assert_ptr_equal(owner, &seen_by_server);
+    seen_by_server.sent++;
+    seen_by_server.sent_bytes += bytes;
+}
+
+static void
+test_on_gone(struct cn_grpc_call *call)
+{
+    assert_true(cn_grpc_call_is_gone(call));
+    seen_by_server.gone++;
+}
+
+static void
+test_on_free(struct cn_grpc_call *call)
+{
+    seen_by_server.freed++;
+    if (seen_by_server.last == call)
+        seen_by_server.last = NULL;
+}
+
+static void
+test_on_drain(struct cn_grpc_call *call)
+{
+    seen_by_server.drained++;
+    cn_grpc_call_finish(call, NULL, &(struct cn_grpc_status){.code = 14, .message = "drained"});
+}
+
+#define TEST_METHOD(name, streams, function)                                                       \
+    {                                                                                              \
+        .path = "/t/" name, .client_streams = streams, .needs_no_key = true,                       \
+        .on_open = test_on_open, .on_message = function, .on_half_close = test_on_half_close,      \
+        .on_sent = test_on_sent, .on_gone = test_on_gone, .on_free = test_on_free,                 \
+        .on_drain = test_on_drain                                                                  \
+    }
+
+static const struct cn_grpc_method test_methods[] = {
+    TEST_METHOD("Echo", false, test_on_echo),     TEST_METHOD("Chat", true, test_on_chat),
+    TEST_METHOD("Slow", true, test_on_slow),      TEST_METHOD("Large", false, test_on_large),
+    TEST_METHOD("Refuse", false, test_on_refuse), {.path = NULL},
+};
+
+/* --- the server */
+
+static struct cn_loop *loop;
+static struct cn_grpc *grpc;
+static struct cn_grpc_server *server;
+static const struct cn_grpc_limits test_limits = {.message_bytes = 4 << 20,
+                                                  .metadata_bytes = 16384,
+                                                  .calls = 1000,
+                                                  .streams = 100,
+                                                  .handshake_ms = 10000,
+                                                  .resets = 200,
+                                                  .keepalive_ms = 60000,
+                                                  .write_ms = 30000};
+
+static inline void
+test_start(const struct cn_grpc_limits *limits)
+{
+    cn_clock_freeze();
+    memset(&seen_by_server, 0, sizeof(seen_by_server));
+    assert_int_equal(cn_loop_create(0, &loop, NULL), 0);
+    cn_loop_turn(loop, 0);
+    grpc = cn_grpc_create(limits ? limits : &test_limits, &loop, 1, NULL);
+    server = cn_grpc_serve(grpc, 0, test_methods, NULL);
+}
+
+/* Ends the server. Nothing may be left of its connections and calls. */
+static inline void
+test_stop(void)
+{
+    cn_grpc_cut(grpc);
+    cn_loop_turn(loop, 0);
+    cn_loop_turn(loop, 0);
+    assert_true(cn_grpc_is_empty(grpc, 0));
+    assert_int_equal(cn_grpc_server_open(server), 0);
+    assert_int_equal(seen_by_server.opened, seen_by_server.freed);
+    cn_grpc_destroy(grpc);
+    cn_loop_destroy(loop);
+}
+
+static inline struct cn_grpc_conn *
+test_conn(void)
+{
+    return cn_list_empty(&grpc->sites[0].conns)
+               ? NULL
+               : cn_container_of(grpc->sites[0].conns.next, struct cn_grpc_conn, link);
+}
+
+/* A socket whose other end the server has taken. `room`: for what it sends; 0: the usual. */
+static inline int
+test_connect(int room)
+{
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    if (room)
+        assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+    cn_grpc_server_connect(server, fds[0], false, NULL);
+    return fds[1];
+}
+
+/* --- the client */
+
+static inline struct test_seen *
+test_seen_of(struct test_client *client, int32_t stream)
+{
+    assert_true(stream > 0 && stream / 2 < TEST_CALLS);
+    return &client->seen[stream / 2];
+}
+
+static inline void
+test_keep(char *out, size_t room, const uint8_t *value, size_t len)
+{
+    assert_true(len < room);
+    memcpy(out, value, len);
+    out[len] = '\0';
+}
+
+static int
+test_on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint8_t *name,
+               size_t name_len, const uint8_t *value, size_t len, uint8_t flags, void *ctx)
+{
+    struct test_seen *seen = test_seen_of(ctx, frame->hd.stream_id);
+    struct cn_str key = {(const char *)name, name_len};
+
+    (void)h2, (void)flags;
+    if (cn_str_eq(key, CN_STR(":status")))
+        test_keep(seen->http_status, sizeof(seen->http_status), value, len);
+    else if (cn_str_eq(key, CN_STR("grpc-status")))
+        test_keep(seen->status, sizeof(seen->status), value, len);
+    else if (cn_str_eq(key, CN_STR("grpc-message")))
+        test_keep(seen->message, sizeof(seen->message), value, len);
+    else if (cn_str_eq(key, CN_STR("grpc-encoding")))
+        test_keep(seen->encoding, sizeof(seen->encoding), value, len);
+    else if (cn_str_eq(key, CN_STR("note")))
+        test_keep(seen->note, sizeof(seen->note), value, len);
+    return 0;
+}
+
+static int
+test_on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
+{
+    struct test_client *client = ctx;
+
+    (void)h2;
+    client->pongs += frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK);
+    client->goaways += frame->hd.type == NGHTTP2_GOAWAY;
+    if (frame->hd.type == NGHTTP2_HEADERS)
+        test_seen_of(client, frame->hd.stream_id)->head = true;
+    if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+        (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        test_seen_of(client, frame->hd.stream_id)->ended = true;
+    return 0;
+}
+
+static int
+test_on_data(nghttp2_session *h2, uint8_t flags, int32_t stream, const uint8_t *bytes, size_t len,
+             void *ctx)
+{
+    (void)h2, (void)flags;
+    cn_buf_append(&test_seen_of(ctx, stream)->data, bytes, len);
+    return 0;
+}
+
+static int
+test_on_close(nghttp2_session *h2, int32_t stream, uint32_t code, void *ctx)
+{
+    struct test_seen *seen = test_seen_of(ctx, stream);
+
+    (void)h2;
+    seen->closed = true;
+    seen->close_code = code;
+    return 0;
+}
+
+static ssize_t
+test_give(nghttp2_session *h2, int32_t stream, uint8_t *room, size_t len, uint32_t *flags,
+          nghttp2_data_source *source, void *ctx)
+{
+    struct test_sending *sending = source->ptr;
+    size_t left = sending->data.len - sending->at;
+
+    (void)h2, (void)stream, (void)ctx;
+    if (left == 0 && !sending->ends) {
+        sending->waits = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    len = left < len ? left : len;
+    if (len)
+        memcpy(room, sending->data.data + sending->at, len);
+    sending->at += len;
+    if (sending->at == sending->data.len && sending->ends)
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return (ssize_t)len;
+}
+
+/* Begins a client. `window` is what it takes of each call before it reads; 0: the usual. `manual`:
+ * windows open only when the test says so. */
+static inline struct test_client *
+test_client_begin(int room, uint32_t window, bool manual)
+{
+    struct test_client *client = cn_alloc(sizeof(*client));
+    const nghttp2_settings_entry settings = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window};
+    nghttp2_session_callbacks *callbacks;
+    nghttp2_option *option;
+
+    client->fd = test_connect(room);
+    client->reads = true;
+    assert_int_equal(nghttp2_session_callbacks_new(&callbacks), 0);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, test_on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, test_on_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, test_on_data);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, test_on_close);
+    nghttp2_option_new(&option);
+    nghttp2_option_set_no_auto_window_update(option, manual);
+    assert_int_equal(nghttp2_session_client_new2(&client->h2, callbacks, client, option), 0);
+    nghttp2_option_del(option);
+    nghttp2_session_callbacks_del(callbacks);
+    nghttp2_submit_settings(client->h2, 0, &settings, window || manual ? 1 : 0);
+    return client;
+}
+
+static inline void
+test_client_end(struct test_client *client)
+{
+    nghttp2_session_del(client->h2);
+    for (unsigned i = 0; i < TEST_CALLS; i++) {
+        cn_buf_fini(&client->seen[i].data);
+        cn_buf_fini(&client->sending[i].data);
+    }
+    if (client->fd >= 0)
+        close(client->fd);
+    cn_free(client);
+}
+
+/* Moves bytes in both directions once. Returns how many moved. */
+static inline size_t
+test_client_move(struct test_client *client)
+{
+    static uint8_t bytes[65536];
+    const uint8_t *out;
+    size_t moved = 0;
+    ssize_t n;
+
+    while (!client->lost && (n = nghttp2_session_mem_send(client->h2, &out)) > 0) {
+        for (size_t at = 0; at < (size_t)n;) {
+            ssize_t k = send(client->fd, out + at, (size_t)n - at, MSG_NOSIGNAL);
+
+            if (k < 0 && errno == EAGAIN)
+                cn_loop_turn(loop, 0);
+            else if (k < 0)
+                break;
+            else
+                at += (size_t)k;
+        }
+        moved += (size_t)n;
+    }
+    while (client->reads && !client->lost &&
+           (n = recv(client->fd, bytes, sizeof(bytes), MSG_DONTWAIT)) >= 0) {
+        client->lost = n == 0;
+        assert_true(n == 0 || nghttp2_session_mem_recv(client->h2, bytes, (size_t)n) == n);
+        moved += (size_t)n;
+    }
+    if (client->reads && errno != EAGAIN)
+        client->lost = true;
+    return moved;
+}
+
+/* Goes on until nothing moves any more. */
+static inline void
+test_run(struct test_client *client)
+{
+    for (unsigned quiet = 0; quiet < 3; quiet++) {
+        errno = EAGAIN;
+        if (test_client_move(client) > 0)
+            quiet = 0;
+        cn_loop_turn(loop, 0);
+    }
+}
+
+/* Lets this much time pass. */
+static inline void
+test_wait(struct test_client *client, uint64_t ms)
+{
+    cn_clock_advance(ms);
+    cn_loop_turn(loop, 0);
+    if (client)
+        test_run(client);
+}
+
+#define TEST_NV(name, value)                                                                       \
+    {                                                                                              \
+        (uint8_t *)(uintptr_t)(name), (uint8_t *)(uintptr_t)(value), strlen(name), strlen(value),  \
+            NGHTTP2_NV_FLAG_NONE                                                                   \
+    }
+
+/* Begins a call; up to two more metadata. Returns its stream. */
+static inline int32_t
+test_call_with(struct test_client *client, const char *path, const char *name, const char *value,
+               const char *name2, const char *value2)
+{
+    const nghttp2_nv headers[] = {
+        TEST_NV(":method", "POST"),
+        TEST_NV(":scheme", "http"),
+        TEST_NV(":path", path),
+        TEST_NV(":authority", "test"),
+        TEST_NV("te", "trailers"),
+        TEST_NV("content-type", "application/grpc"),
+        TEST_NV(name ? name : "", name ? value : ""),
+        TEST_NV(name2 ? name2 : "", name2 ? value2 : ""),
+    };
+    int32_t next = (int32_t)nghttp2_session_get_next_stream_id(client->h2);
+    struct test_sending *sending;
+    nghttp2_data_provider data = {.read_callback = test_give};
+
+    assert_true(next / 2 < TEST_CALLS);
+    sending = &client->sending[next / 2];
+    data.source.ptr = sending;
+    assert_int_equal(nghttp2_submit_request(client->h2, NULL, headers,
+                                            6u + (name ? 1 : 0) + (name2 ? 1 : 0), &data, NULL),
+                     next);
+    return next;
+}
+
+static inline int32_t
+test_call(struct test_client *client, const char *path)
+{
+    return test_call_with(client, path, NULL, NULL, NULL, NULL);
+}
+
+static inline void
+test_send_bytes(struct test_client *client, int32_t stream, const void *bytes, size_t len,
+                bool ends)
+{
+    struct test_sending *sending = &client->sending[stream / 2];
+
+    if (len)
+        cn_buf_append(&sending->data, bytes, len);
+    sending->ends |= ends;
+    if (sending->waits)
+        nghttp2_session_resume_data(client->h2, stream);
+    sending->waits = false;
+}
+
+/* Sends a message; `ends`: it is the last one. */
+static inline void
+test_send(struct test_client *client, int32_t stream, const void *bytes, size_t len, bool ends)
+{
+    const uint8_t prefix[5] = {0, (uint8_t)(len >> 24), (uint8_t)(len >> 16), (uint8_t)(len >> 8),
+                               (uint8_t)len};
+
+    test_send_bytes(client, stream, prefix, 5, false);
+    test_send_bytes(client, stream, bytes, len, ends);
+}
+
+static inline void
+test_expect(struct test_client *client, int32_t stream, const char *status, size_t data_bytes)
+{
+    const struct test_seen *seen = test_seen_of(client, stream);
+
+    assert_string_equal(seen->http_status, "200");
+    assert_string_equal(seen->status, status);
+    assert_true(seen->ended);
+    assert_int_equal(seen->data.len, data_bytes);
+}
+
+#endif
