@@ -3,8 +3,10 @@
  *
  * Reading happens when the socket is ready. Sending happens once at the end of a turn, for
  * everything that the turn has caused (flush). What the socket does not take is kept, and nothing
- * more is made until it is gone, so a client that does not read costs CN_GRPC_OUT_BYTES and what
- * its calls have queued.
+ * more is made until it is gone, so a client that does not read costs CN_GRPC_OUT_BYTES, what its
+ * calls have queued, and the frames without data that nghttp2 has queued (resets, answers to
+ * pings, heads). If there are too many of these, the client makes the server answer and does not
+ * read, and is dropped.
  *
  * The timer has one meaning at a time:
  * - while shaking hands: the handshake must be done;
@@ -34,7 +36,9 @@
 #define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB, and nothing is left of it */
 #define SENDS_PER_TURN 16     /* of CN_GRPC_OUT_BYTES */
 #define FRAMES_EARLY 256      /* are sent before the end of the turn */
-#define FRAMES_UNSENT_MAX 1000 /* more answers to pings, settings and resets are not made */
+/* How many frames without data may wait, besides a head and a status for each open call. */
+#define FRAMES_UNSENT_MAX 1000
+#define BYTES_PER_LOOK 16384 /* after so many bytes of a client it is seen how many wait */
 
 /* --- the socket */
 
@@ -195,12 +199,9 @@ cn_grpc_conn_drain(struct cn_grpc_conn *conn)
 static void
 watch_output(struct cn_grpc_conn *conn, bool on)
 {
-    uint32_t events = EPOLLRDHUP | (on ? EPOLLOUT : 0);
+    const uint32_t events = EPOLLIN | EPOLLRDHUP | (on ? EPOLLOUT : 0);
 
-    /* A client that does not read, but makes us answer, must wait. */
-    if (!on || nghttp2_session_get_outbound_queue_size(conn->h2) < FRAMES_UNSENT_MAX)
-        events |= EPOLLIN;
-    if (on == conn->watches_output && (events & EPOLLIN))
+    if (on == conn->watches_output)
         return;
     conn->watches_output = on;
     if (cn_loop_rewatch(conn->site->loop, &conn->watch, events, NULL))
@@ -277,10 +278,10 @@ send_filled(struct cn_grpc_conn *conn)
     return false;
 }
 
-/* Sends what the calls have to send. Returns false when something is left that the socket would
- * take, or that waits for it. */
+/* Sends what there is, as long as the socket takes it. Returns false when nothing more is to be
+ * made. */
 static bool
-send_frames(struct cn_grpc_conn *conn)
+send_all(struct cn_grpc_conn *conn)
 {
     bool more = true;
     unsigned i;
@@ -294,20 +295,20 @@ send_frames(struct cn_grpc_conn *conn)
     }
     if (more && i == SENDS_PER_TURN)
         cn_grpc_conn_touch(conn);
-    return !more;
+    return more;
 }
 
-/* The end of the turn. */
+/* The end of the turn: sends what the calls have to send. */
 static void
 on_flush(struct cn_deferred *deferred)
 {
     struct cn_grpc_conn *conn = cn_container_of(deferred, struct cn_grpc_conn, flush);
-    bool all_sent = send_frames(conn);
+    const bool more = send_all(conn);
 
     cn_grpc_report_sent(conn->site);
     if (conn->failed) {
         cn_grpc_conn_drop(conn);
-    } else if (!conn->hung_up && all_sent &&
+    } else if (!conn->hung_up && conn->out.len == 0 && !more &&
                (!nghttp2_session_want_read(conn->h2) ||
                 (conn->draining && cn_list_empty(&conn->calls))) &&
                !nghttp2_session_want_write(conn->h2)) {
@@ -323,12 +324,20 @@ cn_grpc_conn_touch(struct cn_grpc_conn *conn)
 
 /* --- reading */
 
+static bool
+has_too_many_unsent(const struct cn_grpc_conn *conn)
+{
+    return nghttp2_session_get_outbound_queue_size(conn->h2) >
+           FRAMES_UNSENT_MAX + 2 * (size_t)conn->site->grpc->limits.streams;
+}
+
 /* Gives the bytes to nghttp2, which calls h2_session.c. Returns false if the connection must
  * end. */
 static bool
 take(struct cn_grpc_conn *conn, size_t len)
 {
     struct cn_grpc_site *site = conn->site;
+    size_t at, n;
 
     if (!cn_h2_guard_feed(&conn->guard, &site->grpc->h2_limits, conn->from, site->in, len)) {
         cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CUT, 1);
@@ -338,12 +347,20 @@ take(struct cn_grpc_conn *conn, size_t len)
                conn->fd);
         return false;
     }
-    if (nghttp2_session_mem_recv(conn->h2, site->in, len) < 0)
-        return false;
-    if (conn->watches_output)
-        watch_output(conn, true); /* reads no more if too many frames wait for this client */
-    else if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
-        send_frames(conn); /* so that calls which are over give their memory back */
+    for (at = 0; at < len; at += n) {
+        n = len - at < BYTES_PER_LOOK ? len - at : BYTES_PER_LOOK;
+        if (nghttp2_session_mem_recv(conn->h2, site->in + at, n) < 0)
+            return false;
+        if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
+            send_all(conn); /* so that calls which are over give their memory back */
+        if (conn->failed || has_too_many_unsent(conn)) {
+            cn_log(CN_LOG_DEBUG,
+                   "event=grpc_connection_dropped fd=%d why=\"the client does not read the answers "
+                   "to its frames\"",
+                   conn->fd);
+            return false;
+        }
+    }
     return true;
 }
 
