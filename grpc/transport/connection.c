@@ -114,7 +114,6 @@ on_time(struct cn_timer *timer)
     } else if (conn->stuck_ms && now_ms >= conn->stuck_ms + limits->write_ms) {
         drop_late(conn, "the client has read nothing for write-timeout");
     } else if (now_ms < conn->heard_ms + limits->keepalive_ms) {
-        conn->pinged = false;
         set_watchdog(conn);
     } else if (conn->pinged && now_ms >= conn->heard_ms + limits->keepalive_ms + PING_ANSWER_MS) {
         drop_late(conn, "the client does not answer a ping (grpc-keepalive)");
@@ -386,8 +385,13 @@ on_readable(struct cn_grpc_conn *conn)
         return;
     }
     conn->heard_ms = cn_loop_now_ms(conn->site->loop);
-    if (!conn->hung_up)
-        cn_grpc_conn_touch(conn);
+    if (conn->hung_up)
+        return;
+    if (conn->pinged) {
+        conn->pinged = false;
+        set_watchdog(conn);
+    }
+    cn_grpc_conn_touch(conn);
 }
 
 /* Begins to speak HTTP/2. Returns false when that is not possible. */
