@@ -323,6 +323,19 @@ cn_grpc_conn_touch(struct cn_grpc_conn *conn)
 
 /* --- reading */
 
+void
+cn_grpc_conn_cut(struct cn_grpc_conn *conn)
+{
+    if (!conn->failed) {
+        cn_metrics_add(cn_loop_metrics(conn->site->loop), CN_M_GRPC_CUT, 1);
+        cn_log(CN_LOG_DEBUG,
+               "event=grpc_connection_cut fd=%d why=\"too many cancelled calls in a second "
+               "(grpc-max-resets)\"",
+               conn->fd);
+    }
+    conn->failed = true;
+}
+
 static bool
 has_too_many_unsent(const struct cn_grpc_conn *conn)
 {
@@ -339,11 +352,7 @@ take(struct cn_grpc_conn *conn, size_t len)
     size_t at, n;
 
     if (!cn_h2_guard_feed(&conn->guard, &site->grpc->h2_limits, conn->from, site->in, len)) {
-        cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CUT, 1);
-        cn_log(CN_LOG_DEBUG,
-               "event=grpc_connection_cut fd=%d why=\"too many cancelled calls in a second "
-               "(grpc-max-resets)\"",
-               conn->fd);
+        cn_grpc_conn_cut(conn);
         return false;
     }
     for (at = 0; at < len; at += n) {

@@ -59,7 +59,7 @@ connect_raw(int room)
 }
 
 /* GET http / of the static table: refused with 405, or because too many are open. */
-static const uint8_t get[] = {0x82, 0x86, 0x84};
+static const uint8_t get[] = {0x82, 0x86, 0x84, 0x01, 0x01, 'x'};
 
 /* A client that makes the server answer, and does not read, must not fill its memory. */
 static void

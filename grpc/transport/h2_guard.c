@@ -52,6 +52,14 @@ may_cancel(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
            cn_client_address_spend(from, (uint64_t)limits->resets * CN_H2_ADDRESS_TIMES, now_ms);
 }
 
+bool
+cn_h2_guard_provoked(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
+                     struct cn_client_address *from)
+{
+    guard->n_resets++;
+    return may_cancel(guard, limits, from);
+}
+
 /* A frame is a head of nine bytes (three for the length of its payload, one for its type, one for
  * flags, four for the stream), and the payload, which is skipped. Heads and payloads may be cut
  * anywhere between two calls. */

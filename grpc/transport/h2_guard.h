@@ -3,7 +3,8 @@
  * A client may open a call and cancel it (RST_STREAM) as often as it likes: cancelled calls do not
  * count among the open ones, and each of them costs the server and its workers time. So a
  * connection may cancel a certain number of calls in a second, and an address four times as many
- * over all of its connections. It costs one look at the head of each frame.
+ * over all of its connections. It costs one look at the head of each frame. A client can also make
+ * the server reset a call, with a frame that is wrong (CVE-2025-8671); such a call counts, too.
  */
 #ifndef CN_GRPC_TRANSPORT_H2_GUARD_H
 #define CN_GRPC_TRANSPORT_H2_GUARD_H
@@ -37,5 +38,9 @@ void cn_h2_guard_init(struct cn_h2_guard *guard, const struct cn_h2_limits *limi
  * NULL. */
 bool cn_h2_guard_feed(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
                       struct cn_client_address *from, const void *bytes, size_t len);
+/* The server has reset a call because of a wrong frame. Returns false when the connection must end.
+ */
+bool cn_h2_guard_provoked(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
+                          struct cn_client_address *from);
 
 #endif

@@ -82,6 +82,17 @@ on_data(nghttp2_session *h2, uint8_t flags, int32_t stream, const uint8_t *bytes
     return 0;
 }
 
+/* nghttp2 resets a call of its own accord when a frame of it is wrong. */
+static void
+count_reset(struct cn_grpc_conn *conn, uint32_t code)
+{
+    if (code != NGHTTP2_PROTOCOL_ERROR && code != NGHTTP2_FLOW_CONTROL_ERROR &&
+        code != NGHTTP2_STREAM_CLOSED)
+        return;
+    if (!cn_h2_guard_provoked(&conn->guard, &conn->site->grpc->h2_limits, conn->from))
+        cn_grpc_conn_cut(conn);
+}
+
 /* The last frame of an answer is made. */
 static int
 on_frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
@@ -89,7 +100,8 @@ on_frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
     const int32_t stream = frame->hd.stream_id;
     struct cn_grpc_call *call;
 
-    (void)ctx;
+    if (frame->hd.type == NGHTTP2_RST_STREAM)
+        count_reset(ctx, frame->rst_stream.error_code);
     if (frame->hd.type != NGHTTP2_HEADERS || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
         return 0;
     call = call_of(h2, stream);

@@ -221,6 +221,8 @@ void cn_grpc_conn_arrive(struct cn_msg *msg);
 void cn_grpc_conn_touch(struct cn_grpc_conn *conn);
 /* No new calls; the connection ends with its last one. */
 void cn_grpc_conn_drain(struct cn_grpc_conn *conn);
+/* The client has cancelled too many calls: ends the connection at the end of the turn. */
+void cn_grpc_conn_cut(struct cn_grpc_conn *conn);
 /* Ends the connection and all of its calls now, and frees it. Not in a callback of nghttp2. */
 void cn_grpc_conn_drop(struct cn_grpc_conn *conn);
 
