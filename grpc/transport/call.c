@@ -249,13 +249,12 @@ void
 cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *last,
                     const struct cn_grpc_status *status)
 {
-    if (call->is_finishing) {
-        if (last && last->release)
-            last->release(last->arg);
-        return;
-    }
     if (last)
         cn_grpc_queue(call, last);
+    /* Also if too many bytes wait for clients: then queueing the message has ended the call, with a
+     * status that says so. */
+    if (call->is_finishing)
+        return;
     call->is_finishing = true;
     call->code = status->code;
     call->word = status->word;
