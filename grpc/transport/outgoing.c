@@ -272,10 +272,19 @@ cn_grpc_call_send(struct cn_grpc_call *call, const struct cn_grpc_outgoing *mess
     cn_grpc_pump(call);
 }
 
+/* nghttp2 asks for data, and so for the status behind them, only when the client's windows are open.
+ * But a status needs no window, and a client that has read everything need not open one. */
+static bool
+has_closed_window(const struct cn_grpc_call *call)
+{
+    return nghttp2_session_get_stream_remote_window_size(call->conn->h2, call->stream) <= 0 ||
+           nghttp2_session_get_remote_window_size(call->conn->h2) <= 0;
+}
+
 void
 cn_grpc_pump(struct cn_grpc_call *call)
 {
-    if (!call->conn || call->is_reset)
+    if (!call->conn || call->is_reset || call->status_given)
         return;
     if (!call->answered) {
         call->answered = true;
@@ -284,6 +293,8 @@ cn_grpc_pump(struct cn_grpc_call *call)
         call->waits_for_data = false;
         nghttp2_session_resume_data(call->conn->h2, call->stream);
     }
+    if (call->is_finishing && call->out_bytes == 0 && !call->status_given && has_closed_window(call))
+        cn_grpc_submit_trailers(call);
     cn_grpc_conn_touch(call->conn);
 }
 
@@ -307,7 +318,8 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
     if (len > call->out_bytes)
         len = call->out_bytes;
     if (len == call->out_bytes && call->is_finishing) {
-        cn_grpc_submit_trailers(call);
+        if (!call->status_given)
+            cn_grpc_submit_trailers(call);
         *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
     }
     if (len > 0)

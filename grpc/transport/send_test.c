@@ -36,11 +36,202 @@ frames_fill_the_buffer_at_every_length(void **state)
     }
 }
 
+/* --- windows */
+
+/* A client whose window is closed gets what its window allows, and the rest when it opens it. */
+static void
+answers_wait_for_the_window(void **state)
+{
+    struct test_client *client;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    large_bytes = 200000;
+    client = test_client_begin(0, 1000, true);
+    test_run(client);
+    stream = test_call(client, "/t/Large");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    assert_int_equal(test_seen_of(client, stream)->data.len, 1000);
+    for (unsigned i = 0; i < 1000 && !test_seen_of(client, stream)->ended; i++) {
+        nghttp2_session_consume(client->h2, stream, 1000);
+        nghttp2_submit_window_update(client->h2, 0, stream, 300);
+        test_run(client);
+        assert_int_equal(seen_by_server.sent, test_seen_of(client, stream)->ended);
+    }
+    test_expect(client, stream, "0", large_bytes + 5);
+    assert_int_equal(seen_by_server.sent_bytes, large_bytes);
+    test_client_end(client);
+    test_stop();
+}
+
+/* A status needs no window. The message takes all of it, and the call ends later. */
+static void
+a_status_passes_a_closed_window(void **state)
+{
+    struct test_client *client;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(0, 105, true);
+    test_run(client);
+    stream = test_call(client, "/t/Chat");
+    test_send(client, stream, "0123456789012345678901234567890123456789012345678901234567890123456"
+                              "789012345678901234567890123456789",
+              100, false);
+    test_run(client);
+    assert_int_equal(test_seen_of(client, stream)->data.len, 105);
+    test_send_bytes(client, stream, NULL, 0, true);
+    test_run(client);
+    test_expect(client, stream, "0", 105);
+    assert_int_equal(seen_by_server.freed, 1);
+    test_client_end(client);
+    test_stop();
+}
+
+/* The client reads nothing of a call that is not at its end: it ends all the same. */
+static void
+an_unread_call_ends(void **state)
+{
+    static const uint32_t windows[] = {0, 3, 105, 109, 200};
+
+    (void)state;
+    for (unsigned i = 0; i < 5; i++) {
+        struct test_client *client;
+        char text[100] = {0};
+        int32_t stream;
+
+        test_start(NULL);
+        client = test_client_begin(0, windows[i], true);
+        test_run(client);
+        stream = test_call(client, "/t/Chat");
+        for (unsigned k = 0; k < 3; k++)
+            test_send(client, stream, text, 100, false);
+        test_run(client);
+        assert_int_equal(test_seen_of(client, stream)->data.len, windows[i]);
+        test_wait(client, 29000);
+        assert_false(test_seen_of(client, stream)->closed);
+        test_wait(client, 1100);
+        assert_true(test_seen_of(client, stream)->closed);
+        assert_int_equal(seen_by_server.sent, 3);
+        assert_int_equal(seen_by_server.gone, 1);
+        assert_int_equal(seen_by_server.freed, 1);
+        test_client_end(client);
+        test_stop();
+    }
+}
+
+/* --- what waits too long */
+
+/* The last message of a call is dropped because too much waits: its status must say so. */
+static void
+a_dropped_answer_is_not_a_success(void **state)
+{
+    struct test_client *client;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    cn_unread_set_limit(1 << 20);
+    large_bytes = 2 << 20;
+    client = test_client_begin(0, 0, false);
+    test_run(client);
+    stream = test_call(client, "/t/Large");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    test_expect(client, stream, "8", 0);
+    stream = test_call(client, "/t/Twice");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    test_expect(client, stream, "8", 0);
+    assert_int_equal(seen_by_server.sent, 3);
+    assert_int_equal(seen_by_server.gone, 2);
+    test_client_end(client);
+    test_stop();
+    cn_unread_set_limit(UINT64_MAX);
+}
+
+/* --- the status */
+
+static void
+a_status_is_encoded(void **state)
+{
+    struct test_client *client;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(0, 0, false);
+    stream = test_call(client, "/t/Refuse");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    test_expect(client, stream, "3", 0);
+    assert_string_equal(test_seen_of(client, stream)->message, "50 %25 of %C3%A4%0A");
+    stream = test_call(client, "/nobody/Nothing");
+    test_run(client);
+    test_expect(client, stream, "12", 0);
+    assert_true(test_seen_of(client, stream)->closed);
+    test_client_end(client);
+    test_stop();
+}
+
+static void
+a_large_answer_is_compressed(void **state)
+{
+    struct cn_grpc_limits limits = test_limits;
+    struct test_client *client;
+    struct test_seen *seen;
+    struct cn_buf inflated;
+    int32_t stream;
+
+    (void)state;
+    limits.compress_bytes = 100;
+    test_start(&limits);
+    client = test_client_begin(0, 0, false);
+    for (unsigned i = 0; i < 3; i++) {
+        static const size_t sizes[] = {99, 100, 300000};
+        static char text[300000];
+        const bool small = sizes[i] != 100; /* or too large to be compressed at once */
+
+        stream = test_call_with(client, "/t/Echo", "grpc-accept-encoding", "deflate, gzip", NULL,
+                                NULL);
+        test_send(client, stream, text, sizes[i], true);
+        test_run(client);
+        seen = test_seen_of(client, stream);
+        assert_string_equal(seen->encoding, "gzip");
+        assert_int_equal(seen->data.data[0], !small);
+        if (small) {
+            test_expect(client, stream, "0", 5 + sizes[i]);
+            continue;
+        }
+        cn_buf_init(&inflated, 0);
+        assert_int_equal(cn_inflate((struct cn_str){seen->data.data + 5, seen->data.len - 5}, 1000,
+                                    &inflated, NULL),
+                         0);
+        assert_int_equal(inflated.len, 100);
+        cn_buf_fini(&inflated);
+    }
+    stream = test_call(client, "/t/Echo");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    assert_string_equal(test_seen_of(client, stream)->encoding, "");
+    test_client_end(client);
+    test_stop();
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_fill_the_buffer_at_every_length),
+        cmocka_unit_test(answers_wait_for_the_window),
+        cmocka_unit_test(a_status_passes_a_closed_window),
+        cmocka_unit_test(an_unread_call_ends),
+        cmocka_unit_test(a_dropped_answer_is_not_a_success),
+        cmocka_unit_test(a_status_is_encoded),
+        cmocka_unit_test(a_large_answer_is_compressed),
     };
 
     return cmocka_run_group_tests_name("grpc.send", tests, NULL, NULL);

@@ -112,6 +112,16 @@ test_on_large(struct cn_grpc_call *call, const struct cn_grpc_message *message)
     cn_grpc_call_finish(call, &out, &(struct cn_grpc_status){0});
 }
 
+/* Two messages, the second one with the status. */
+static void
+test_on_twice(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    struct cn_grpc_outgoing out = {.body = message->bytes, .owner = &seen_by_server};
+
+    cn_grpc_call_send(call, &out);
+    test_on_large(call, message);
+}
+
 static void
 test_on_refuse(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
@@ -169,7 +179,8 @@ test_on_drain(struct cn_grpc_call *call)
 static const struct cn_grpc_method test_methods[] = {
     TEST_METHOD("Echo", false, test_on_echo),     TEST_METHOD("Chat", true, test_on_chat),
     TEST_METHOD("Slow", true, test_on_slow),      TEST_METHOD("Large", false, test_on_large),
-    TEST_METHOD("Refuse", false, test_on_refuse), {.path = NULL},
+    TEST_METHOD("Refuse", false, test_on_refuse), TEST_METHOD("Twice", false, test_on_twice),
+    {.path = NULL},
 };
 
 /* --- the server */

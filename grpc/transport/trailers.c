@@ -99,6 +99,7 @@ cn_grpc_submit_head(struct cn_grpc_call *call)
         add(&list, call->add[i].name, call->add[i].value, VARIES);
     if (alone)
         add_status(&list, call);
+    call->status_given = alone;
     nghttp2_submit_response(call->conn->h2, call->stream, list.nv, list.n, alone ? NULL : &data);
 }
 
@@ -108,6 +109,7 @@ cn_grpc_submit_trailers(struct cn_grpc_call *call)
     struct list list = {.n = 0};
 
     add_status(&list, call);
+    call->status_given = true;
     nghttp2_submit_trailer(call->conn->h2, call->stream, list.nv, list.n);
 }
 

@@ -195,6 +195,7 @@ struct cn_grpc_call {
     bool is_reset;           /* RST_STREAM was given to nghttp2 */
     bool freeing;
     bool answered;       /* the head of the answer was given to nghttp2 */
+    bool status_given;   /* its status was given to nghttp2 */
     bool waits_for_data; /* nghttp2 has asked for data when there were none */
     bool is_finishing;   /* the method has called cn_grpc_call_finish() */
     bool end_sent;       /* nghttp2 has made the last frame of the answer */
