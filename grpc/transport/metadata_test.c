@@ -8,27 +8,13 @@ timeouts_are_read(void **state)
         const char *text;
         uint64_t ms;
     } cases[] = {
-        {"1H", 3600000},
-        {"2M", 120000},
-        {"3S", 3000},
-        {"100m", 100},
-        {"1u", 1},
-        {"1000u", 1},
-        {"1001u", 2},
-        {"1n", 1},
-        {"1000001n", 2},
-        {"0n", 0},
-        {"00000001S", 1000},
-        {"99999999H", 359999996400000},
-        {"", CN_NEVER},
-        {"S", CN_NEVER},
-        {"1", CN_NEVER},
-        {"1s", CN_NEVER},
-        {"-1S", CN_NEVER},
-        {"+1S", CN_NEVER},
-        {" 1S", CN_NEVER},
-        {"1.5S", CN_NEVER},
-        {"000000001S", CN_NEVER},
+        {"1H", 3600000},   {"2M", 120000},      {"3S", 3000},
+        {"100m", 100},     {"1u", 1},           {"1000u", 1},
+        {"1001u", 2},      {"1n", 1},           {"1000001n", 2},
+        {"0n", 0},         {"00000001S", 1000}, {"99999999H", 359999996400000},
+        {"", CN_NEVER},    {"S", CN_NEVER},     {"1", CN_NEVER},
+        {"1s", CN_NEVER},  {"-1S", CN_NEVER},   {"+1S", CN_NEVER},
+        {" 1S", CN_NEVER}, {"1.5S", CN_NEVER},  {"000000001S", CN_NEVER},
         {"1SS", CN_NEVER},
     };
 
@@ -135,9 +121,10 @@ too_large_metadata_are_refused(void **state)
     stream = test_call_with(client, "/t/Slow", "a", value, "b", value);
     test_run(client);
     assert_false(test_seen_of(client, stream)->ended); /* just below */
-    stream = test_call_with(client, "/t/Slow", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    stream = test_call_with(client, "/t/Slow",
+                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                             value, "b", value);
     test_run(client);
     test_expect(client, stream, "8", 0);
@@ -163,18 +150,18 @@ other_requests_get_a_status_of_http(void **state)
     static const struct {
         const char *method, *type, *status;
     } cases[] = {
-        {"GET", "application/grpc", "405"},      {"POST", "text/html", "415"},
-        {"POST", "application/grpcx", "415"},    {"POST", "application/grp", "415"},
+        {"GET", "application/grpc", "405"},       {"POST", "text/html", "415"},
+        {"POST", "application/grpcx", "415"},     {"POST", "application/grp", "415"},
         {"POST", "application/grpc+json", "200"}, {"POST", "application/grpc;x=y", "200"},
     };
     struct test_client *client = begin();
 
     (void)state;
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const nghttp2_nv headers[] = {
-            TEST_NV(":method", cases[i].method), TEST_NV(":scheme", "http"),
-            TEST_NV(":path", "/t/Refuse"), TEST_NV(":authority", "x"),
-            TEST_NV("content-type", cases[i].type)};
+        const nghttp2_nv headers[] = {TEST_NV(":method", cases[i].method),
+                                      TEST_NV(":scheme", "http"), TEST_NV(":path", "/t/Refuse"),
+                                      TEST_NV(":authority", "x"),
+                                      TEST_NV("content-type", cases[i].type)};
         int32_t stream = nghttp2_submit_request(client->h2, NULL, headers, 5, NULL, NULL);
 
         test_run(client);

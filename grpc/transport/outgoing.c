@@ -293,7 +293,8 @@ cn_grpc_pump(struct cn_grpc_call *call)
         call->waits_for_data = false;
         nghttp2_session_resume_data(call->conn->h2, call->stream);
     }
-    if (call->is_finishing && call->out_bytes == 0 && !call->status_given && has_closed_window(call))
+    if (call->is_finishing && call->out_bytes == 0 && !call->status_given &&
+        has_closed_window(call))
         cn_grpc_submit_trailers(call);
     cn_grpc_conn_touch(call->conn);
 }

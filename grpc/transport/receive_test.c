@@ -100,8 +100,8 @@ a_slow_method_stops_its_client(void **state)
     test_expect(client, echo, "0", 6);
     memset(&seen_by_server.sum, 0, sizeof(seen_by_server.sum));
     for (unsigned i = 1; i < 201; i++) {
-        struct cn_grpc_call *call = cn_container_of(test_conn()->calls.next, struct cn_grpc_call,
-                                                    link);
+        struct cn_grpc_call *call =
+            cn_container_of(test_conn()->calls.next, struct cn_grpc_call, link);
 
         cn_grpc_call_read(call);
         test_run(client);
@@ -176,9 +176,9 @@ wrong_messages_end_the_call(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (unsigned k = 0; k < 2; k++) {
-            int32_t stream =
-                test_call_with(client, k ? "/t/Chat" : "/t/Echo",
-                               cases[i].coding ? "grpc-encoding" : NULL, cases[i].coding, NULL, NULL);
+            int32_t stream = test_call_with(client, k ? "/t/Chat" : "/t/Echo",
+                                            cases[i].coding ? "grpc-encoding" : NULL,
+                                            cases[i].coding, NULL, NULL);
 
             test_send_bytes(client, stream, cases[i].bytes, cases[i].len, false);
             test_run(client);

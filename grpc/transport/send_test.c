@@ -78,8 +78,9 @@ a_status_passes_a_closed_window(void **state)
     client = test_client_begin(0, 105, true);
     test_run(client);
     stream = test_call(client, "/t/Chat");
-    test_send(client, stream, "0123456789012345678901234567890123456789012345678901234567890123456"
-                              "789012345678901234567890123456789",
+    test_send(client, stream,
+              "0123456789012345678901234567890123456789012345678901234567890123456"
+              "789012345678901234567890123456789",
               100, false);
     test_run(client);
     assert_int_equal(test_seen_of(client, stream)->data.len, 105);
@@ -195,8 +196,8 @@ a_large_answer_is_compressed(void **state)
         static char text[300000];
         const bool small = sizes[i] != 100; /* or too large to be compressed at once */
 
-        stream = test_call_with(client, "/t/Echo", "grpc-accept-encoding", "deflate, gzip", NULL,
-                                NULL);
+        stream =
+            test_call_with(client, "/t/Echo", "grpc-accept-encoding", "deflate, gzip", NULL, NULL);
         test_send(client, stream, text, sizes[i], true);
         test_run(client);
         seen = test_seen_of(client, stream);

@@ -177,9 +177,12 @@ test_on_drain(struct cn_grpc_call *call)
     }
 
 static const struct cn_grpc_method test_methods[] = {
-    TEST_METHOD("Echo", false, test_on_echo),     TEST_METHOD("Chat", true, test_on_chat),
-    TEST_METHOD("Slow", true, test_on_slow),      TEST_METHOD("Large", false, test_on_large),
-    TEST_METHOD("Refuse", false, test_on_refuse), TEST_METHOD("Twice", false, test_on_twice),
+    TEST_METHOD("Echo", false, test_on_echo),
+    TEST_METHOD("Chat", true, test_on_chat),
+    TEST_METHOD("Slow", true, test_on_slow),
+    TEST_METHOD("Large", false, test_on_large),
+    TEST_METHOD("Refuse", false, test_on_refuse),
+    TEST_METHOD("Twice", false, test_on_twice),
     {.path = NULL},
 };
 

@@ -179,9 +179,9 @@ static void
 give_frame(unsigned which, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
            size_t len)
 {
-    uint8_t bytes[9 + 1024] = {(uint8_t)(len >> 16),   (uint8_t)(len >> 8), (uint8_t)len,
-                               type,                   flags,               0,
-                               (uint8_t)(stream >> 16), (uint8_t)(stream >> 8), (uint8_t)stream};
+    uint8_t bytes[9 + 1024] = {
+        (uint8_t)(len >> 16),    (uint8_t)(len >> 8),    (uint8_t)len,   type, flags, 0,
+        (uint8_t)(stream >> 16), (uint8_t)(stream >> 8), (uint8_t)stream};
 
     memcpy(bytes + 9, payload, len);
     give(which, bytes, 9 + len);
@@ -202,8 +202,9 @@ give_head(unsigned which, struct input *in)
     static const char type[] = "\x0f\x10\x10"
                                "application/grpc";
     static const char paths[] = "echuex";
-    static const char *const more[] = {"", "\x00\x0cgrpc-timeout\x03"
-                                           "50m",
+    static const char *const more[] = {"",
+                                       "\x00\x0cgrpc-timeout\x03"
+                                       "50m",
                                        "\x00\x0dgrpc-encoding\x04gzip",
                                        "\x00\x14grpc-accept-encoding\x04gzip"};
     static const size_t more_bytes[] = {0, 18, 20, 27};
@@ -350,10 +351,11 @@ step(struct input *in)
         give_small(which, in, NGHTTP2_WINDOW_UPDATE);
         break;
     case 8:
-        give_small(which, in, what & 16 ? NGHTTP2_SETTINGS
-                              : what & 32 ? NGHTTP2_PING
-                              : what & 64 ? NGHTTP2_GOAWAY
-                                          : NGHTTP2_PRIORITY);
+        give_small(which, in,
+                   what & 16   ? NGHTTP2_SETTINGS
+                   : what & 32 ? NGHTTP2_PING
+                   : what & 64 ? NGHTTP2_GOAWAY
+                               : NGHTTP2_PRIORITY);
         break;
     case 9:
         give_bytes(which, in);
