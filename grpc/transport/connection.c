@@ -42,14 +42,6 @@
 
 /* --- the socket */
 
-static ptrdiff_t
-read_some(struct cn_grpc_conn *conn)
-{
-    if (conn->tls)
-        return cn_grpc_tls_recv(conn, conn->site->in, CN_GRPC_IN_BYTES);
-    return recv(conn->fd, conn->site->in, CN_GRPC_IN_BYTES, MSG_DONTWAIT);
-}
-
 /* Sends what the socket takes of these bytes. Returns how many; -1: the client is gone. */
 static ptrdiff_t
 write_some(struct cn_grpc_conn *conn, const void *bytes, size_t len)
@@ -58,9 +50,7 @@ write_some(struct cn_grpc_conn *conn, const void *bytes, size_t len)
     size_t done = 0;
 
     while (done < len) {
-        ptrdiff_t n = conn->tls
-                          ? cn_grpc_tls_send(conn, at + done, len - done)
-                          : send(conn->fd, at + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send(conn->fd, at + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -159,17 +149,6 @@ cn_grpc_conn_drop(struct cn_grpc_conn *conn)
     cn_free(conn);
 }
 
-/* Everything is sent and nothing more will come: waits for the client's end. */
-static void
-hang_up(struct cn_grpc_conn *conn)
-{
-    if (conn->tls && !conn->tls_sending)
-        gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
-    shutdown(conn->fd, SHUT_WR);
-    conn->hung_up = true;
-    set_timer(conn, HANG_UP_MS);
-}
-
 void
 cn_grpc_conn_drain(struct cn_grpc_conn *conn)
 {
@@ -232,6 +211,51 @@ send_rest(struct cn_grpc_conn *conn)
     return true;
 }
 
+/* Sends bytes, or keeps them behind those that wait. */
+static void
+send_or_keep(struct cn_grpc_conn *conn, const void *bytes, size_t len)
+{
+    ptrdiff_t n = conn->out.len > 0 ? 0 : write_some(conn, bytes, len);
+
+    if (n < 0) {
+        conn->failed = true;
+        return;
+    }
+    if ((size_t)n == len)
+        return;
+    if (conn->out.len == 0)
+        conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
+    if (cn_buf_append(&conn->out, (const char *)bytes + n, len - (size_t)n))
+        conn->failed = true;
+    watch_output(conn, true);
+    if (!conn->shaking_hands && !conn->hung_up)
+        set_watchdog(conn);
+}
+
+/* Sends what TLS has made. */
+static void
+send_sealed(struct cn_grpc_conn *conn)
+{
+    struct cn_buf *sealed = &conn->site->sealed;
+
+    if (sealed->len > 0 && !conn->failed)
+        send_or_keep(conn, sealed->data, sealed->len);
+    cn_buf_reset(sealed);
+}
+
+/* Everything is sent and nothing more will come: waits for the client's end. */
+static void
+hang_up(struct cn_grpc_conn *conn)
+{
+    conn->hung_up = true;
+    if (conn->tls) {
+        gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
+        send_sealed(conn);
+    }
+    shutdown(conn->fd, SHUT_WR);
+    set_timer(conn, HANG_UP_MS);
+}
+
 /* Asks nghttp2 for frames until the buffer is full. Returns false when nothing more is to be sent.
  */
 static bool
@@ -261,20 +285,14 @@ static bool
 send_filled(struct cn_grpc_conn *conn)
 {
     struct cn_grpc_site *site = conn->site;
-    ptrdiff_t n = write_some(conn, site->out, site->out_len);
 
-    if (n < 0) {
-        conn->failed = true;
-        return false;
+    if (!conn->tls) {
+        send_or_keep(conn, site->out, site->out_len);
+    } else {
+        conn->failed |= !cn_grpc_tls_seal(conn, site->out, site->out_len);
+        send_sealed(conn);
     }
-    if ((size_t)n == site->out_len)
-        return true;
-    cn_buf_append(&conn->out, site->out + n, site->out_len - (size_t)n);
-    conn->failed |= conn->out.failed != 0;
-    conn->stuck_ms = cn_loop_now_ms(site->loop);
-    watch_output(conn, true);
-    set_watchdog(conn);
-    return false;
+    return !conn->failed && conn->out.len == 0;
 }
 
 /* Sends what there is, as long as the socket takes it. Returns false when nothing more is to be
@@ -372,6 +390,23 @@ take(struct cn_grpc_conn *conn, size_t len)
     return true;
 }
 
+static ptrdiff_t
+read_some(struct cn_grpc_conn *conn)
+{
+    ptrdiff_t n;
+
+    if (!conn->tls)
+        return recv(conn->fd, conn->site->in, CN_GRPC_IN_BYTES, MSG_DONTWAIT);
+    n = cn_grpc_tls_recv(conn, conn->site->in, CN_GRPC_IN_BYTES);
+    if (conn->site->sealed.len > 0) {
+        const int error = errno;
+
+        send_sealed(conn); /* an alert */
+        errno = error;
+    }
+    return n;
+}
+
 static void
 on_readable(struct cn_grpc_conn *conn)
 {
@@ -419,9 +454,10 @@ begin(struct cn_grpc_conn *conn)
 static void
 shake_hands(struct cn_grpc_conn *conn)
 {
-    int rc = cn_grpc_tls_shake(conn);
+    int rc = send_rest(conn) ? cn_grpc_tls_shake(conn) : 0;
 
-    if (rc < 0 || (rc > 0 && !begin(conn)))
+    send_sealed(conn);
+    if (conn->failed || rc < 0 || (rc > 0 && !begin(conn)))
         cn_grpc_conn_drop(conn);
     else if (rc > 0)
         on_readable(conn);

@@ -55,7 +55,7 @@ send_frame(int fd, uint8_t type, uint8_t flags, uint32_t stream, const void *pay
 static int
 connect_raw(int room)
 {
-    int fd = test_connect(room);
+    int fd = test_connect(room, false);
 
     send_raw(fd, NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
     send_frame(fd, NGHTTP2_SETTINGS, 0, 0, NULL, 0);

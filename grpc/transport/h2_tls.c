@@ -1,5 +1,10 @@
 /* grpc/transport/h2_tls.c - TLS of gRPC's connections, by GnuTLS, with the server's certificate and
- * key (access/certificate/tls.h). */
+ * key (access/certificate/tls.h).
+ *
+ * GnuTLS reads from the socket, but what it wants to send goes to the site's `sealed` buffer, and
+ * connection.c sends that as it sends everything. If GnuTLS met a socket that takes nothing, it
+ * could not answer a client that asks for new keys before the rest of a record is sent.
+ */
 #include <errno.h>
 
 #include "access/certificate/certificate.h"
@@ -24,6 +29,18 @@ cn_grpc_tls_stop(struct cn_grpc *grpc)
     gnutls_priority_deinit(grpc->priorities);
 }
 
+static ssize_t
+keep_sealed(gnutls_transport_ptr_t to, const void *bytes, size_t len)
+{
+    struct cn_grpc_conn *conn = to;
+
+    if (cn_buf_append(&conn->site->sealed, bytes, len)) {
+        gnutls_transport_set_errno(conn->tls, ENOMEM);
+        return -1;
+    }
+    return (ssize_t)len;
+}
+
 bool
 cn_grpc_tls_begin(struct cn_grpc_conn *conn)
 {
@@ -41,7 +58,8 @@ cn_grpc_tls_begin(struct cn_grpc_conn *conn)
     if (cn_tls_grpc_client_ca())
         gnutls_certificate_server_set_request(
             conn->tls, grpc->limits.needs_certificate ? GNUTLS_CERT_REQUIRE : GNUTLS_CERT_REQUEST);
-    gnutls_transport_set_int(conn->tls, conn->fd);
+    gnutls_transport_set_ptr2(conn->tls, (gnutls_transport_ptr_t)(intptr_t)conn->fd, conn);
+    gnutls_transport_set_push_function(conn->tls, keep_sealed);
     return true;
 }
 
@@ -77,10 +95,11 @@ cn_grpc_tls_shake(struct cn_grpc_conn *conn)
     return 1;
 }
 
-/* Returns what recv() or send() would, for the result of a function of GnuTLS. */
-static ptrdiff_t
-like_a_socket(ssize_t n)
+ptrdiff_t
+cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len)
 {
+    ssize_t n = gnutls_record_recv(conn->tls, room, len);
+
     if (n >= 0)
         return n;
     if (n == GNUTLS_E_AGAIN)
@@ -92,18 +111,18 @@ like_a_socket(ssize_t n)
     return -1;
 }
 
-ptrdiff_t
-cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len)
+bool
+cn_grpc_tls_seal(struct cn_grpc_conn *conn, const void *bytes, size_t len)
 {
-    return like_a_socket(gnutls_record_recv(conn->tls, room, len));
-}
+    const char *at = bytes;
 
-ptrdiff_t
-cn_grpc_tls_send(struct cn_grpc_conn *conn, const void *bytes, size_t len)
-{
-    ssize_t n = conn->tls_sending ? gnutls_record_send(conn->tls, NULL, 0)
-                                  : gnutls_record_send(conn->tls, bytes, len);
+    while (len > 0) {
+        ssize_t n = gnutls_record_send(conn->tls, at, len); /* a record of at most 16 KiB */
 
-    conn->tls_sending = n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED;
-    return like_a_socket(n);
+        if (n <= 0)
+            return false;
+        at += n;
+        len -= (size_t)n;
+    }
+    return true;
 }

@@ -32,6 +32,7 @@ struct test_sending {
 
 struct test_client {
     int fd;
+    gnutls_session_t tls; /* NULL: without TLS */
     nghttp2_session *h2;
     struct test_seen seen[TEST_CALLS]; /* by stream / 2 */
     struct test_sending sending[TEST_CALLS];
@@ -235,14 +236,14 @@ test_conn(void)
 
 /* A socket whose other end the server has taken. `room`: for what it sends; 0: the usual. */
 static inline int
-test_connect(int room)
+test_connect(int room, bool is_tls)
 {
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     if (room)
         assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
-    cn_grpc_server_connect(server, fds[0], false, NULL);
+    cn_grpc_server_connect(server, fds[0], is_tls, NULL);
     return fds[1];
 }
 
@@ -341,17 +342,43 @@ test_give(nghttp2_session *h2, int32_t stream, uint8_t *room, size_t len, uint32
     return (ssize_t)len;
 }
 
-/* Begins a client. `window` is what it takes of each call before it reads; 0: the usual. `manual`:
+/* Like send() and recv(), through TLS if the client has it. */
+static inline ssize_t
+test_write(struct test_client *client, const void *bytes, size_t len)
+{
+    ssize_t n;
+
+    if (!client->tls)
+        return send(client->fd, bytes, len, MSG_NOSIGNAL);
+    n = gnutls_record_send(client->tls, bytes, len);
+    errno = n == GNUTLS_E_AGAIN ? EAGAIN : ECONNRESET;
+    return n < 0 ? -1 : n;
+}
+
+static inline ssize_t
+test_read(struct test_client *client, void *bytes, size_t len)
+{
+    ssize_t n;
+
+    if (!client->tls)
+        return recv(client->fd, bytes, len, 0);
+    n = gnutls_record_recv(client->tls, bytes, len);
+    errno = n == GNUTLS_E_AGAIN ? EAGAIN : ECONNRESET;
+    return n < 0 ? -1 : n;
+}
+
+/* Begins a client over TLS, whose handshake the test makes, or none. `window` is what it takes of each call before it reads; 0: the usual. `manual`:
  * windows open only when the test says so. */
 static inline struct test_client *
-test_client_begin(int room, uint32_t window, bool manual)
+test_client_begin_with(int fd, gnutls_session_t tls, uint32_t window, bool manual)
 {
     struct test_client *client = cn_alloc(sizeof(*client));
     const nghttp2_settings_entry settings = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window};
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
 
-    client->fd = test_connect(room);
+    client->fd = fd;
+    client->tls = tls;
     client->reads = true;
     assert_int_equal(nghttp2_session_callbacks_new(&callbacks), 0);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, test_on_header);
@@ -367,6 +394,12 @@ test_client_begin(int room, uint32_t window, bool manual)
     return client;
 }
 
+static inline struct test_client *
+test_client_begin(int room, uint32_t window, bool manual)
+{
+    return test_client_begin_with(test_connect(room, false), NULL, window, manual);
+}
+
 static inline void
 test_client_end(struct test_client *client)
 {
@@ -375,6 +408,8 @@ test_client_end(struct test_client *client)
         cn_buf_fini(&client->seen[i].data);
         cn_buf_fini(&client->sending[i].data);
     }
+    if (client->tls)
+        gnutls_deinit(client->tls);
     if (client->fd >= 0)
         close(client->fd);
     cn_free(client);
@@ -391,7 +426,7 @@ test_client_move(struct test_client *client)
 
     while (!client->lost && (n = nghttp2_session_mem_send(client->h2, &out)) > 0) {
         for (size_t at = 0; at < (size_t)n;) {
-            ssize_t k = send(client->fd, out + at, (size_t)n - at, MSG_NOSIGNAL);
+            ssize_t k = test_write(client, out + at, (size_t)n - at);
 
             if (k < 0 && errno == EAGAIN)
                 cn_loop_turn(loop, 0);
@@ -402,8 +437,7 @@ test_client_move(struct test_client *client)
         }
         moved += (size_t)n;
     }
-    while (client->reads && !client->lost &&
-           (n = recv(client->fd, bytes, sizeof(bytes), MSG_DONTWAIT)) >= 0) {
+    while (client->reads && !client->lost && (n = test_read(client, bytes, sizeof(bytes))) >= 0) {
         client->lost = n == 0;
         assert_true(n == 0 || nghttp2_session_mem_recv(client->h2, bytes, (size_t)n) == n);
         moved += (size_t)n;
@@ -417,7 +451,8 @@ test_client_move(struct test_client *client)
 static inline void
 test_run(struct test_client *client)
 {
-    for (unsigned quiet = 0; quiet < 3; quiet++) {
+    /* A record of TLS may need several turns of a small socket. */
+    for (unsigned quiet = 0; quiet < (client->tls ? 12 : 3); quiet++) {
         errno = EAGAIN;
         if (test_client_move(client) > 0)
             quiet = 0;

@@ -61,6 +61,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
         site->in = cn_alloc(CN_GRPC_IN_BYTES);
         site->out = cn_alloc(CN_GRPC_OUT_ROOM);
         cn_list_init(&site->conns);
+        cn_buf_init(&site->sealed, 0);
         cn_list_init(&site->sent);
     }
     return grpc;
@@ -164,6 +165,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
         cn_assert(grpc->sites[i].n_live == 0);
         cn_free(grpc->sites[i].in);
         cn_free(grpc->sites[i].out);
+        cn_buf_fini(&grpc->sites[i].sealed);
     }
     cn_list_for_each_safe(node, next, &grpc->servers) {
         struct cn_grpc_server *server = cn_container_of(node, struct cn_grpc_server, link);

@@ -55,7 +55,8 @@ struct cn_grpc_site {
     struct cn_msg cut;
     uint8_t *in, *out; /* for the bytes of one connection at a time */
     size_t out_len;
-    bool out_full; /* nghttp2 was told to go on when the buffer is sent */
+    bool out_full;        /* nghttp2 was told to go on when the buffer is sent */
+    struct cn_buf sealed; /* of one connection at a time, too: what TLS has made of the bytes */
 };
 
 /* A server's message to a loop. */
@@ -128,7 +129,6 @@ struct cn_grpc_conn {
     uint64_t stuck_ms;     /* since when the socket takes nothing; 0: it does */
     int fd;
     bool shaking_hands;  /* TLS is not established yet */
-    bool tls_sending;    /* GnuTLS has bytes that the socket did not take */
     bool pinged;         /* an answer to our ping is due */
     bool draining;       /* ends with its last call */
     bool hung_up;        /* all was sent; the client's end is awaited */
@@ -235,10 +235,11 @@ void cn_grpc_tls_stop(struct cn_grpc *grpc);
 bool cn_grpc_tls_begin(struct cn_grpc_conn *conn);
 /* Goes on with the handshake: 1: it is done; 0: it waits for the client; -1: it has failed. */
 int cn_grpc_tls_shake(struct cn_grpc_conn *conn);
-/* Like recv() and send() without waiting: -1 with EAGAIN, and 0 at the end of the client's bytes.
- * */
+/* Like recv() without waiting: -1 with EAGAIN, and 0 at the end of the client's bytes. */
 ptrdiff_t cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len);
-ptrdiff_t cn_grpc_tls_send(struct cn_grpc_conn *conn, const void *bytes, size_t len);
+/* Encrypts. This and the functions above put what is to be sent behind the site's `sealed` bytes.
+ * Returns false if the session cannot go on. */
+bool cn_grpc_tls_seal(struct cn_grpc_conn *conn, const void *bytes, size_t len);
 
 /* --- h2_session.c */
 
