@@ -448,6 +448,39 @@ a_drain_ends_calls_and_connections(void **state)
     test_stop();
 }
 
+/* A client that does not read does not learn of the drain, and makes a new call. It will be told that
+ * the call was not begun, and may make it again elsewhere, so nothing of it may be done. */
+static void
+a_call_after_the_drain_is_not_begun(void **state)
+{
+    struct test_client *client;
+    int32_t large, late;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(4096, 1 << 20, false);
+    test_run(client);
+    client->reads = false;
+    large_bytes = 1 << 19;
+    large = test_call(client, "/t/Large");
+    test_send(client, large, "x", 1, true);
+    test_run(client);
+    cn_grpc_server_drain(server);
+    cn_loop_turn(loop, 0);
+    late = test_call(client, "/t/Echo");
+    test_send(client, late, "x", 1, true);
+    test_run(client);
+    assert_int_equal(seen_by_server.opened, 1);
+    client->reads = true;
+    test_run(client);
+    test_expect(client, large, "0", large_bytes + 5);
+    assert_true(test_seen_of(client, late)->closed);
+    assert_int_equal(test_seen_of(client, late)->close_code, NGHTTP2_REFUSED_STREAM);
+    assert_true(client->lost);
+    test_client_end(client);
+    test_stop();
+}
+
 /* All is dropped, whatever the clients are doing. */
 static void
 a_cut_frees_all(void **state)
@@ -515,6 +548,7 @@ main(void)
         cmocka_unit_test(trailers_of_a_client_are_ignored),
         cmocka_unit_test(padding_is_given_back),
         cmocka_unit_test(a_drain_ends_calls_and_connections),
+        cmocka_unit_test(a_call_after_the_drain_is_not_begun),
         cmocka_unit_test(a_cut_frees_all),
         cmocka_unit_test(open_calls_are_bounded),
     };
