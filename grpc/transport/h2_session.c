@@ -47,7 +47,7 @@ open_stream(struct cn_grpc_conn *conn, const nghttp2_frame *frame)
                                   NGHTTP2_REFUSED_STREAM);
     else if (!conn->head.is_post)
         cn_grpc_submit_http_status(conn, frame->hd.stream_id, "405");
-    else if (!conn->head.is_grpc)
+    else if (!conn->head.is_grpc && !conn->head.wrong) /* it may have been behind what is wrong */
         cn_grpc_submit_http_status(conn, frame->hd.stream_id, "415");
     else
         cn_grpc_call_begin(conn, frame->hd.stream_id);

@@ -130,11 +130,11 @@ too_large_metadata_are_refused(void **state)
     test_expect(client, stream, "8", 0);
     for (unsigned i = 0; i < 500; i++) /* each counts 32 bytes more than it has */
         many[i] = (nghttp2_nv)TEST_NV("x", "y");
+    many[499] = (nghttp2_nv)TEST_NV("content-type", "application/grpc+proto");
     many[0] = (nghttp2_nv)TEST_NV(":method", "POST");
     many[1] = (nghttp2_nv)TEST_NV(":scheme", "http");
     many[2] = (nghttp2_nv)TEST_NV(":path", "/t/Echo");
     many[3] = (nghttp2_nv)TEST_NV(":authority", "x");
-    many[4] = (nghttp2_nv)TEST_NV("content-type", "application/grpc+proto");
     stream = (int32_t)nghttp2_session_get_next_stream_id(client->h2);
     sending = &client->sending[stream / 2];
     data.source.ptr = sending;
