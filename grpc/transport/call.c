@@ -101,7 +101,7 @@ cn_grpc_call_end_sent(struct cn_grpc_call *call)
     call->end_sent = true;
     if (call->half_closed)
         return;
-    if (call->conn->draining || !call->opened)
+    if (call->conn->draining || !call->opened || call->gone)
         reset_politely(call); /* it is not worth its memory any more */
     else
         cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,

@@ -153,7 +153,7 @@ consume(struct cn_grpc_call *call, size_t len)
 static void
 fail(struct cn_grpc_call *call, const struct cn_error *err)
 {
-    drop_message(&call->in);
+    cn_grpc_drop_received(call);
     cn_rpc_fail(call, err->code, err->message, 0);
 }
 

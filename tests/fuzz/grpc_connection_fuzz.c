@@ -395,6 +395,7 @@ begin(uint8_t kind)
                                           .metadata_bytes = 1000,
                                           .calls = 30,
                                           .streams = 20,
+                                          .memory_bytes = 1 << 20,
                                           .handshake_ms = 10000,
                                           .resets = kind & 4 ? 0 : 20,
                                           .keepalive_ms = 20000,

@@ -1,8 +1,8 @@
-/* grpc/transport/receive_test.c - tests how a client's messages are put together, and what it may
+/* grpc/transport/incoming_test.c - tests how a client's messages are put together, and what it may
  * send before they are read. */
 #include "grpc/transport/test_client.h"
 
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/request_bytes.h"
 
 static struct test_client *
@@ -183,6 +183,7 @@ wrong_messages_end_the_call(void **state)
             test_send_bytes(client, stream, cases[i].bytes, cases[i].len, false);
             test_run(client);
             test_expect(client, stream, cases[i].status, 0);
+            test_wait(client, 501); /* the client's last frame is awaited */
             assert_true(test_seen_of(client, stream)->closed);
         }
     end(client);
@@ -240,6 +241,7 @@ what_waits_is_counted(void **state)
             test_send(client, slow, text, 100000, false);
     }
     test_run(client);
+    test_wait(client, 501);
     assert_in_range(seen_by_server.gone + seen_by_server.freed, 3, 8);
     assert_true(cn_request_bytes_fit(0));
     test_client_end(client);

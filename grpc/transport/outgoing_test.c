@@ -1,7 +1,7 @@
-/* grpc/transport/send_test.c - tests how answers are sent: frames, windows, status, resets. */
+/* grpc/transport/outgoing_test.c - tests how answers are sent: frames, windows, status, resets. */
 #include "grpc/transport/test_client.h"
 
-#include "frontend/http/compress.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/unread.h"
 
 /* However the frames of a turn fall into the connection's buffer, nothing is written behind it. The

@@ -1,12 +1,16 @@
-/* grpc/transport/tls_test.c - tests connections over TLS: slow and broken handshakes, clients that
+/* grpc/transport/h2_tls_test.c - tests connections over TLS: slow and broken handshakes, clients that
  * stop reading or close, and new keys in the middle of an answer. */
-#include "grpc/transport/test_client.h"
-
 #include <gnutls/x509.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
+#include "access/certificate/tls.h"
+#include "grpc/transport/test_client.h"
+
 static gnutls_certificate_credentials_t trusting; /* the clients' */
-static char certificate_pem[8192], key_pem[8192];
+static char certificate_pem[8192], key_pem[8192], folder[] = "/tmp/continuo-tls-XXXXXX";
 
 /* Makes a certificate that has signed itself. */
 static int
@@ -33,30 +37,57 @@ make_identity(void **state)
     gnutls_x509_crt_deinit(certificate);
     gnutls_x509_privkey_deinit(key);
     gnutls_certificate_allocate_credentials(&trusting);
-    return 0;
+    return mkdtemp(folder) ? 0 : -1;
 }
 
 static int
 free_identity(void **state)
 {
+    char path[PATH_MAX];
+
     (void)state;
     gnutls_certificate_free_credentials(trusting);
-    return 0;
+    snprintf(path, sizeof(path), "%s/certificate.pem", folder);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/key.pem", folder);
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void
+write_file(const char *name, const char *text, char path[PATH_MAX])
+{
+    FILE *file;
+
+    snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
 }
 
 static void
 start(bool needs_client)
 {
-    struct cn_grpc_identity identity = {.certificate = cn_str_from(certificate_pem),
-                                        .key = cn_str_from(key_pem)};
+    char certificate[PATH_MAX], key[PATH_MAX];
+    struct cn_server_config config = {.certificate_file = certificate,
+                                      .private_key_file = key,
+                                      .grpc_client_ca = needs_client ? certificate : NULL};
+    struct cn_grpc_limits limits = test_limits;
     struct cn_error err;
 
-    if (needs_client) {
-        identity.client_ca = identity.certificate;
-        identity.needs_client = true;
-    }
-    test_start(NULL);
-    assert_int_equal(cn_grpc_set_identity(grpc, &identity, &err), 0);
+    write_file("certificate.pem", certificate_pem, certificate);
+    write_file("key.pem", key_pem, key);
+    assert_int_equal(cn_tls_start(&config, &err), 0);
+    limits.needs_certificate = needs_client;
+    test_start(&limits);
+}
+
+static void
+stop(void)
+{
+    test_stop();
+    cn_tls_stop();
 }
 
 static gnutls_session_t
@@ -117,7 +148,7 @@ calls_are_answered(void **state)
             test_expect(client, stream, "0", large_bytes + 5);
         }
         test_client_end(client);
-        test_stop();
+        stop();
     }
 }
 
@@ -150,7 +181,7 @@ a_slow_handshake_succeeds(void **state)
     test_run(client);
     test_expect(client, stream, "0", 9);
     test_client_end(client);
-    test_stop();
+    stop();
 }
 
 static void
@@ -179,7 +210,7 @@ a_handshake_that_does_not_end_is_dropped(void **state)
             cn_loop_turn(loop, 0);
             assert_null(test_conn());
             close(fd);
-            test_stop();
+            stop();
         }
 }
 
@@ -205,7 +236,7 @@ clients_without_a_certificate_are_refused(void **state)
     assert_null(test_conn());
     gnutls_deinit(tls);
     close(fd);
-    test_stop();
+    stop();
 }
 
 /* Clients that leave in the middle of an answer that the socket does not take. */
@@ -250,7 +281,7 @@ clients_leave_amid_an_answer(void **state)
         assert_int_equal(test_conn() == NULL, how < 3);
         assert_int_equal(seen_by_server.gone, 1);
         test_client_end(client);
-        test_stop();
+        stop();
     }
 }
 
@@ -285,7 +316,7 @@ keys_change_amid_an_answer(void **state)
         test_run(client);
         test_expect(client, stream, "0", 6);
         test_client_end(client);
-        test_stop();
+        stop();
     }
 }
 
