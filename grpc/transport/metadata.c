@@ -77,14 +77,15 @@ take_type(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_
 static void
 take_timeout(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_str value)
 {
-    uint64_t ms = cn_grpc_timeout_ms(value);
+    const uint64_t ms = cn_grpc_timeout_ms(value);
 
+    (void)site;
     if (ms == CN_NEVER)
         refuse(
             head, CN_E_BAD_REQUEST,
             "grpc-timeout is not a timeout: it must be one to eight digits and H, M, S, m, u or n");
     else
-        head->deadline_ms = cn_loop_now_ms(site->loop) + ms;
+        head->deadline_ms = cn_now_ms() + 1 + ms; /* never before the client's own */
 }
 
 static void
