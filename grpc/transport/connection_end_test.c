@@ -176,8 +176,8 @@ a_drain_ends_calls_and_connections(void **state)
     test_stop();
 }
 
-/* A client that does not read does not learn of the drain, and makes a new call. It will be told that
- * the call was not begun, and may make it again elsewhere, so nothing of it may be done. */
+/* A client that does not read does not learn of the drain, and makes a new call. It will be told
+ * that the call was not begun, and may make it again elsewhere, so nothing of it may be done. */
 static void
 a_call_after_the_drain_is_not_begun(void **state)
 {

@@ -1,5 +1,5 @@
-/* grpc/transport/connection_test.c - tests a connection: what a client can make it keep, its windows,
- * and its time limits. */
+/* grpc/transport/connection_test.c - tests a connection: what a client can make it keep, its
+ * windows, and its time limits. */
 #include "grpc/transport/test_client.h"
 
 /* --- clients that send frames by hand */

@@ -40,8 +40,8 @@ on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint8_t *name, 
 static void
 open_stream(struct cn_grpc_conn *conn, const nghttp2_frame *frame)
 {
-    /* The frame that says so (GOAWAY) may still wait. It names the last call before it, so the client
-     * may make this one again elsewhere. */
+    /* The frame that says so (GOAWAY) may still wait. It names the last call before it, so the
+     * client may make this one again elsewhere. */
     if (conn->draining)
         nghttp2_submit_rst_stream(conn->h2, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
                                   NGHTTP2_REFUSED_STREAM);

@@ -1,5 +1,5 @@
-/* grpc/transport/h2_tls_test.c - tests connections over TLS: slow and broken handshakes, clients that
- * stop reading or close, and new keys in the middle of an answer. */
+/* grpc/transport/h2_tls_test.c - tests connections over TLS: slow and broken handshakes, clients
+ * that stop reading or close, and new keys in the middle of an answer. */
 #include <gnutls/x509.h>
 #include <limits.h>
 #include <stdio.h>

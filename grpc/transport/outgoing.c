@@ -272,8 +272,8 @@ cn_grpc_call_send(struct cn_grpc_call *call, const struct cn_grpc_outgoing *mess
     cn_grpc_pump(call);
 }
 
-/* nghttp2 asks for data, and so for the status behind them, only when the client's windows are open.
- * But a status needs no window, and a client that has read everything need not open one. */
+/* nghttp2 asks for data, and so for the status behind them, only when the client's windows are
+ * open. But a status needs no window, and a client that has read everything need not open one. */
 static bool
 has_closed_window(const struct cn_grpc_call *call)
 {

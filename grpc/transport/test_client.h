@@ -1,5 +1,5 @@
-/* grpc/transport/test_client.h - help for the tests of this room: a client of HTTP/2 at the other end
- * of a socket pair. test_run() lets both sides go on until nothing moves any more. */
+/* grpc/transport/test_client.h - help for the tests of this room: a client of HTTP/2 at the other
+ * end of a socket pair. test_run() lets both sides go on until nothing moves any more. */
 #ifndef CN_GRPC_TRANSPORT_TEST_CLIENT_H
 #define CN_GRPC_TRANSPORT_TEST_CLIENT_H
 
@@ -152,8 +152,8 @@ test_read(struct test_client *client, void *bytes, size_t len)
     return n < 0 ? -1 : n;
 }
 
-/* Begins a client over TLS, whose handshake the test makes, or none. `window` is what it takes of each call before it reads; 0: the usual. `manual`:
- * windows open only when the test says so. */
+/* Begins a client over TLS, whose handshake the test makes, or none. `window` is what it takes of
+ * each call before it reads; 0: the usual. `manual`: windows open only when the test says so. */
 static inline struct test_client *
 test_client_begin_with(int fd, gnutls_session_t tls, uint32_t window, bool manual)
 {

@@ -1,8 +1,8 @@
 /* cn_fuzz: core core/loop metrics/counters grpc */
-/* tests/fuzz/grpc_connection_fuzz.c - what clients of gRPC send, on two connections of a server with
- * small methods. The input is a list of steps: bytes as they are, frames that are made of a few
- * bytes, and what the server does meanwhile (it answers, drains, and time passes). At the end all
- * must be freed, and each message reported once. */
+/* tests/fuzz/grpc_connection_fuzz.c - what clients of gRPC send, on two connections of a server
+ * with small methods. The input is a list of steps: bytes as they are, frames that are made of a
+ * few bytes, and what the server does meanwhile (it answers, drains, and time passes). At the end
+ * all must be freed, and each message reported once. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
