@@ -38,7 +38,7 @@
 #define FRAMES_EARLY 256      /* are sent before the end of the turn */
 /* How many frames without data may wait, besides a head and a status for each open call. */
 #define FRAMES_UNSENT_MAX 1000
-#define BYTES_PER_LOOK 16384 /* after so many bytes of a client it is seen how many wait */
+#define BYTES_PER_LOOK 16384 /* of a client, between two looks at how many wait */
 
 /* --- the socket */
 
