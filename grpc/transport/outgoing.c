@@ -13,7 +13,6 @@
  */
 #include <string.h>
 
-#include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
@@ -65,7 +64,8 @@ put_prefix(uint8_t out[CN_GRPC_PREFIX_BYTES], bool compressed, size_t len)
     out[4] = (uint8_t)len;
 }
 
-/* Makes a message out of its texts. Runs of texts that are copied become one part. */
+/* Makes a message out of its texts. Runs of texts that are copied become one part. NULL: there is
+ * not enough memory. */
 static struct cn_grpc_queued *
 pack(const struct cn_grpc_outgoing *message)
 {
@@ -86,7 +86,7 @@ pack(const struct cn_grpc_outgoing *message)
     }
     out = cn_try_alloc(sizeof(*out) + n_parts * sizeof(*out->parts) + copied);
     if (!out)
-        cn_panic(__FILE__, __LINE__, "not enough memory for an answer of %zu bytes", whole);
+        return NULL;
     *out = (struct cn_grpc_queued){.parts = (struct cn_str *)(out + 1)};
     run = at = (char *)(out->parts + n_parts);
     put_prefix((uint8_t *)at, false, whole);
@@ -154,6 +154,7 @@ is_compressed(const struct cn_grpc_call *call, size_t bytes)
     return above && call->head.accepts_gzip && bytes >= above && bytes <= COMPRESS_MAX_BYTES;
 }
 
+/* NULL: there is not enough memory; nothing was released then. */
 static struct cn_grpc_queued *
 make(const struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
 {
@@ -167,6 +168,8 @@ make(const struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
         return pack(message);
     whole.release = NULL; /* copies all, into one part */
     plain = pack(&whole);
+    if (!plain)
+        return NULL;
     small = compress(plain);
     if (message->release)
         message->release(message->arg);
@@ -245,14 +248,16 @@ cn_grpc_queue(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
 {
     struct cn_grpc_queued *out;
 
-    if (call->gone || call->is_finishing) {
+    out = call->gone || call->is_finishing ? NULL : make(call, message);
+    if (!out) {
         if (message->release)
             message->release(message->arg);
         if (call->method->on_sent)
             call->method->on_sent(call, message->owner, message->body.len);
+        if (!call->is_finishing)
+            cn_grpc_call_abort(call, RESOURCE_EXHAUSTED, "not enough memory for the answer");
         return;
     }
-    out = make(call, message);
     out->call = call;
     out->owner = message->owner;
     out->body_bytes = message->body.len;

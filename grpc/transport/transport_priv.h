@@ -284,7 +284,7 @@ void cn_grpc_drop_received(struct cn_grpc_call *call);
 
 /* --- outgoing.c */
 
-/* Puts a message behind those that wait, or drops it if the call has ended. */
+/* Puts a message behind those that wait, or drops it if the call has ended. It may end the call. */
 void cn_grpc_queue(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message);
 /* Tells nghttp2 that the call has something to send. */
 void cn_grpc_pump(struct cn_grpc_call *call);
