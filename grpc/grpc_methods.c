@@ -294,6 +294,7 @@ cn_rpc_create(const struct cn_rpc_host *host)
         .resets = config->grpc_max_resets,
         .keepalive_ms = config->grpc_keepalive_ms,
         .compress_bytes = config->compress_bytes,
+        .read_ms = config->body_timeout_ms,
         .write_ms = config->write_timeout_ms,
         .needs_certificate = config->require_client_certificate,
     };

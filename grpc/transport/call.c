@@ -35,6 +35,7 @@ call_destroy(struct cn_grpc_call *call)
 {
     cn_unread_done(call->site->loop, &call->unread);
     cn_grpc_drop_received(call);
+    cn_timer_cancel(&call->read_timer);
     cn_timer_cancel(&call->write_timer);
     cn_timer_cancel(&call->deadline_timer);
     cn_list_remove(&call->work.link);
@@ -136,6 +137,7 @@ cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream)
     call->work.fn = cn_grpc_on_work;
     cn_list_init(&call->work.link);
     cn_list_init(&call->out);
+    cn_timer_init(&call->read_timer, cn_grpc_on_read_late);
     cn_timer_init(&call->write_timer, cn_grpc_on_write_late);
     cn_timer_init(&call->deadline_timer, on_deadline);
     cn_list_push_back(&conn->calls, &call->link);

@@ -102,7 +102,7 @@ on_time(struct cn_timer *timer)
     } else if (conn->shaking_hands) {
         drop_late(conn, "the TLS handshake took too long (header-timeout)");
     } else if (conn->stuck_ms && now_ms >= conn->stuck_ms + limits->write_ms) {
-        drop_late(conn, "the client has read nothing for write-timeout");
+        drop_late(conn, "the client reads too slowly (write-timeout)");
     } else if (now_ms < conn->heard_ms + limits->keepalive_ms) {
         set_watchdog(conn);
     } else if (conn->pinged && now_ms >= conn->heard_ms + limits->keepalive_ms + PING_ANSWER_MS) {
@@ -199,8 +199,6 @@ send_rest(struct cn_grpc_conn *conn)
         conn->failed = true;
         return false;
     }
-    if (n > 0)
-        conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
     conn->out_at += (size_t)n;
     if (conn->out_at < conn->out.len)
         return false;

@@ -37,6 +37,7 @@ struct cn_grpc_limits {
     uint32_t handshake_ms;   /* a TLS client must be done with its handshake within this time */
     uint32_t resets;         /* calls that a connection may cancel in a second; 0: any number */
     uint32_t keepalive_ms;   /* after this silence a connection is pinged; it has 20 s to answer */
+    uint32_t read_ms;        /* a message must arrive within this time of its first byte */
     uint32_t write_ms;       /* a client must take a message within this time */
     uint64_t compress_bytes; /* answers from this size on are compressed; 0: none */
     bool needs_certificate;  /* where TLS asks for certificates, clients without one are refused */

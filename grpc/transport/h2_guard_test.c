@@ -182,5 +182,5 @@ main(void)
         cmocka_unit_test(one_address_leaves_room_for_others),
     };
 
-    return cmocka_run_group_tests_name("frontend.h2_guard", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("grpc.h2_guard", tests, NULL, NULL);
 }

@@ -332,5 +332,5 @@ main(void)
         cmocka_unit_test(keys_change_amid_an_answer),
     };
 
-    return cmocka_run_group_tests_name("grpc.tls", tests, make_identity, free_identity);
+    return cmocka_run_group_tests_name("grpc.h2_tls", tests, make_identity, free_identity);
 }

@@ -16,7 +16,8 @@
 #include "grpc/transport/transport_priv.h"
 
 #define FIRST_ROOM 4096u /* multiplied as often as needed, up to the message's length */
-#define ROOM_TIMES 4u    /* each growth may copy what has come */
+#define DEADLINE_EXCEEDED 4
+#define ROOM_TIMES 4u /* each growth may copy what has come */
 
 static bool
 is_complete(const struct cn_grpc_inbox *in)
@@ -25,8 +26,11 @@ is_complete(const struct cn_grpc_inbox *in)
 }
 
 static void
-drop_message(struct cn_grpc_inbox *in)
+drop_message(struct cn_grpc_call *call)
 {
+    struct cn_grpc_inbox *in = &call->in;
+
+    cn_timer_cancel(&call->read_timer);
     cn_free(in->bytes);
     in->bytes = NULL;
     in->have = in->room = in->len = 0;
@@ -45,7 +49,7 @@ drop_rest(struct cn_grpc_inbox *in)
 void
 cn_grpc_drop_received(struct cn_grpc_call *call)
 {
-    drop_message(&call->in);
+    drop_message(call);
     drop_rest(&call->in);
 }
 
@@ -204,7 +208,7 @@ hand_over(struct cn_grpc_call *call)
         if (in->prefix[0])
             message = (struct cn_grpc_message){cn_buf_str(&inflated), NULL};
         call->method->on_message(call, &message);
-        drop_message(in);
+        drop_message(call);
     }
     cn_buf_fini(&inflated);
 }
@@ -220,6 +224,17 @@ hand_over_end(struct cn_grpc_call *call)
         call->method->on_half_close(call);
     else
         cn_rpc_fail(call, CN_E_PROTOCOL, "the call ended without its request message", 0);
+}
+
+/* A message that has begun must be complete in time. Most are complete at once. */
+static void
+watch_arrival(struct cn_grpc_call *call)
+{
+    if (call->in.n_prefix == 0 || is_complete(&call->in) || is_deaf(call))
+        cn_timer_cancel(&call->read_timer);
+    else if (!cn_timer_armed(&call->read_timer))
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->read_timer,
+                     cn_loop_now_ms(call->site->loop) + call->site->grpc->limits.read_ms);
 }
 
 /* Gives the method what it has asked for, if it is there. The method may ask for more meanwhile. */
@@ -246,6 +261,7 @@ deliver(struct cn_grpc_call *call)
         consume(call, call->in.rest.len - call->in.rest_at);
         cn_grpc_drop_received(call);
     }
+    watch_arrival(call);
     cn_grpc_call_release(call);
 }
 
@@ -266,6 +282,13 @@ keep_rest(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the client's messages");
     }
     fail(call, &err);
+}
+
+void
+cn_grpc_on_read_late(struct cn_timer *timer)
+{
+    cn_grpc_call_abort(cn_container_of(timer, struct cn_grpc_call, read_timer), DEADLINE_EXCEEDED,
+                       "a message did not arrive in time (body-timeout)");
 }
 
 void
@@ -291,6 +314,7 @@ cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len)
         consume(call, len);
     else if (len > 0)
         keep_rest(call, bytes, len);
+    watch_arrival(call);
     cn_grpc_call_release(call);
 }
 

@@ -250,6 +250,33 @@ what_waits_is_counted(void **state)
     cn_request_bytes_set_limit(UINT64_MAX);
 }
 
+/* A message that has begun must be complete in time, however often a few bytes of it come. A client
+ * that sends nothing is not in the middle of a message. */
+static void
+a_slow_message_ends_its_call(void **state)
+{
+    struct test_client *client = begin(NULL);
+    int32_t slow = test_call(client, "/t/Chat"), idle = test_call(client, "/t/Chat");
+
+    (void)state;
+    test_send(client, idle, "whole", 5, false);
+    test_send_bytes(client, slow, "\0\0\0\0\11", 5, false);
+    test_run(client);
+    for (unsigned i = 0; i < 19; i++) {
+        test_wait(client, 1000);
+        if (i % 4 == 0)
+            test_send_bytes(client, slow, "x", 1, false);
+        test_run(client);
+        assert_false(test_seen_of(client, slow)->ended);
+    }
+    test_wait(client, 1100);
+    test_expect(client, slow, "4", 0);
+    assert_int_equal(seen_by_server.gone, 1);
+    test_wait(client, 30000);
+    assert_false(test_seen_of(client, idle)->ended);
+    end(client);
+}
+
 int
 main(void)
 {
@@ -262,7 +289,8 @@ main(void)
         cmocka_unit_test(wrong_messages_end_the_call),
         cmocka_unit_test(messages_may_be_compressed),
         cmocka_unit_test(what_waits_is_counted),
+        cmocka_unit_test(a_slow_message_ends_its_call),
     };
 
-    return cmocka_run_group_tests_name("grpc.receive", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("grpc.incoming", tests, NULL, NULL);
 }

@@ -333,10 +333,13 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
     return (ssize_t)len;
 }
 
-/* Copies the next bytes of the messages; those that are done go to site->sent. */
-static void
+/* Copies the next bytes of the messages; those that are done go to site->sent. Returns whether there
+ * were any. */
+static bool
 copy(struct cn_grpc_call *call, uint8_t *to, size_t len)
 {
+    bool is_done = false;
+
     while (len > 0) {
         struct cn_grpc_queued *out = cn_container_of(call->out.next, struct cn_grpc_queued, link);
         struct cn_str part = out->parts[out->part];
@@ -348,13 +351,15 @@ copy(struct cn_grpc_call *call, uint8_t *to, size_t len)
         call->out_bytes -= n;
         out->part_at += n;
         if (out->part_at < part.len)
-            return;
+            break;
         out->part_at = 0;
         if (++out->part == out->n_parts) {
             cn_list_remove(&out->link);
             cn_list_push_back(&call->site->sent, &out->link);
+            is_done = true;
         }
     }
+    return is_done;
 }
 
 int
@@ -363,14 +368,15 @@ cn_grpc_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *h
 {
     struct cn_grpc_call *call = source->ptr;
     struct cn_grpc_site *site = call->site;
+    bool is_done;
 
     (void)h2, (void)frame, (void)ctx;
     memcpy(site->out + site->out_len, head, 9);
-    copy(call, site->out + site->out_len + 9, len);
+    is_done = copy(call, site->out + site->out_len + 9, len);
     site->out_len += 9 + len;
     if (cn_list_empty(&call->out))
         cn_timer_cancel(&call->write_timer);
-    else
-        set_write_timer(call);
+    else if (is_done)
+        set_write_timer(call); /* each message has a time of its own, however slowly it goes */
     return 0;
 }

@@ -92,6 +92,35 @@ a_status_passes_a_closed_window(void **state)
     test_stop();
 }
 
+/* A client must take a message in time, however often it takes a few bytes of it. */
+static void
+a_slow_reader_loses_its_call(void **state)
+{
+    struct test_client *client;
+    char text[1000] = {0};
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(0, 10, true);
+    test_run(client);
+    stream = test_call(client, "/t/Chat");
+    test_send(client, stream, text, sizeof(text), false);
+    test_run(client);
+    for (unsigned i = 0; i < 29; i++) {
+        nghttp2_submit_window_update(client->h2, 0, stream, 1);
+        test_run(client);
+        test_wait(client, 1000);
+        assert_false(test_seen_of(client, stream)->closed);
+    }
+    assert_int_equal(test_seen_of(client, stream)->data.len, 10 + 29);
+    test_wait(client, 1100);
+    assert_true(test_seen_of(client, stream)->closed);
+    assert_int_equal(seen_by_server.gone, 1);
+    test_client_end(client);
+    test_stop();
+}
+
 /* The client reads nothing of a call that is not at its end: it ends all the same. */
 static void
 an_unread_call_ends(void **state)
@@ -229,11 +258,12 @@ main(void)
         cmocka_unit_test(frames_fill_the_buffer_at_every_length),
         cmocka_unit_test(answers_wait_for_the_window),
         cmocka_unit_test(a_status_passes_a_closed_window),
+        cmocka_unit_test(a_slow_reader_loses_its_call),
         cmocka_unit_test(an_unread_call_ends),
         cmocka_unit_test(a_dropped_answer_is_not_a_success),
         cmocka_unit_test(a_status_is_encoded),
         cmocka_unit_test(a_large_answer_is_compressed),
     };
 
-    return cmocka_run_group_tests_name("grpc.send", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("grpc.outgoing", tests, NULL, NULL);
 }

@@ -170,6 +170,7 @@ static const struct cn_grpc_limits test_limits = {.message_bytes = 4 << 20,
                                                   .handshake_ms = 10000,
                                                   .resets = 200,
                                                   .keepalive_ms = 60000,
+                                                  .read_ms = 20000,
                                                   .write_ms = 30000};
 
 static inline void

@@ -126,7 +126,7 @@ struct cn_grpc_conn {
     struct cn_list calls;
     struct cn_timer timer; /* what it means depends on the connection's state; see connection.c */
     uint64_t heard_ms;     /* when the client last sent something */
-    uint64_t stuck_ms;     /* since when the socket takes nothing; 0: it does */
+    uint64_t stuck_ms;     /* since when bytes wait in `out`; 0: none do */
     int fd;
     bool shaking_hands;  /* TLS is not established yet */
     bool pinged;         /* an answer to our ping is due */
@@ -210,7 +210,7 @@ struct cn_grpc_call {
     uint32_t retry_after_s;
     int code;
     struct cn_str text, details;
-    struct cn_timer write_timer, deadline_timer;
+    struct cn_timer read_timer, write_timer, deadline_timer;
     alignas(16) char state[];
 };
 
@@ -280,6 +280,7 @@ void cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why);
 void cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len);
 void cn_grpc_receive_end(struct cn_grpc_call *call);
 void cn_grpc_on_work(struct cn_deferred *work);
+void cn_grpc_on_read_late(struct cn_timer *timer);
 void cn_grpc_drop_received(struct cn_grpc_call *call);
 
 /* --- outgoing.c */

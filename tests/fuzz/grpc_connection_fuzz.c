@@ -399,6 +399,7 @@ begin(uint8_t kind)
                                           .handshake_ms = 10000,
                                           .resets = kind & 4 ? 0 : 20,
                                           .keepalive_ms = 20000,
+                                          .read_ms = 10000,
                                           .write_ms = 10000,
                                           .compress_bytes = kind & 8 ? 500 : 0};
     const int room = 4096;
