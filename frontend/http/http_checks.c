@@ -124,6 +124,34 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
     return 0;
 }
 
+int
+cn_http_take_path(struct cn_str *path, const struct cn_header *headers, uint32_t n,
+                  struct cn_error *err)
+{
+    const struct cn_header *host = NULL;
+    struct cn_str rest = *path, origin;
+
+    if (cn_str_begins_nocase(rest, CN_STR("http://")))
+        rest = (struct cn_str){rest.ptr + 7, rest.len - 7};
+    else if (cn_str_begins_nocase(rest, CN_STR("https://")))
+        rest = (struct cn_str){rest.ptr + 8, rest.len - 8};
+    else
+        return 0;
+    origin = cn_str_cut(&rest, '/');
+    for (uint32_t i = 0; i < n && !host; i++)
+        if (cn_str_eq_nocase(headers[i].name, CN_STR("host")))
+            host = &headers[i];
+    if (!host || !cn_str_eq_nocase(origin, cn_str_trim(host->value)))
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the URL names the host \"%.*s\", but the Host header does not; send the "
+                       "same host in both, or only the path",
+                       origin.len > 80 ? 80 : (int)origin.len, origin.len ? origin.ptr : "");
+    *path = origin.len + (size_t)(origin.ptr - path->ptr) == path->len
+                ? CN_STR("/")
+                : (struct cn_str){rest.ptr - 1, rest.len + 1};
+    return 0;
+}
+
 /* Returns the byte that the escape at `at` stands for, or -1 when it is not % and two hex
  * digits. */
 static int

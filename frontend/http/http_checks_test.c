@@ -142,6 +142,39 @@ escapes_are_decoded_once(void **state)
     cn_arena_fini(&arena);
 }
 
+static void
+whole_urls_lose_their_host(void **state)
+{
+    static const struct {
+        const char *sent, *host, *path; /* NULL: no Host header; the request is refused */
+    } cases[] = {
+        {"/a/b", "x", "/a/b"},
+        {"http://x/a/b", "x", "/a/b"},
+        {"HTTP://X:80/a", "x:80", "/a"},
+        {"https://x/", "x", "/"},
+        {"http://x", "x", "/"},
+        {"http://x/http://y/", "x", "/http://y/"},
+        {"http://x/a", "y", NULL},
+        {"http://x/a", NULL, NULL},
+        {"http:///a", "x", NULL},
+        {"http://u@x/a", "x", NULL},
+        {"ftp://x/a", "x", "ftp://x/a"}, /* it has no route */
+        {"*", "x", "*"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct cn_header host = {CN_STR("Host"), cn_str_from(cases[i].host)};
+        struct cn_str path = cn_str_from(cases[i].sent);
+        struct cn_error err;
+        int rc = cn_http_take_path(&path, &host, cases[i].host ? 1 : 0, &err);
+
+        assert_int_equal(rc, cases[i].path ? 0 : CN_E_BAD_REQUEST);
+        if (cases[i].path)
+            assert_true(cn_str_eq(path, cn_str_from(cases[i].path)));
+    }
+}
+
 /* A handler can neither write a header that ends the block of headers, nor set the server's own
  * headers. */
 static void
@@ -172,6 +205,7 @@ main(void)
         cmocka_unit_test(longest_length_is_read),
         cmocka_unit_test(bad_urls_are_refused),
         cmocka_unit_test(escapes_are_decoded_once),
+        cmocka_unit_test(whole_urls_lose_their_host),
         cmocka_unit_test(handlers_cannot_inject_headers),
     };
 

@@ -182,7 +182,8 @@ cn_http_request_begin(struct cn_http_request *request)
     }
     if (cn_http_check_url(request->path, &err) ||
         cn_http_check_headers(request->headers, request->n_headers, request->is_http_1_1, framing,
-                              &err)) {
+                              &err) ||
+        cn_http_take_path(&request->path, request->headers, request->n_headers, &err)) {
         refuse(request, err.code, err.message);
         return;
     }

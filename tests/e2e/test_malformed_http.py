@@ -25,6 +25,7 @@ REFUSED = {
     "chunked and more": HEAD + "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
     "transfer encoding twice": HEAD + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "two hosts": HEAD + "Host: other\r\nContent-Length: 1\r\n\r\n1",
+    "another host in the URL": "POST http://other/predictions/counter HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n1",
     "no host": "POST /predictions/counter HTTP/1.1\r\nContent-Length: 1\r\n\r\n1",
     "a zero byte in the path": "POST /predictions/counter%00x HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n1",
     "a bad chunk size": HEAD + "Transfer-Encoding: chunked\r\n\r\nzz\r\n1\r\n0\r\n\r\n",
@@ -51,6 +52,16 @@ def test_request_smuggling_shapes_are_refused(quick, shape):
     raw.close()
     assert quick.client().step("counter", "after", 1).text == "1"
     assert quick.describe("counter")["liveSequences"] == 1, "the smuggled request did not run"
+
+
+def test_a_whole_url_is_answered_like_its_path(quick):
+    """Clients send it to a proxy, and some proxies pass it on (RFC 9112, 3.2.2)."""
+    for url, expected in [("http://t/predictions/counter", b"1"), ("HTTPS://T/predictions/counter?x=1", b"2")]:
+        raw = quick.raw()
+        raw.send(f"POST {url} HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: whole\r\nContent-Length: 1\r\n\r\n1")
+        answer = raw.answer()
+        assert (answer.status, answer.body) == (200, expected), answer
+        raw.close()
 
 
 def test_a_bad_length_is_refused_once(quick):
