@@ -123,12 +123,6 @@ cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us)
     cn_busy_wait_limit(&loop->busy_wait, limit_us);
 }
 
-bool
-cn_loop_is_awake(const struct cn_loop *loop)
-{
-    return !atomic_load_explicit(&loop->asleep, memory_order_relaxed);
-}
-
 unsigned
 cn_loop_index(const struct cn_loop *loop)
 {

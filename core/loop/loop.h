@@ -75,9 +75,6 @@ void cn_loop_stop(struct cn_loop *loop);
  * it posted them. Wakes the loop only if it sleeps and its mailbox was empty. Any thread. */
 void cn_loop_post(struct cn_loop *loop, struct cn_msg *msg);
 
-/* Would a message find the loop awake? The answer may be out of date at once. Any thread. */
-bool cn_loop_is_awake(const struct cn_loop *loop);
-
 unsigned cn_loop_index(const struct cn_loop *loop);
 /* The loop that the calling thread runs, or NULL. */
 struct cn_loop *cn_loop_current(void);
