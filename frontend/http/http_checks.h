@@ -30,9 +30,9 @@ struct cn_http_framing {
 int cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_1_1,
                           struct cn_http_framing *out, struct cn_error *err);
 
-/* A client may send a whole URL in place of the path (RFC 9112, 3.2.2), as it does to a proxy. Leaves
- * the path of it. CN_E_BAD_REQUEST: the URL and the Host header name different hosts, so two readers
- * could take the request for two. */
+/* A client may send a whole URL in place of the path (RFC 9112, 3.2.2), as it does to a proxy.
+ * Leaves the path of it. CN_E_BAD_REQUEST: the URL and the Host header name different hosts, so two
+ * readers could take the request for two. */
 int cn_http_take_path(struct cn_str *path, const struct cn_header *headers, uint32_t n,
                       struct cn_error *err);
 

@@ -333,8 +333,8 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
     return (ssize_t)len;
 }
 
-/* Copies the next bytes of the messages; those that are done go to site->sent. Returns whether there
- * were any. */
+/* Copies the next bytes of the messages; those that are done go to site->sent. Returns whether
+ * there were any. */
 static bool
 copy(struct cn_grpc_call *call, uint8_t *to, size_t len)
 {
