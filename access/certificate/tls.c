@@ -39,8 +39,8 @@ struct identity {
     gnutls_pcert_st chain[CHAIN_MAX];
     unsigned n_chain;
     gnutls_privkey_t key;
-    struct cn_client_ca *client_ca; /* NULL: clients need no certificate */
-    struct cn_client_ca *grpc_client_ca;
+    struct cn_client_ca *client_ca;      /* NULL: clients need no certificate */
+    struct cn_client_ca *grpc_client_ca; /* NULL: `client_ca` is for gRPC, too */
 };
 
 /* The identity in use; its list `older` has those from before. */
@@ -299,8 +299,8 @@ identity_load(const struct cn_server_config *config, struct identity **out, stru
         rc = check_pair(identity, err);
     if (!rc && config->client_ca)
         rc = cn_client_ca_read(config->client_ca, &identity->client_ca, err);
-    if (!rc && cn_server_grpc_client_ca(config))
-        rc = cn_client_ca_read(cn_server_grpc_client_ca(config), &identity->grpc_client_ca, err);
+    if (!rc && config->grpc_client_ca)
+        rc = cn_client_ca_read(config->grpc_client_ca, &identity->grpc_client_ca, err);
     if (rc) {
         identity_free(identity);
         return rc;
@@ -342,7 +342,9 @@ cn_tls_grpc_client_ca(void)
 {
     const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
 
-    return identity ? identity->grpc_client_ca : NULL;
+    if (!identity)
+        return NULL;
+    return identity->grpc_client_ca ? identity->grpc_client_ca : identity->client_ca;
 }
 
 int
@@ -400,6 +402,20 @@ cn_tls_stop(void)
         older = identity->older;
         identity_free(identity);
     }
+}
+
+ssize_t
+cn_tls_like_socket(ssize_t n)
+{
+    if (n >= 0)
+        return n;
+    if (n == GNUTLS_E_AGAIN)
+        errno = EAGAIN;
+    else if (n == GNUTLS_E_INTERRUPTED)
+        errno = EINTR;
+    else
+        errno = ECONNRESET; /* an alert, a record that is not valid, or the end of the connection */
+    return -1;
 }
 
 int

@@ -12,6 +12,7 @@
 
 #include <gnutls/abstract.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "config/server/server_config.h"
 #include "core/errors/error.h"
@@ -45,6 +46,10 @@ int cn_tls_take_certificate(gnutls_session_t session, const struct cn_client_ca 
 /* A session begins: lets it ask its client for a certificate, if there are such authorities. A
  * client that has none is served all the same, as far as TLS is concerned. */
 void cn_tls_ask_client(gnutls_session_t session);
+
+/* Returns what recv() or send() would, for the result of GnuTLS' function of the same purpose: -1
+ * with EAGAIN, EINTR, or ECONNRESET for anything that ends the connection. Any thread. */
+ssize_t cn_tls_like_socket(ssize_t n);
 
 /* The callback for libmicrohttpd's MHD_OPTION_HTTPS_CERT_CALLBACK. Any loop. */
 gnutls_certificate_retrieve_function2 cn_tls_retrieve;

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "frontend/intake/headers.h"
+
 /* May the text be a header's value (RFC 9110, 5.5)? Visible characters, blanks and tabs are
  * allowed, and so are bytes from 0x80 on. */
 static bool
@@ -128,7 +130,7 @@ int
 cn_http_take_path(struct cn_str *path, const struct cn_header *headers, uint32_t n,
                   struct cn_error *err)
 {
-    const struct cn_header *host = NULL;
+    const struct cn_header *host = cn_header_find(headers, n, CN_STR("host"));
     struct cn_str rest = *path, origin;
 
     if (cn_str_begins_nocase(rest, CN_STR("http://")))
@@ -138,9 +140,6 @@ cn_http_take_path(struct cn_str *path, const struct cn_header *headers, uint32_t
     else
         return 0;
     origin = cn_str_cut(&rest, '/');
-    for (uint32_t i = 0; i < n && !host; i++)
-        if (cn_str_eq_nocase(headers[i].name, CN_STR("host")))
-            host = &headers[i];
     if (!host || !cn_str_eq_nocase(origin, cn_str_trim(host->value)))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the URL names the host \"%.*s\", but the Host header does not; send the "

@@ -1,33 +1,18 @@
 /* frontend/websocket/ws_socket.c - see ws_socket.h. */
 #include "frontend/websocket/ws_socket.h"
 
-#include <errno.h>
 #include <gnutls/gnutls.h>
 #include <sys/socket.h>
 
+#include "access/certificate/tls.h"
 #include "frontend/http/http_conn.h"
-
-/* Returns what recv() or send() would, for the result of a function of GnuTLS. */
-static ssize_t
-like_a_socket(ssize_t n)
-{
-    if (n >= 0)
-        return n;
-    if (n == GNUTLS_E_AGAIN)
-        errno = EAGAIN;
-    else if (n == GNUTLS_E_INTERRUPTED)
-        errno = EINTR;
-    else
-        errno = ECONNRESET; /* an alert, a record that is not valid, or the end of the connection */
-    return -1;
-}
 
 ssize_t
 cn_ws_socket_recv(struct cn_http_conn *conn, void *room, size_t len)
 {
     if (!conn->reader.tls_session)
         return recv(conn->fd, room, len, MSG_DONTWAIT);
-    return like_a_socket(gnutls_record_recv(conn->reader.tls_session, room, len));
+    return cn_tls_like_socket(gnutls_record_recv(conn->reader.tls_session, room, len));
 }
 
 ssize_t
@@ -40,7 +25,7 @@ cn_ws_socket_send(struct cn_http_conn *conn, const void *bytes, size_t len)
     n = conn->is_sending ? gnutls_record_send(conn->reader.tls_session, NULL, 0)
                          : gnutls_record_send(conn->reader.tls_session, bytes, len);
     conn->is_sending = n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED;
-    return like_a_socket(n);
+    return cn_tls_like_socket(n);
 }
 
 void

@@ -9,7 +9,7 @@
  * 5. Freed by call_check(), when the call is finished and closed and nobody holds it.
  *
  * If the stream closes before the end is sent, the client has left: leave() drops what was
- *  not sent, tells the method (on_gone), and finishes the call itself.
+ * not sent, tells the method (on_gone), and finishes the call itself.
  */
 #include <string.h>
 
@@ -118,6 +118,49 @@ find_method(const struct cn_grpc_server *server, struct cn_str path)
     return NULL;
 }
 
+/* Checks a call before its method sees it. Returns 0, or the error with which it is refused. */
+static int
+check_call(struct cn_grpc_call *call, struct cn_error *err)
+{
+    const struct cn_grpc_limits *limits = &call->site->grpc->limits;
+    char path[128];
+
+    if (call->head.wrong)
+        return cn_fail(err, call->head.wrong_code, "%s", call->head.wrong);
+    if (!call->method)
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "this port has no method %s; server reflection lists its services",
+                       cn_log_quote(call->head.path.ptr, call->head.path.len, path, sizeof(path)));
+    if (call->site->n_live > limits->calls)
+        return cn_fail(err, CN_E_TOO_MANY_CALLS,
+                       "%u calls are open, which is the limit (grpc-max-calls); try again later",
+                       limits->calls);
+    if (cn_grpc_call_charge(call, CALL_BYTES + call->method->state_bytes + call->head.bytes, err))
+        return err->code;
+    return call->method->needs_no_key ? 0 : call->server->authorize(call, err);
+}
+
+/* Hands a call to its method, if it is not refused. */
+static void
+open_call(struct cn_grpc_call *call)
+{
+    struct cn_error err;
+
+    cn_grpc_call_hold(call);
+    if (call->head.deadline_ms != CN_NEVER)
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
+                     call->head.deadline_ms);
+    if (check_call(call, &err)) {
+        cn_rpc_fail(call, err.code, err.message, 0);
+    } else {
+        call->opened = true;
+        if (call->method->on_open)
+            call->method->on_open(call);
+        cn_grpc_call_read(call);
+    }
+    cn_grpc_call_release(call);
+}
+
 void
 cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream)
 {
@@ -145,49 +188,7 @@ cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream)
     site->n_live++;
     cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS, 1);
     cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS_OPEN, 1);
-    cn_grpc_call_open(call);
-}
-
-/* Checks a call before its method sees it. Returns 0, or the error with which it is refused. */
-static int
-check_call(struct cn_grpc_call *call, struct cn_error *err)
-{
-    const struct cn_grpc_limits *limits = &call->site->grpc->limits;
-    char path[128];
-
-    if (call->head.wrong)
-        return cn_fail(err, call->head.wrong_code, "%s", call->head.wrong);
-    if (!call->method)
-        return cn_fail(err, CN_E_UNIMPLEMENTED,
-                       "this port has no method %s; server reflection lists its services",
-                       cn_log_quote(call->head.path.ptr, call->head.path.len, path, sizeof(path)));
-    if (call->site->n_live > limits->calls)
-        return cn_fail(err, CN_E_TOO_MANY_CALLS,
-                       "%u calls are open, which is the limit (grpc-max-calls); try again later",
-                       limits->calls);
-    if (cn_grpc_call_charge(call, CALL_BYTES + call->method->state_bytes + call->head.bytes, err))
-        return err->code;
-    return call->method->needs_no_key ? 0 : call->server->authorize(call, err);
-}
-
-void
-cn_grpc_call_open(struct cn_grpc_call *call)
-{
-    struct cn_error err;
-
-    cn_grpc_call_hold(call);
-    if (call->head.deadline_ms != CN_NEVER)
-        cn_timer_set(cn_loop_wheel(call->site->loop), &call->deadline_timer,
-                     call->head.deadline_ms);
-    if (check_call(call, &err)) {
-        cn_rpc_fail(call, err.code, err.message, 0);
-    } else {
-        call->opened = true;
-        if (call->method->on_open)
-            call->method->on_open(call);
-        cn_grpc_call_read(call);
-    }
-    cn_grpc_call_release(call);
+    open_call(call);
 }
 
 /* Nothing can be sent any more, except for the status, if the stream is open: tells the method, and

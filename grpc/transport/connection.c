@@ -10,8 +10,8 @@
  *
  * The timer has one meaning at a time:
  * - while shaking hands: the handshake must be done;
- * - later: the client is silent (a ping is sent), its answer to the ping is late, or its socket has
- *   taken nothing for --write-timeout;
+ * - later: the client is silent (a ping is sent), its answer to the ping is late, or bytes have
+ *   waited for its socket for --write-timeout;
  * - when all was sent and the connection ends (`hung_up`): the client's end is awaited for a
  *   moment. If we closed at once, bytes that the client is still sending would reset the connection
  *   and could destroy our last answer.
@@ -154,11 +154,12 @@ cn_grpc_conn_drain(struct cn_grpc_conn *conn)
 {
     struct cn_list *node, *next;
 
-    if (conn->draining || conn->shaking_hands) {
-        if (!conn->draining)
-            cn_grpc_conn_drop(conn); /* it has no calls yet */
+    if (conn->shaking_hands) {
+        cn_grpc_conn_drop(conn); /* it has no calls yet */
         return;
     }
+    if (conn->draining)
+        return;
     conn->draining = true;
     nghttp2_submit_goaway(conn->h2, NGHTTP2_FLAG_NONE,
                           nghttp2_session_get_last_proc_stream_id(conn->h2), NGHTTP2_NO_ERROR, NULL,
@@ -377,7 +378,9 @@ take(struct cn_grpc_conn *conn, size_t len)
             return false;
         if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
             send_all(conn); /* so that calls which are over give their memory back */
-        if (conn->failed || has_too_many_unsent(conn)) {
+        if (conn->failed)
+            return false;
+        if (has_too_many_unsent(conn)) {
             cn_log(CN_LOG_DEBUG,
                    "event=grpc_connection_dropped fd=%d why=\"the client does not read the answers "
                    "to its frames\"",

@@ -1,7 +1,7 @@
 /* grpc/transport/grpc_call.h - gRPC over HTTP/2: servers, calls and messages.
  *
- * nghttp2 reads and makes the frames of HTTP/2; everything above them is done here (README of this
- * room: transport_priv.h). A connection belongs to one loop, and so do its calls, their state and
+ * nghttp2 reads and makes the frames of HTTP/2; everything above them is done here, and
+ * transport_priv.h says how. A connection belongs to one loop, and so do its calls, their state and
  * all callbacks below. Nothing here takes a lock. Functions must be called on the call's loop
  * unless their comment says otherwise.
  */

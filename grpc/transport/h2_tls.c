@@ -98,17 +98,7 @@ cn_grpc_tls_shake(struct cn_grpc_conn *conn)
 ptrdiff_t
 cn_grpc_tls_recv(struct cn_grpc_conn *conn, void *room, size_t len)
 {
-    ssize_t n = gnutls_record_recv(conn->tls, room, len);
-
-    if (n >= 0)
-        return n;
-    if (n == GNUTLS_E_AGAIN)
-        errno = EAGAIN;
-    else if (n == GNUTLS_E_INTERRUPTED)
-        errno = EINTR;
-    else
-        errno = ECONNRESET; /* an alert, a record that is not valid, or the end of the connection */
-    return -1;
+    return cn_tls_like_socket(gnutls_record_recv(conn->tls, room, len));
 }
 
 bool

@@ -235,7 +235,8 @@ cn_grpc_on_write_late(struct cn_timer *timer)
     cn_grpc_call_abort(call, DEADLINE_EXCEEDED, "the client does not read its answers");
 }
 
-/* Too many bytes wait for clients, and this client has been reading for the longest time. */
+/* Too many bytes wait for clients, and this one has kept its bytes waiting for the longest
+ * time. */
 static void
 drop_unread(struct cn_unread *unread)
 {

@@ -2,8 +2,6 @@
  * call's loop. The names are those of "gRPC over HTTP2" (PROTOCOL-HTTP2.md of the gRPC project).
  */
 #include <sodium.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "grpc/transport/transport_priv.h"
 

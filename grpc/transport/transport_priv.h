@@ -157,8 +157,7 @@ struct cn_grpc_message {
 /* How memory for a client's bytes is counted. */
 struct cn_grpc_held {
     struct cn_request_bytes counted; /* among all requests */
-    uint32_t
-        charged; /* to the call: the first CN_REQUEST_BYTES_STEP, which are not counted above */
+    uint32_t charged; /* to the call: bytes up to CN_REQUEST_BYTES_STEP, not counted above */
 };
 
 /* The message that a client is sending. */
@@ -185,7 +184,7 @@ struct cn_grpc_call {
     const struct cn_key *key; /* see cn_grpc_call_set_key */
     struct cn_grpc_inbox in;
     struct cn_deferred work; /* delivers what has been asked for */
-    uint32_t n_holds;        /* of other files */
+    uint32_t n_holds;        /* of methods, and of messages that are not reported yet */
     uint32_t bytes;          /* its part of site->bytes */
     bool half_closed;        /* the client has sent its last byte */
     bool reading;            /* a message was asked for */
@@ -210,7 +209,8 @@ struct cn_grpc_call {
     uint32_t retry_after_s;
     int code;
     struct cn_str text, details;
-    struct cn_timer read_timer, write_timer, deadline_timer;
+    struct cn_timer read_timer, write_timer;
+    struct cn_timer deadline_timer; /* after the answer: the client's last frame is late */
     alignas(16) char state[];
 };
 
@@ -259,10 +259,8 @@ uint64_t cn_grpc_timeout_ms(struct cn_str text);
 
 /* --- call.c */
 
-/* A request's metadata are complete: makes the call from conn->head. */
+/* A request's metadata are complete: makes the call from conn->head, and opens it. */
 void cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream);
-/* Opens the call: checks it, and hands it to its method. */
-void cn_grpc_call_open(struct cn_grpc_call *call);
 /* The call takes `bytes` more, which are counted until it is freed. CN_E_TOO_MANY_CALLS: all calls
  * together take too much. */
 int cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err);
