@@ -1,8 +1,7 @@
 /* access/certificate/tls.h - the server's certificate and key, for all ports with TLS.
  *
  * They are read at start and again on SIGHUP. A handshake that has begun keeps what it started
- * with, and open connections are not touched. There is one certificate per process, because
- * libmicrohttpd's callback does not say for which daemon it asks.
+ * with, and open connections are not touched. There is one certificate per process.
  *
  * The authorities of --client-ca and --grpc-client-ca are read at the same times, and the
  * certificates of clients are compared with them.
@@ -51,7 +50,8 @@ void cn_tls_ask_client(gnutls_session_t session);
  * with EAGAIN, EINTR, or ECONNRESET for anything that ends the connection. Any thread. */
 ssize_t cn_tls_like_socket(ssize_t n);
 
-/* The callback for libmicrohttpd's MHD_OPTION_HTTPS_CERT_CALLBACK. Any loop. */
+/* Gives a handshake the present certificate (gnutls_certificate_set_retrieve_function2). Any
+ * loop. */
 gnutls_certificate_retrieve_function2 cn_tls_retrieve;
 
 #endif

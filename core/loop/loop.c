@@ -1,4 +1,4 @@
-/* core/loop/loop.c - one thread's epoll set, mailbox, timers, hooks and deferred work.
+/* core/loop/loop.c - one thread's epoll set, mailbox, timers and deferred work.
  *
  * Everything belongs to the thread that runs the loop, except the mailbox and the two flags that
  * other threads set or read.
@@ -13,8 +13,8 @@
  * - An event of epoll carries the descriptor's number and a generation. When a descriptor is closed
  *   in a callback and its number is used again in the same turn, an event that was fetched before
  *   has the old generation, and finds nobody.
- * - A callback may watch and unwatch any descriptor, set any timer, defer work and remove any hook,
- *   its own too. What it causes is done in the same turn where that is possible.
+ * - A callback may watch and unwatch any descriptor, set any timer and defer work, its own too. What
+ *   it causes is done in the same turn where that is possible.
  *
  * docs/threading.md says which data belongs to which loop. */
 #include "core/loop/loop.h"
@@ -59,8 +59,6 @@ struct cn_loop {
     uint64_t turn_ended_ms; /* when the last turn ended, which is when this one begins to wait */
     struct cn_timer_wheel *wheel;
     struct cn_list deferred;
-    struct cn_list hooks;
-    struct cn_list *next_hook; /* the next one in the walk through the hooks; NULL outside it */
     struct place *places;
     size_t n_places;
     uint32_t last_generation;
@@ -83,7 +81,6 @@ cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
     loop->index = index;
     loop->event_fd = -1;
     cn_list_init(&loop->deferred);
-    cn_list_init(&loop->hooks);
     loop->now_us = cn_now_us();
     loop->now_ms = loop->turn_ended_ms = loop->now_us / 1000;
     loop->wheel = cn_timer_wheel_create(loop->now_ms);
@@ -298,27 +295,12 @@ cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred)
         cn_list_push_back(&loop->deferred, &deferred->link);
 }
 
-void
-cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook)
-{
-    cn_list_push_back(&loop->hooks, &hook->link);
-}
-
-void
-cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook)
-{
-    if (loop->next_hook == &hook->link)
-        loop->next_hook = hook->link.next;
-    cn_list_remove(&hook->link);
-}
-
 /* The timeout for epoll_wait; -1 waits without a limit. */
 static int
 wait_ms(struct cn_loop *loop, int max_wait_ms)
 {
     uint64_t now = loop->turn_ended_ms, next = cn_timer_wheel_next_ms(loop->wheel);
     uint64_t wait = max_wait_ms < 0 ? CN_NEVER : (uint64_t)max_wait_ms;
-    struct cn_list *node;
 
     if (!cn_list_empty(&loop->deferred) || atomic_load(&loop->stopping) ||
         atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
@@ -326,12 +308,6 @@ wait_ms(struct cn_loop *loop, int max_wait_ms)
     if (next != CN_NEVER) {
         next = next > now ? next - now : 0;
         wait = next < wait ? next : wait;
-    }
-    cn_list_for_each(node, &loop->hooks) {
-        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
-        uint64_t limit = hook->timeout_ms ? hook->timeout_ms(hook) : CN_NEVER;
-
-        wait = limit < wait ? limit : wait;
     }
     if (cn_clock_is_test() && wait > TEST_CLOCK_WAIT_MS)
         return TEST_CLOCK_WAIT_MS;
@@ -393,20 +369,6 @@ read_clock(struct cn_loop *loop)
 {
     loop->now_us = cn_now_us();
     loop->now_ms = loop->now_us / 1000;
-}
-
-static void
-run_hooks(struct cn_loop *loop)
-{
-    struct cn_list *node;
-
-    for (node = loop->hooks.next; node != &loop->hooks; node = loop->next_hook) {
-        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
-
-        loop->next_hook = node->next; /* moved on if the hook removes that one */
-        hook->run(hook);
-    }
-    loop->next_hook = NULL;
 }
 
 /* Runs what was deferred so far. What is deferred meanwhile waits for the next turn, which then
@@ -482,7 +444,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     begin_us = loop->now_us;
 
     give_events(loop, count);
-    /* Requests come by message or from a hook. The mailbox is emptied before the clock is read, so
+    /* The mailbox is emptied before the clock is read, so
      * no message is newer than the turn's time; a timer that it sets would otherwise run out too
      * early. If there is neither a message nor an event, the clock is not read again. The timers
      * run before the messages, so what ran out before a message came is over. */
@@ -491,7 +453,6 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
         read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
     read_mail(mail);
-    run_hooks(loop);
     run_deferred(loop);
 
     end_us = cn_now_us();

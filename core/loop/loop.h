@@ -5,7 +5,6 @@
  * - the callbacks of descriptors
  * - the timers
  * - the messages of the mailbox
- * - the hooks; libmicrohttpd runs here
  * - the deferred work
  *
  * Work that is caused in a turn can be collected and done once at its end (cn_loop_defer), which
@@ -43,15 +42,6 @@ struct cn_watch {
 struct cn_deferred {
     struct cn_list link;
     void (*fn)(struct cn_deferred *deferred);
-};
-
-/* A function that runs in every turn, after the timers and before deferred work. `timeout_ms` says
- * when it must run next at the latest: in that many ms, 0 for a next turn that does not wait, or
- * CN_NEVER. */
-struct cn_hook {
-    struct cn_list link;
-    void (*run)(struct cn_hook *hook);
-    uint64_t (*timeout_ms)(struct cn_hook *hook);
 };
 
 /* Makes a loop, which cn_loop_destroy frees. `index` is its number in names and metrics. CN_E_IO:
@@ -110,7 +100,5 @@ void cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch);
 /* Defers work to the end of the turn. Does nothing if it is deferred already.
  * cn_list_remove(&deferred->link) takes it back. */
 void cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred);
-void cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook);
-void cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook);
 
 #endif

@@ -114,17 +114,6 @@ on_timer(struct cn_timer *timer)
     note('t');
 }
 
-static struct cn_hook *hook_to_remove;
-
-static void
-run_hook(struct cn_hook *hook)
-{
-    note('h');
-    if (hook_to_remove)
-        cn_loop_remove_hook(loop, hook_to_remove);
-    (void)hook;
-}
-
 static struct cn_deferred *defer_again;
 
 static void
@@ -144,21 +133,18 @@ a_turn_goes_in_its_order(void **state)
     struct posted posted = {.msg.fn = on_message};
     struct pipe_watch p = {.watch.fn = on_pipe};
     struct cn_deferred deferred = {.fn = on_deferred};
-    struct cn_hook hook = {.run = run_hook};
     struct cn_timer timer;
 
     (void)state;
     cn_loop_defer(loop, &deferred);
     cn_loop_defer(loop, &deferred); /* harmless */
-    cn_loop_add_hook(loop, &hook);
     cn_timer_init(&timer, on_timer);
     cn_timer_set(cn_loop_wheel(loop), &timer, cn_loop_now_ms(loop));
     cn_loop_post(loop, &posted.msg);
     open_pipe(&p);
     assert_int_equal(cn_loop_watch(loop, &p.watch, p.fds[0], EPOLLIN, NULL), 0);
     cn_loop_turn(loop, 1000);
-    assert_string_equal(trace, "ftmhd");
-    cn_loop_remove_hook(loop, &hook);
+    assert_string_equal(trace, "ftmd");
     cn_loop_unwatch(loop, &p.watch);
     close_pipe(&p);
 }
@@ -272,51 +258,6 @@ deferred_by_deferred_work_runs_in_the_next_turn(void **state)
     defer_again = NULL;
     cn_loop_turn(loop, 10000); /* does not wait */
     assert_string_equal(trace, "dd");
-}
-
-static void
-a_hook_may_remove_any_hook(void **state)
-{
-    struct cn_hook a = {.run = run_hook}, b = {.run = run_hook}, c = {.run = run_hook};
-
-    (void)state;
-    cn_loop_add_hook(loop, &a);
-    cn_loop_add_hook(loop, &b);
-    cn_loop_add_hook(loop, &c);
-    hook_to_remove = &b; /* by `a`, whose next it is */
-    cn_loop_turn(loop, 0);
-    assert_string_equal(trace, "hh");
-    hook_to_remove = &c;
-    cn_loop_turn(loop, 0);
-    assert_string_equal(trace, "hhh");
-    hook_to_remove = &a;
-    cn_loop_turn(loop, 0);
-    assert_string_equal(trace, "hhhh");
-    hook_to_remove = NULL;
-    cn_loop_turn(loop, 0);
-    assert_string_equal(trace, "hhhh");
-}
-
-static uint64_t
-no_wait(struct cn_hook *hook)
-{
-    (void)hook;
-    return 0;
-}
-
-/* libmicrohttpd says when it must run next, and the loop must not sleep longer. */
-static void
-a_hooks_timeout_limits_the_wait(void **state)
-{
-    struct cn_hook hook = {.run = run_hook, .timeout_ms = no_wait};
-    uint64_t before = cn_now_ms();
-
-    (void)state;
-    cn_loop_add_hook(loop, &hook);
-    cn_loop_turn(loop, 60000);
-    assert_true(cn_now_ms() - before < 30000);
-    assert_string_equal(trace, "h");
-    cn_loop_remove_hook(loop, &hook);
 }
 
 enum { POSTERS = 4, EACH = 20000 };
@@ -481,8 +422,6 @@ main(void)
         LOOP_TEST(watching_what_is_not_open_fails),
         LOOP_TEST(a_message_posted_by_a_message_waits_for_the_next_turn),
         LOOP_TEST(deferred_by_deferred_work_runs_in_the_next_turn),
-        LOOP_TEST(a_hook_may_remove_any_hook),
-        LOOP_TEST(a_hooks_timeout_limits_the_wait),
         LOOP_TEST(messages_of_many_threads_arrive_in_order),
         LOOP_TEST(messages_end_a_busy_wait),
         LOOP_TEST(stop_ends_a_loop_that_has_not_begun),

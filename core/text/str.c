@@ -13,13 +13,20 @@ cn_is_token_char(char c)
     return u < 0x80 && (token_bits[u / 32] >> (u % 32) & 1);
 }
 
+size_t
+cn_text_token_len(const char *text, size_t len)
+{
+    size_t n = 0;
+
+    while (n < len && cn_is_token_char(text[n]))
+        n++;
+    return n;
+}
+
 bool
 cn_str_is_token(struct cn_str text)
 {
-    for (size_t i = 0; i < text.len; i++)
-        if (!cn_is_token_char(text.ptr[i]))
-            return false;
-    return text.len > 0;
+    return text.len > 0 && cn_text_token_len(text.ptr, text.len) == text.len;
 }
 
 /* Is one of these eight bytes a control character? A tab is taken for one here. 0x80 comes out of a

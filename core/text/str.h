@@ -84,6 +84,8 @@ cn_is_control_char(char c)
 size_t cn_text_without_control(const char *text, size_t len);
 /* May the character stand in a method or in a header's name (RFC 9110, 5.6.2: a token)? */
 bool cn_is_token_char(char c);
+/* How many bytes at the beginning of the text are such characters? */
+size_t cn_text_token_len(const char *text, size_t len);
 /* Is the text a token: at least one such character, and no other? */
 bool cn_str_is_token(struct cn_str text);
 /* Compares without regard to case, in ASCII only. `-` and `_` are different. */

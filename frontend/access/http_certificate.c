@@ -26,7 +26,7 @@ certificate_of(struct cn_http_conn *conn)
         return known;
     conn->certificate = known = cn_alloc(sizeof *known);
     *known = (struct cn_http_certificate){.certificate = NULL};
-    known->code = cn_tls_take_certificate(conn->reader.tls_session, cn_tls_client_ca(),
+    known->code = cn_tls_take_certificate(conn->tls, cn_tls_client_ca(),
                                           &known->certificate, &err);
     if (known->code)
         known->why = cn_strdup(err.message);
@@ -43,10 +43,6 @@ cn_http_check_certificate(struct cn_http_request *request, const struct cn_certi
     *out = NULL;
     if (!config->client_ca || !request->listener->is_tls)
         return 0;
-    if (!request->conn->reader.tls_session)
-        return cn_fail(err, CN_E_CERTIFICATE,
-                       "the server cannot see with which certificate this connection was made; "
-                       "connect again");
     known = certificate_of(request->conn);
     if (known->code)
         return cn_fail(err, known->code, "%s", known->why);

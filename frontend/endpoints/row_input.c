@@ -3,7 +3,7 @@
  *
  * The handler gets the headers of the request, plus those that TorchServe adds by itself:
  * `explain`, and `url_path` for the route that has one. They are put before the client's headers,
- * so that the copy has room for them at its beginning.
+ * where places are free (CN_HTTP_SPARE_HEADERS).
  *
  * Parts come from the query (where the route allows it), from the fields of a form, or the whole
  * body is one part named `body`. A body that curl marks as a form by default, without being one, is
@@ -13,8 +13,6 @@
 #include "frontend/http/form.h"
 #include "frontend/http/http_request.h"
 #include "frontend/intake/headers.h"
-
-#define ADDED_MAX 2 /* headers that the server adds */
 
 struct cn_str
 cn_input_mime_type(struct cn_str content_type)
@@ -26,41 +24,11 @@ cn_input_mime_type(struct cn_str content_type)
     return cn_str_trim((struct cn_str){content_type.ptr, len});
 }
 
-/* Copies all headers with their bytes in one block, with room for the server's headers before them.
- * Returns the first of the client's headers. */
-static struct cn_header *
-copy_headers(struct cn_http_request *request)
-{
-    uint32_t n = request->n_headers, i;
-    size_t bytes = sizeof(struct cn_header) * (n + ADDED_MAX);
-    struct cn_header *copies;
-    char *at;
-
-    for (i = 0; i < n; i++)
-        bytes += request->headers[i].name.len + request->headers[i].value.len;
-    copies = cn_arena_alloc(&request->arena, bytes);
-    copies += ADDED_MAX;
-    at = (char *)(copies + n);
-    for (i = 0; i < n; i++) {
-        const struct cn_header *from = &request->headers[i];
-
-        memcpy(at, from->name.ptr, from->name.len);
-        copies[i].name = (struct cn_str){at, from->name.len};
-        at += from->name.len;
-        if (from->value.len)
-            memcpy(at, from->value.ptr, from->value.len);
-        copies[i].value = (struct cn_str){at, from->value.len};
-        at += from->value.len;
-    }
-    return copies;
-}
-
 void
 cn_input_headers(struct cn_http_request *request, struct cn_row *row)
 {
     const struct cn_route_match *match = &request->match;
 
-    request->headers = copy_headers(request);
     row->headers = request->headers;
     row->n_headers = request->n_headers;
     if (match->route->flags & CN_ROUTE_EXPLAIN) {

@@ -8,9 +8,8 @@
 
 struct cn_http_request;
 
-/* Sets the request's headers to a copy that outlives libmicrohttpd's, and the row's headers to
- * them, after those that the server adds: explain: True, and url_path with what follows the
- * version. */
+/* Sets the row's headers to those of the request, after those that the server adds: explain: True,
+ * and url_path with what follows the version. */
 void cn_input_headers(struct cn_http_request *request, struct cn_row *row);
 
 /* Sets the row's parts. First come the query's parameters, if the route allows them; then the

@@ -1,10 +1,7 @@
 /* frontend/http/accept.h - accepts clients from one listening socket while its owner has room for
  * them.
  *
- * libmicrohttpd could accept its own clients. But after one accept() that failed because the
- * process had no descriptor left, it accepts nobody until one of its connections has ended. So we
- * accept and pass it the connections. The gRPC ports use the same code. A cn_accept is owned by the
- * loop thread.
+ * The ports for HTTP and for gRPC use this. A cn_accept is owned by the loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_ACCEPT_H
 #define CN_FRONTEND_HTTP_ACCEPT_H

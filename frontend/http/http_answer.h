@@ -1,8 +1,7 @@
-/* frontend/http/http_answer.h - gives answers to libmicrohttpd.
+/* frontend/http/http_answer.h - answers requests.
  *
- * Each function answers one request and runs on its loop. A connection that was suspended while the
- * request waited is resumed. When libmicrohttpd is done with the request already, because the
- * client left, the functions do nothing.
+ * Each function answers one request and runs on its loop. If the request has no connection any
+ * more, because the client left, the functions do nothing.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_ANSWER_H
 #define CN_FRONTEND_HTTP_HTTP_ANSWER_H
@@ -16,8 +15,8 @@
 
 struct cn_answer_box;
 struct cn_error;
+struct cn_http_conn;
 struct cn_http_request;
-struct cn_http_upgrade;
 
 /* Answers with TorchServe's error body and the HTTP status that errors.def has for `code`. On a
  * path of the v2 protocol it answers with that protocol's error body. `retry_after_s` is sent with
@@ -52,13 +51,14 @@ void cn_http_answer_page(struct cn_http_request *request, const char *content_ty
 void cn_http_answer_file(struct cn_http_request *request, const char *content_type,
                          const char *file_name, struct cn_str body);
 /* Answers with 101: the connection becomes something else, and is the caller's. `on_upgraded` gets
- * the request again when the answer has left, with the bytes that came behind the request, and
- * what ends the connection; it is never called if the client leaves before. Until the end,
- * libmicrohttpd keeps the request's memory. Returns false if the answer cannot be given. */
-typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, struct cn_str extra,
-                                    const struct cn_http_upgrade *upgrade);
+ * the request again when the answer has left, with the bytes that came behind the request; it is
+ * never called if the client leaves before. The request lives until the caller ends the connection
+ * with cn_http_upgrade_end(). Returns false if the answer cannot be given. */
+typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, struct cn_str extra);
 bool cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers,
                             uint32_t n, cn_http_upgraded_fn on_upgraded);
+/* Ends a connection that was upgraded, soon. Its descriptor must not be watched or used any more. */
+void cn_http_upgrade_end(struct cn_http_conn *conn);
 /* Gives one piece of a job's answer; takes over the box. The first piece decides the form: if it is
  * also the last one, the response has a Content-Length; otherwise a chunked response begins, with
  * one chunk for each piece. */

@@ -4,22 +4,14 @@
  * reads Content-Length, the server behind it reads Transfer-Encoding, and a request has both. The
  * rest of the body is then, for one of them, the next request, which the proxy has never checked.
  * So a request is refused, and its connection closed, wherever RFC 9112 leaves two readings: both
- * headers at once, one of them twice, a length that is not one decimal number, a transfer coding
- * other than chunked, or a control character in a header.
+ * headers at once, one of them twice, a length that is not one decimal number, or a transfer coding
+ * other than chunked.
  */
 #include "frontend/http/http_checks.h"
 
 #include <string.h>
 
 #include "frontend/intake/headers.h"
-
-/* May the text be a header's value (RFC 9110, 5.5)? Visible characters, blanks and tabs are
- * allowed, and so are bytes from 0x80 on. */
-static bool
-is_field_value(struct cn_str text)
-{
-    return cn_text_without_control(text.ptr, text.len) == text.len;
-}
 
 bool
 cn_http_accepts(struct cn_str accept, struct cn_str type)
@@ -61,22 +53,28 @@ parse_length(struct cn_str text, uint64_t *out, struct cn_error *err)
     return 0;
 }
 
-/* How often the headers that may occur only once were seen. */
+/* How often the headers that may occur only once were seen, and what Connection says. */
 struct counts {
     unsigned host, length, encoding;
+    bool says_close, says_keep_alive;
 };
+
+/* Reads the list of options in Connection (RFC 9110, 7.6.1). */
+static void
+read_connection(struct cn_str value, struct counts *counts)
+{
+    while (value.len > 0) {
+        const struct cn_str option = cn_str_trim(cn_str_cut(&value, ','));
+
+        counts->says_close |= cn_str_eq_nocase(option, CN_STR("close"));
+        counts->says_keep_alive |= cn_str_eq_nocase(option, CN_STR("keep-alive"));
+    }
+}
 
 static int
 check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *out,
              struct counts *counts, struct cn_error *err)
 {
-    if (!cn_str_is_token(name))
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the header name \"%.*s\" has a character that is not allowed",
-                       name.len > 40 ? 40 : (int)name.len, name.len ? name.ptr : "");
-    if (!is_field_value(value))
-        return cn_fail(err, CN_E_BAD_REQUEST, "the value of header %.*s has a control character",
-                       CN_STR_ARG(name));
     if (cn_str_eq_nocase(name, CN_STR("host"))) {
         if (counts->host++)
             return cn_fail(err, CN_E_BAD_REQUEST,
@@ -98,6 +96,8 @@ check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *ou
         out->chunked = true;
     } else if (cn_str_eq_nocase(name, CN_STR("expect"))) {
         out->expects_continue = cn_str_eq_nocase(value, CN_STR("100-continue"));
+    } else if (cn_str_eq_nocase(name, CN_STR("connection"))) {
+        read_connection(value, counts);
     }
     return 0;
 }
@@ -112,9 +112,10 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
 
     *out = (struct cn_http_framing){0};
     for (i = 0; i < n; i++) {
-        if ((rc = check_header(headers[i].name, cn_str_trim(headers[i].value), out, &counts, err)))
+        if ((rc = check_header(headers[i].name, headers[i].value, out, &counts, err)))
             return rc;
     }
+    out->closes = counts.says_close || (!is_http_1_1 && !counts.says_keep_alive);
     if (out->chunked && out->has_length)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the request has both Content-Length and Transfer-Encoding; send only one");
@@ -210,5 +211,6 @@ cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_space, st
 bool
 cn_http_header_is_valid(struct cn_str name, struct cn_str value)
 {
-    return cn_str_is_token(name) && is_field_value(value);
+    /* Visible characters, blanks and tabs are allowed, and so are bytes from 0x80 on (5.5). */
+    return cn_str_is_token(name) && cn_text_without_control(value.ptr, value.len) == value.len;
 }

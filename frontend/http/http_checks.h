@@ -1,8 +1,9 @@
 /* frontend/http/http_checks.h - checks that every reader understands a request in the same way.
  *
- * These are pure functions over what libmicrohttpd parsed. They refuse the forms by which one
- * request hides another one from a proxy in front of this server (request smuggling), and they read
- * numbers and escapes strictly. Any thread.
+ * These are pure functions over what transport/http_parser.h has taken, so no name or value has a
+ * character that must not be in it. They refuse the forms by which one request hides another one
+ * from a proxy in front of this server (request smuggling), and they read numbers and escapes
+ * strictly. Any thread.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_CHECKS_H
 #define CN_FRONTEND_HTTP_HTTP_CHECKS_H
@@ -16,16 +17,16 @@
 #include "core/text/str.h"
 #include "proto/message.h"
 
-/* How the body of a request is delimited. */
+/* How the body of a request is delimited, and what becomes of the connection. */
 struct cn_http_framing {
     bool has_length; /* Content-Length was sent; `length` holds it */
     bool chunked;
     bool expects_continue;
+    bool closes; /* the client wants the connection to end with the answer */
     uint64_t length; /* bytes */
 };
 
-/* Checks names and values of all headers, and Host, Content-Length and Transfer-Encoding in
- * particular. CN_E_BAD_REQUEST names the header that is wrong; the connection must not be used
+/* Reads Host, Content-Length, Transfer-Encoding, Expect and Connection. CN_E_BAD_REQUEST names the header that is wrong; the connection must not be used
  * after that. */
 int cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_1_1,
                           struct cn_http_framing *out, struct cn_error *err);

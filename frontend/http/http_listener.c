@@ -1,14 +1,13 @@
 /* frontend/http/http_listener.c - one API on one loop: it is opened, accepts clients, drains, and
- * ends. libmicrohttpd reads and writes for it (library/http_daemon.c). Owned by the loop thread. */
+ * ends. The folder transport has its connections. Owned by the loop thread. */
 #include "frontend/http/http_listener.h"
 
 #include <unistd.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "frontend/http/http_conn.h"
-#include "frontend/http/http_discard.h"
-#include "frontend/http/library/http_daemon_priv.h"
+#include "frontend/http/transport/http_discard.h"
+#include "frontend/http/transport/http_transport_priv.h"
 #include "frontend/intake/client_addresses.h"
 #include "frontend/websocket/ws_site.h"
 #include "metrics/counters/metrics.h"
@@ -27,17 +26,27 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
 {
     struct cn_http_listener *listener = cn_container_of(accept, struct cn_http_listener, accept);
     const struct cn_server_config *config = listener->shared->config;
+    struct cn_client_address *address;
 
+    (void)from_len;
     if (!cn_client_address_take(from, listener->api->kind, config->max_address_connections,
-                                listener->api->capacity, &listener->accepted_from)) {
+                                listener->api->capacity, &address)) {
         cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_REFUSED, 1);
         close(fd);
         return;
     }
-    cn_http_daemon_add(listener, fd, from, from_len);
-    cn_client_address_release(listener->accepted_from, listener->api->kind); /* it has failed */
-    listener->accepted_from = NULL;
-    listener->ready = true; /* the first request may be there already */
+    cn_http_conn_open(listener, fd, from, address);
+}
+
+/* Frees what the listener has. */
+static void
+destroy(struct cn_http_listener *listener)
+{
+    cn_accept_end(&listener->accept);
+    cn_http_tls_stop(listener);
+    cn_buf_fini(&listener->head);
+    cn_free(listener->in);
+    cn_free(listener);
 }
 
 int
@@ -54,23 +63,19 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->is_tls = is_tls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
-    cn_list_init(&listener->refused);
     listener->accept.is_ready = has_room;
     listener->accept.on_client = on_client;
+    listener->in = cn_alloc(CN_HTTP_IN_BYTES);
+    cn_buf_init(&listener->head, 0);
     rc = cn_accept_begin(&listener->accept, loop, listen_fd, err);
+    if (!rc && is_tls)
+        rc = cn_http_tls_start(listener, err);
     if (rc) {
-        cn_free(listener);
-        return rc;
-    }
-    rc = cn_http_daemon_start(listener, err);
-    if (rc) {
-        cn_accept_end(&listener->accept);
-        cn_free(listener);
+        destroy(listener);
         return rc;
     }
     if (api->has_streams)
         listener->streams = cn_ws_site_create(listener);
-    cn_http_daemon_go(listener);
     if (api->counted)
         cn_metrics_add(cn_loop_metrics(loop), CN_M_HTTP_CONNECTIONS_MAX,
                        shared->config->max_connections);
@@ -94,17 +99,14 @@ cn_http_listener_drain(struct cn_http_listener *listener)
     if (listener->draining)
         return;
     listener->leaving = listener->draining = true;
-    cn_http_daemon_run(listener); /* requests that arrived before are still accepted */
     cn_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {
         struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);
 
-        if (conn->phase == CN_PHASE_IDLE || conn->phase == CN_PHASE_HEADERS)
-            cn_http_conn_cut(conn, "drain");
+        cn_http_conn_drain(conn);
     }
     if (listener->streams)
         cn_ws_site_leave(listener->streams);
-    listener->again = true;
 }
 
 void
@@ -135,10 +137,8 @@ cn_http_listener_destroy(struct cn_http_listener *listener)
 {
     if (!listener)
         return;
-    cn_accept_end(&listener->accept);
     cn_http_discard_end_all(listener);
     cn_ws_site_destroy(listener->streams);
-    cn_http_daemon_stop(listener);
     cn_assert(cn_http_listener_is_empty(listener));
-    cn_free(listener);
+    destroy(listener);
 }

@@ -1,9 +1,7 @@
-/* frontend/http/http_listener.h - one libmicrohttpd daemon: one address on one loop.
+/* frontend/http/http_listener.h - one address on one loop: its connections, and what they share.
  *
- * The daemon always runs in external epoll mode. The loop watches the daemon's epoll set, and the
- * daemon runs in the loop's hook: after this turn's answers have been given, and before the turn's
- * new work is dispatched. A listener is owned by its loop's thread. It is created before the loop
- * runs and destroyed after the loop has ended.
+ * A listener is owned by its loop's thread. It is created before the loop runs and destroyed after
+ * the loop has ended.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_LISTENER_H
 #define CN_FRONTEND_HTTP_HTTP_LISTENER_H
@@ -15,13 +13,15 @@
 #include "core/containers/list.h"
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
+#include "core/memory/buf.h"
 #include "frontend/endpoints/service_envelope.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/route.h"
 #include "frontend/intake/client_addresses.h"
 #include "management/api/tokens.h"
 
-struct MHD_Daemon;
+struct gnutls_certificate_credentials_st;
+struct gnutls_priority_st;
 struct cn_cpu_times;
 struct cn_feed;
 struct cn_recent;
@@ -66,29 +66,18 @@ struct cn_http_listener {
     bool is_tls;
     struct cn_loop *loop;
     struct cn_accept accept;
-    struct MHD_Daemon *daemon;
-    struct cn_watch watch; /* watches the daemon's epoll set */
-    struct cn_hook hook;
+    struct gnutls_certificate_credentials_st *credentials; /* NULL: without TLS */
+    struct gnutls_priority_st *priorities;
+    char *in;           /* CN_HTTP_IN_BYTES, into which all connections are read */
+    struct cn_buf head; /* in which the heads of answers are written */
     struct cn_list conns;
     struct cn_ws_site *streams; /* its WebSockets; NULL: the interface has none */
     struct cn_list discards;    /* refused clients that still send */
-    struct cn_list refused;     /* connections with a byte that is not allowed */
     uint32_t n_conns, n_discards;
-    struct cn_client_address *accepted_from; /* of the connection that is just being accepted */
-    uint32_t n_requests;    /* request records not freed yet, some without a connection */
-    bool told_full;         /* the log already says that there are too many connections */
-    bool leaving;           /* every answer closes its connection */
-    bool draining;          /* leaving, and no connection is accepted any more */
-    bool ready;             /* the daemon's epoll set has an event */
-    bool resumed;           /* connections were resumed since the daemon's last run */
-    bool again;             /* the daemon must run again without waiting */
-    uint32_t n_active;      /* connections in the middle of a body or an answer */
-    bool went_on;           /* some connection made progress in this run */
-    uint32_t n_lingering;   /* requests that wait without being suspended */
-    uint32_t n_unproven;    /* TLS connections that have sent no request yet */
-    uint32_t n_ending;      /* streams over TLS that have ended and still have their connection */
-    bool follows_up;        /* `again` is only for these */
-    uint64_t linger_run_ms; /* loop time of the next run for lingering requests */
+    uint32_t n_requests; /* request records not freed yet, some without a connection */
+    bool told_full;      /* the log already says that there are too many connections */
+    bool leaving;        /* every answer closes its connection */
+    bool draining;       /* leaving, and no connection is accepted any more */
 };
 
 /* Makes a listener. `listen_fd` is a non-blocking, listening socket; the listener closes it, also
@@ -110,8 +99,5 @@ void cn_http_listener_left(const struct cn_http_listener *listener, unsigned *co
                            unsigned *requests);
 /* Frees the listener, which must be empty. NULL is allowed. */
 void cn_http_listener_destroy(struct cn_http_listener *listener);
-/* Lets the request's connection go on: in this turn, or in the next one when this turn's hook has
- * run already. */
-void cn_http_listener_resume(struct cn_http_request *request);
 
 #endif

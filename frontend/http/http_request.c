@@ -20,7 +20,7 @@
 #include "frontend/http/access_log.h"
 #include "frontend/http/browser_checks.h"
 #include "frontend/http/http_answer.h"
-#include "frontend/http/library/http_record_priv.h"
+#include "frontend/http/transport/http_transport_priv.h"
 #include "frontend/intake/headers.h"
 #include "frontend/websocket/ws_endpoint.h"
 #include "frontend/websocket/ws_stream.h"
@@ -28,14 +28,9 @@
 #include "management/management.h"
 #include "scheduler/queue/job.h"
 
-/* A chunked body over the limit is read this much further before its connection is cut, so that a
- * client that has sent all can read why it was refused. (libmicrohttpd does not take a response
- * while it reads a body.) */
-#define SWALLOW_MAX_BYTES (64u << 20)
-
 #define FIRST_CHUNK_BYTES 4096
 
-/* Writes the access log's line. Must run while libmicrohttpd still has the request's texts. */
+/* Writes the access log's line. */
 static void
 log_access(const struct cn_http_request *request)
 {
@@ -46,7 +41,7 @@ log_access(const struct cn_http_request *request)
         .protocol = request->is_http_1_1 ? "HTTP/1.1" : "HTTP/1.0",
         .status = request->status ? request->status : 499,
         .us = cn_now_us() - request->begun_us,
-        .bytes_in = request->body_len + request->swallowed,
+        .bytes_in = request->body_len,
         .bytes_out = request->answer_bytes,
         .model = request->model,
         .version = request->version,
@@ -68,12 +63,8 @@ cn_http_request_completed(struct cn_http_request *request)
         cn_ws_stream_destroy(request->stream);
     request->stream = NULL;
     cn_unread_done(request->listener->loop, &request->unread);
-    request->conn->reader.head_text = (struct cn_str){NULL, 0};
-    cn_buf_reset(&request->conn->head_text);
     request->conn->request = NULL;
     request->conn = NULL;
-    request->mhd = NULL;
-    request->mhd_done = true;
     cn_http_record_let_go(request);
 }
 
@@ -120,18 +111,6 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
                               (unsigned long long)limit, option);
 
     refuse(request, CN_E_TOO_LARGE, message);
-}
-
-/* Refuses a request whose body was not kept. */
-static void
-refuse_swallowed(struct cn_http_request *request)
-{
-    struct cn_error err;
-
-    if (request->no_room)
-        refuse(request, cn_request_bytes_refuse(&err), err.message);
-    else
-        refuse_too_large(request, 0);
 }
 
 /* Several interfaces may share an address; the first one that has the path serves the request. */
@@ -187,6 +166,7 @@ cn_http_request_begin(struct cn_http_request *request)
         refuse(request, err.code, err.message);
         return;
     }
+    request->close |= framing->closes;
     request->api = choose_api(request);
     if (cn_http_check_key(request, &err)) { /* before its body is taken */
         refuse(request, err.code, err.message);
@@ -233,31 +213,43 @@ grow_body(struct cn_http_request *request, size_t len)
     return true;
 }
 
-bool
+/* Counts the body among those of all requests. Returns false if there is no room for it, and
+ * refuses it. */
+static bool
+count_body(struct cn_http_request *request, size_t len)
+{
+    struct cn_error err;
+
+    if (cn_request_bytes_take(&request->body_bytes, len))
+        return true;
+    refuse(request, cn_request_bytes_refuse(&err), err.message);
+    return false;
+}
+
+void
 cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len)
 {
-    uint64_t limit = max_body_bytes(request);
-
-    if (request->state == CN_REQUEST_BODY &&
-        !cn_request_bytes_take(&request->body_bytes, request->body_len + len)) {
-        request->no_room = true;
-        request->state = CN_REQUEST_SWALLOW;
+    if (request->framing.chunked && len > max_body_bytes(request) - request->body_len) {
+        refuse_too_large(request, 0);
+        return;
     }
-    if (request->state == CN_REQUEST_BODY && request->framing.chunked) {
-        if (len > limit - request->body_len)
-            request->state = CN_REQUEST_SWALLOW;
-        else if (!grow_body(request, len))
-            return false;
+    if (!count_body(request, request->body_len + len))
+        return;
+    if (request->framing.chunked && !grow_body(request, len)) {
+        refuse(request, CN_E_OUT_OF_MEMORY, "not enough memory for the body of this request");
+        return;
     }
-    if (request->state == CN_REQUEST_SWALLOW) {
-        request->swallowed += len;
-        return request->swallowed <= SWALLOW_MAX_BYTES;
-    }
-    if (request->state != CN_REQUEST_BODY || len > request->body_cap - request->body_len)
-        return false;
+    cn_assert(len <= request->body_cap - request->body_len);
     memcpy(request->body + request->body_len, bytes, len);
     request->body_len += len;
-    return true;
+}
+
+void
+cn_http_request_took(struct cn_http_request *request, size_t len)
+{
+    cn_assert(len <= request->body_cap - request->body_len);
+    request->body_len += len;
+    count_body(request, request->body_len);
 }
 
 /* Refuses a request of the v2 protocol that lacks the header which its group of requests needs.
@@ -396,12 +388,6 @@ cn_http_request_end(struct cn_http_request *request)
     struct cn_error err;
     int rc;
 
-    if (request->state == CN_REQUEST_SWALLOW) {
-        refuse_swallowed(request);
-        return;
-    }
-    if (request->state != CN_REQUEST_BODY)
-        return;
     request->state = CN_REQUEST_HANDLING;
     if (cn_http_is_preflight(request)) {
         cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
@@ -423,5 +409,5 @@ cn_http_request_end(struct cn_http_request *request)
         return;
     }
     request->match.route->handle(request);
-    cn_assert(request->held || request->state == CN_REQUEST_ANSWERED);
+    cn_assert(request->held || request->state > CN_REQUEST_PARKED);
 }

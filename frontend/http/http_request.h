@@ -1,7 +1,7 @@
 /* frontend/http/http_request.h - one HTTP request: what came, how far it is, and who still needs
  * it.
  *
- * A request lives in its own arena. It is freed when libmicrohttpd is done with it and nobody holds
+ * A request lives in its own arena. It is freed when its connection is done with it and nobody holds
  * it any more. A holder is a job or a management call that will answer the request later. Owned by
  * the loop thread.
  */
@@ -16,56 +16,52 @@
 #include "core/memory/arena.h"
 #include "core/text/str.h"
 #include "frontend/http/http_checks.h"
-#include "frontend/http/http_conn.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/route.h"
+#include "frontend/http/transport/http_conn.h"
 #include "frontend/intake/intake.h"
 #include "frontend/intake/request_bytes.h"
 #include "frontend/intake/unread.h"
 #include "proto/message.h"
 
-struct MHD_Connection;
 struct cn_answer_box;
+struct cn_compressor;
 struct cn_key;
 struct cn_ws_stream;
 
-/* libmicrohttpd builds the head of an answer in the part of connection-memory that the head of the
- * request left free. This many bytes are kept for it: enough for the server's own headers with the
- * longest sequence id. */
+/* This many bytes of connection-memory are kept for the head of the answer: enough for the server's
+ * own headers with the longest sequence id. The handler's headers may take what the head of the
+ * request has left. */
 #define CN_HTTP_ANSWER_ROOM 1024
 
-/* How far a request is. This is never inferred from "no more bytes", because libmicrohttpd calls
- * with size 0 for several reasons. */
+/* How far a request is. */
 enum cn_http_state {
-    CN_REQUEST_BODY,      /* the headers are checked, the body is coming */
-    CN_REQUEST_SWALLOW,   /* the body is over the limit: it is read, dropped, and then refused */
-    CN_REQUEST_HANDLING,  /* its route's function is running */
-    CN_REQUEST_PARKED,    /* waits for its answer; the connection lingers or is suspended */
-    CN_REQUEST_STREAMING, /* the head of a stream is out, pieces are sent as they come */
-    CN_REQUEST_STARVED,   /* streaming, and suspended until the next piece comes */
-    CN_REQUEST_ANSWERED,  /* libmicrohttpd has the complete answer */
-    CN_REQUEST_BROKEN,    /* no answer can be sent, so the connection must end */
+    CN_REQUEST_BODY,        /* the headers are checked, the body is coming */
+    CN_REQUEST_HANDLING,    /* its route's function is running */
+    CN_REQUEST_PARKED,      /* waits for its answer */
+    CN_REQUEST_STREAMING,   /* the head of a stream is out, pieces are sent as they come */
+    CN_REQUEST_STARVED,     /* streaming, and waits for the next piece */
+    CN_REQUEST_COMPRESSING, /* the answer is compressed while it is sent */
+    CN_REQUEST_ANSWERED,    /* the answer is complete; bytes of it may wait for the socket */
 };
 
 struct cn_http_request {
     uint32_t magic;
     uint8_t state; /* enum cn_http_state */
-    bool mhd_done; /* libmicrohttpd is done with it: `mhd` and `conn` are NULL */
     bool held;     /* a job or a call holds it and will answer it */
     bool close;    /* the connection ends with the answer */
     bool body_on_heap;
-    bool lingering; /* parked, but not suspended: see http_daemon.c */
     struct cn_arena arena;
     struct cn_http_listener *listener;
-    struct cn_http_conn *conn;
-    struct MHD_Connection *mhd;
+    struct cn_http_conn *conn; /* NULL: it is done with the request, or gone */
+    struct cn_str head;        /* as it was sent; the texts below point into it */
 
     bool is_http_1_1, has_folded;
     unsigned method;                 /* CN_HTTP_... bit */
-    struct cn_str method_word, path; /* path as sent; libmicrohttpd's memory until `mhd_done` */
+    struct cn_str method_word, path; /* as sent */
     uint32_t n_headers, n_query;
-    struct cn_header *headers;     /* texts in libmicrohttpd's memory until `mhd_done` */
-    struct cn_header *query;       /* names and values as sent, in the same memory */
+    struct cn_header *headers;     /* CN_HTTP_SPARE_HEADERS free places lie before the first one */
+    struct cn_header *query;       /* names and values as sent */
     const struct cn_http_api *api; /* the interface at this address that has the path */
     const struct cn_key *key;      /* the named key that it showed; NULL: it needs none */
     bool by_certificate; /* the client's certificate lets it in, and no key that it sent */
@@ -75,8 +71,6 @@ struct cn_http_request {
     char *body;
     size_t body_len, body_cap;
     struct cn_request_bytes body_bytes; /* what it counts among the bytes of all requests */
-    bool no_room;                       /* SWALLOW: because all requests are too large together */
-    uint64_t swallowed;
 
     char id[CN_REQUEST_ID_NEW]; /* x-request-id */
     struct cn_str echo_name;    /* name of the sequence header as the client wrote it */
@@ -98,8 +92,7 @@ struct cn_http_request {
     void *call;                  /* the holder's own pointer */
     struct cn_ws_stream *stream; /* a stream that waits until the connection is its */
     /* Is called when the answer 101 has left (cn_http_answer_upgrade). */
-    void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra,
-                        const struct cn_http_upgrade *upgrade);
+    void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra);
 
     /* For the access log; the texts lie in the arena. */
     uint64_t begun_us, answer_bytes;
@@ -114,23 +107,23 @@ struct cn_http_request {
     /* Pieces of the answer, linked by msg.next. Each is freed once it is sent, or with the
      * request. */
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is linked */
-    size_t piece_sent;                        /* bytes of the first piece that have been sent */
+    bool is_piece_out;                        /* the first piece is being sent from its box */
     bool last_piece_came;
+    char *answer;                      /* the bytes of an answer that it has taken over, or NULL */
+    struct cn_compressor *compressor;  /* makes the answer while it is sent, or NULL */
     struct cn_unread unread; /* bytes of the answer that the client has not read */
 };
 
-/* Makes the record of a request whose headers have come. The caller then fills `is_http_1_1` to
- * `head_bytes`. */
-struct cn_http_request *cn_http_request_create(struct cn_http_conn *conn,
-                                               struct MHD_Connection *mhd);
 /* Checks the headers and the announced length. It may answer already. */
 void cn_http_request_begin(struct cn_http_request *request);
-/* Takes a part of the body. Returns false when the connection must end now. */
-bool cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len);
+/* Takes a part of the body. It may answer already. */
+void cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len);
+/* The next bytes of a body with an announced length were read to body + body_len. */
+void cn_http_request_took(struct cn_http_request *request, size_t len);
 /* The request is complete: finds and calls its route's function. If it has no answer after that, it
  * is held, and the caller must let its connection wait. */
 void cn_http_request_end(struct cn_http_request *request);
-/* libmicrohttpd is done with the request, successfully or not. Frees it unless it is held. */
+/* The connection is done with the request, successfully or not. Frees it unless it is held. */
 void cn_http_request_completed(struct cn_http_request *request);
 /* The client has closed its side of the connection. */
 void cn_http_request_peer_closed(struct cn_http_request *request);

@@ -1,5 +1,5 @@
-/* frontend/http/http_socket.h - makes listening sockets. The server makes them itself, and not
- * libmicrohttpd, so that several loops can share a port (SO_REUSEPORT). */
+/* frontend/http/http_socket.h - makes listening sockets. Several loops can share a port
+ * (SO_REUSEPORT). */
 #ifndef CN_FRONTEND_HTTP_HTTP_SOCKET_H
 #define CN_FRONTEND_HTTP_HTTP_SOCKET_H
 

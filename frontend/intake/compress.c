@@ -1,9 +1,9 @@
 /* frontend/intake/compress.c - zlib in small steps; the only file that uses zlib. Any thread.
  *
  * zlib can compress a whole body in one call, but for a body of some MB that call takes tens of
- * milliseconds, and all clients of the loop would wait. So libmicrohttpd's reader callback asks for
- * one block at a time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two
- * blocks the loop serves other clients.
+ * milliseconds, and all clients of the loop would wait. So http_stream.c asks for one block at a
+ * time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two blocks the loop
+ * serves other clients.
  */
 #include "frontend/intake/compress.h"
 

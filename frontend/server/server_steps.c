@@ -21,7 +21,6 @@
 #include "core/memory/large_blocks.h"
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
-#include "frontend/guard/library_calls.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_checks.h"
 #include "frontend/http/http_listener.h"
@@ -165,7 +164,7 @@ start_guard(struct cn_server *server, struct cn_error *err)
     cn_unread_set_limit(server->config.max_unread_bytes);
     cn_request_bytes_set_limit(server->config.max_held_bytes);
     cn_bounds_start(NULL, "/proc/self/cgroup");
-    return cn_library_calls_start(err);
+    return 0;
 }
 
 /* --- loops and their threads */

@@ -179,12 +179,11 @@ check_id(struct cn_str id, struct cn_error *err)
     return cn_intake_read_id(&header, &none, err);
 }
 
-/* Frames that came together with the handshake are not HTTP, so they were not read (http_strict.h),
- * and the stream would begin in the middle of them. */
+/* A client must wait for the answer: what it sends before could be meant for somebody else. */
 static int
 check_nothing_behind(const struct cn_http_request *request, struct cn_error *err)
 {
-    if (!request->conn->strict.why)
+    if (!request->conn->has_more)
         return 0;
     return cn_fail(err, CN_E_BAD_REQUEST,
                    "bytes came behind the handshake before it was answered; send the first message "
@@ -240,16 +239,15 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
     return 0;
 }
 
-/* The answer 101 has left, and the socket belongs to the stream now. `extra` are bytes behind the
- * handshake that looked like another request. Frames do not, but these bytes are read as frames. */
+/* The answer 101 has left, and the socket belongs to the stream now. `extra` are frames that came
+ * before the answer had left. */
 static void
-on_upgraded(struct cn_http_request *request, struct cn_str extra,
-            const struct cn_http_upgrade *upgrade)
+on_upgraded(struct cn_http_request *request, struct cn_str extra)
 {
     struct cn_ws_stream *stream = request->stream;
 
     request->stream = NULL;
-    cn_ws_stream_begin(stream, request->conn, extra, upgrade);
+    cn_ws_stream_begin(stream, request->conn, extra);
 }
 
 void

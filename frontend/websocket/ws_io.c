@@ -19,7 +19,8 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "frontend/http/http_listener.h"
-#include "frontend/websocket/ws_socket.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/transport/http_conn.h"
 #include "frontend/websocket/ws_stream.h"
 
 #define CLOSE_WAIT_MS 2000 /* how long the client has for its own close */
@@ -68,7 +69,7 @@ cn_ws_io_end(struct cn_ws_stream *stream)
     stream->conn = NULL;
     atomic_store(&stream->left, true);
     cn_ws_site_remove(stream->site, stream);
-    stream->upgrade.end(&stream->upgrade);
+    cn_http_upgrade_end(conn);
     cn_ws_steps_cancel(stream);
     cn_ws_go_on(stream);
 }
@@ -95,7 +96,7 @@ send_out(struct cn_ws_stream *stream)
     ssize_t n;
 
     while (stream->out_sent < out->len) {
-        n = cn_ws_socket_send(stream->conn, out->data + stream->out_sent,
+        n = cn_http_conn_send(stream->conn, out->data + stream->out_sent,
                               out->len - stream->out_sent);
         if (n < 0 && errno == EINTR)
             continue;
@@ -138,7 +139,7 @@ flush(struct cn_ws_stream *stream)
     /* A client that broke the protocol is not listened to any more. It must see our close, so the
      * socket is not closed at once: unread bytes would make the kernel reset the connection. */
     if (!is_stuck && stream->phase == CN_WS_CLOSING && !cn_ws_frames_wants_bytes(&stream->frames))
-        cn_ws_socket_shut(stream->conn);
+        cn_http_conn_shut(stream->conn);
     if (was_full || stream->phase != CN_WS_OPEN)
         cn_ws_go_on(stream);
 }
@@ -222,7 +223,7 @@ read_in(struct cn_ws_stream *stream)
 
     take_pending(stream);
     for (unsigned i = 0; i < READS_A_TURN && may_read(stream) && !stream->pending.len; i++) {
-        const ssize_t n = cn_ws_socket_recv(stream->conn, room, CN_WS_SCRATCH_BYTES);
+        const ssize_t n = cn_http_conn_recv(stream->conn, room, CN_WS_SCRATCH_BYTES);
 
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return true;

@@ -170,12 +170,10 @@ prepare_frames(struct cn_ws_stream *stream)
 }
 
 void
-cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn, struct cn_str extra,
-                   const struct cn_http_upgrade *upgrade)
+cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn, struct cn_str extra)
 {
     stream->conn = conn;
     stream->fd = conn->fd;
-    stream->upgrade = *upgrade;
     conn->stream = stream;
     cn_ws_site_add(stream->site, stream);
     if (!prepare_frames(stream)) {

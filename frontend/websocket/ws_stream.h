@@ -14,7 +14,7 @@
 
 #include "core/loop/loop.h"
 #include "core/memory/arena.h"
-#include "frontend/http/http_conn.h"
+#include "frontend/http/transport/http_conn.h"
 #include "frontend/intake/intake.h"
 #include "frontend/websocket/ws_frames.h"
 #include "frontend/websocket/ws_messages.h"
@@ -40,7 +40,6 @@ struct cn_ws_stream {
 
     /* The connection. */
     struct cn_http_conn *conn; /* NULL: it is gone */
-    struct cn_http_upgrade upgrade;
     int fd;
     struct cn_watch *watch; /* that of `conn`; NULL: not yet */
     bool reads, writes;     /* what is watched */
@@ -106,8 +105,8 @@ struct cn_ws_stream *cn_ws_stream_create(struct cn_ws_site *site,
 /* Frees a stream that never got its connection. */
 void cn_ws_stream_destroy(struct cn_ws_stream *stream);
 /* The connection is a WebSocket now. `extra`: bytes that came behind the handshake. */
-void cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn, struct cn_str extra,
-                        const struct cn_http_upgrade *upgrade);
+void cn_ws_stream_begin(struct cn_ws_stream *stream, struct cn_http_conn *conn,
+                        struct cn_str extra);
 /* The server stops, or goes out of use: the stream ends with the answers that are due. */
 void cn_ws_stream_leave(struct cn_ws_stream *stream);
 /* A newer stream has the sequence. */

@@ -50,7 +50,7 @@ struct client {
 struct load {
     pthread_t thread;
     struct cn_loop *loop;
-    struct cn_hook hook;
+    struct cn_timer again;
     struct client clients[CLIENTS];
     atomic_bool stop;
     _Atomic unsigned long good, bad, unknown, busy;
@@ -98,21 +98,15 @@ client_go(struct client *client)
 }
 
 static void
-load_turn(struct cn_hook *hook)
+load_turn(struct cn_timer *again)
 {
-    struct load *load = cn_container_of(hook, struct load, hook);
+    struct load *load = cn_container_of(again, struct load, again);
     unsigned i;
 
     for (i = 0; i < CLIENTS && !atomic_load(&load->stop); i++)
         if (!load->clients[i].busy)
             client_go(&load->clients[i]);
-}
-
-static uint64_t
-load_timeout(struct cn_hook *hook)
-{
-    (void)hook;
-    return 1;
+    cn_timer_set(cn_loop_wheel(load->loop), again, cn_loop_now_ms(load->loop) + 1);
 }
 
 static struct load loads[LOOPS];
@@ -258,9 +252,8 @@ load_start(struct cn_msg *msg)
 {
     struct load *load = cn_container_of(msg, struct start_load, msg)->load;
 
-    load->hook = (struct cn_hook){.run = load_turn, .timeout_ms = load_timeout};
-    cn_list_init(&load->hook.link);
-    cn_loop_add_hook(load->loop, &load->hook);
+    cn_timer_init(&load->again, load_turn);
+    load_turn(&load->again);
 }
 
 static void
@@ -313,7 +306,7 @@ tear_down(void **state)
             cn_loop_turn(loops[0], 5);
         cn_loop_stop(loops[i]);
         pthread_join(loads[i].thread, NULL);
-        cn_loop_remove_hook(loops[i], &loads[i].hook);
+        cn_timer_cancel(&loads[i].again);
     }
     cn_management_destroy(management);
     for (i = 0; i < LOOPS; i++)

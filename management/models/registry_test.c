@@ -258,14 +258,14 @@ a_publication_waits_for_every_loop(void **state)
 struct reader {
     pthread_t thread;
     struct cn_loop *loop;
-    struct cn_hook hook;
+    struct cn_deferred again;
     unsigned long seen;
 };
 
 static void
-look(struct cn_hook *hook)
+look(struct cn_deferred *again)
 {
-    struct reader *reader = cn_container_of(hook, struct reader, hook);
+    struct reader *reader = cn_container_of(again, struct reader, again);
     struct cn_model_queue *queue =
         cn_registry_lookup(registry, CN_STR("m"), (struct cn_str){NULL, 0}, NULL);
 
@@ -274,13 +274,7 @@ look(struct cn_hook *hook)
         assert_int_equal(*(int *)queue, 42);
         reader->seen++;
     }
-}
-
-static uint64_t
-look_at_once(struct cn_hook *hook)
-{
-    (void)hook;
-    return 0;
+    cn_loop_defer(reader->loop, again); /* in the next turn, which does not wait */
 }
 
 static void *
@@ -288,9 +282,8 @@ read_for_ever(void *arg)
 {
     struct reader *reader = arg;
 
-    reader->hook = (struct cn_hook){.run = look, .timeout_ms = look_at_once};
-    cn_list_init(&reader->hook.link);
-    cn_loop_add_hook(reader->loop, &reader->hook);
+    reader->again = (struct cn_deferred){.fn = look};
+    cn_loop_defer(reader->loop, &reader->again);
     cn_loop_run(reader->loop);
     return NULL;
 }
@@ -332,7 +325,7 @@ running_loops_never_find_what_is_gone(void **state)
     for (i = 1; i < LOOPS; i++) {
         cn_loop_stop(loops[i]);
         pthread_join(readers[i - 1].thread, NULL);
-        cn_loop_remove_hook(loops[i], &readers[i - 1].hook);
+        cn_list_remove(&readers[i - 1].again.link);
     }
 }
 

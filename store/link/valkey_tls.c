@@ -1,6 +1,6 @@
 /* store/link/valkey_tls.c - TLS to the shared store. The link's thread.
  *
- * GnuTLS is the library that the server's own ports use, through libmicrohttpd. A worker without a
+ * GnuTLS is the library that the server's own ports use, too. A worker without a
  * URL with TLS never loads it.
  *
  * The socket does not block. Sending and receiving return the number of bytes, 0 for "nothing now",

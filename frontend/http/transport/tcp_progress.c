@@ -1,6 +1,6 @@
-/* frontend/guard/tcp_progress.c - TCP_INFO. The C library's own header, netinet/tcp.h, lacks the
+/* frontend/http/transport/tcp_progress.c - TCP_INFO. The C library's own header, netinet/tcp.h, lacks the
  * newer counters and does not go together with the kernel's, so this is a file of its own. */
-#include "frontend/guard/tcp_progress.h"
+#include "frontend/http/transport/tcp_progress.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>

@@ -1,17 +1,18 @@
-/* frontend/http/library/http_record.c - the record of a request, from its headers to its last
+/* frontend/http/transport/http_record.c - the record of a request, from its headers to its last
  * owner. Owned by the loop thread.
  *
- * A request has two owners: libmicrohttpd, from the headers to on_completed(), and the holder (a
- * job or a management call), from cn_http_request_hold() to cn_http_request_release(). Either one
- * may end first. If the client leaves, libmicrohttpd is done while the job still runs; the job's
- * answer then finds `mhd_done` and is dropped. The last owner frees the request, and with its arena
- * everything that was read from it. */
-#include "frontend/http/library/http_record_priv.h"
-
+ * A request has two owners: its connection, from the head to the last byte of the answer, and the
+ * holder (a job or a management call), from cn_http_request_hold() to cn_http_request_release().
+ * Either one may end first. If the client leaves, the connection ends while the job still runs; the
+ * job's answer then finds no connection and is dropped. The last owner frees the request, and with
+ * its arena everything that was read from it. */
 #include <string.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/http/transport/http_transport_priv.h"
+#include "frontend/intake/compress.h"
 #include "frontend/intake/intake.h"
 #include "scheduler/queue/job.h"
 
@@ -26,7 +27,7 @@ cn_http_request_cast(void *request)
 /* The record is the first allocation in its own arena, so that freeing the arena frees
  * everything. */
 struct cn_http_request *
-cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+cn_http_request_create(struct cn_http_conn *conn, struct cn_str head)
 {
     struct cn_http_request *request;
     struct cn_arena arena;
@@ -39,15 +40,13 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     request->listener = conn->listener;
     request->api = request->listener->api;
     request->conn = conn;
-    request->mhd = mhd;
+    request->head = cn_arena_str(&request->arena, head);
     request->boxes_end = &request->boxes;
     cn_intake_make_request_id(request->id);
     request->begun_us = cn_loop_now_us(conn->listener->loop);
     cn_assert(!conn->request);
     conn->request = request;
-    conn->n_requests++;
     conn->listener->n_requests++;
-    cn_http_conn_proven(conn);
     return request;
 }
 
@@ -63,6 +62,9 @@ destroy(struct cn_http_request *request)
     }
     if (request->body_on_heap)
         cn_free(request->body);
+    if (request->compressor)
+        cn_compressor_destroy(request->compressor);
+    cn_free(request->answer);
     cn_request_bytes_done(&request->body_bytes);
     request->listener->n_requests--;
     request->magic = 0;
@@ -84,7 +86,7 @@ cn_http_request_release(struct cn_http_request *request)
 {
     cn_assert(request->held);
     request->held = false;
-    if (request->mhd_done)
+    if (!request->conn)
         destroy(request);
 }
 
@@ -103,8 +105,7 @@ void
 cn_http_request_peer_closed(struct cn_http_request *request)
 {
     /* A client may close its sending side and still read. So work that has not begun is
-     * cancelled, but an answer is still written. In the other states libmicrohttpd watches the
-     * socket itself. */
+     * cancelled, but an answer is still written. */
     if (request->state == CN_REQUEST_PARKED || request->state == CN_REQUEST_STARVED)
         tell_gone(request);
 }

@@ -1,24 +1,26 @@
-/* frontend/http/library/http_error.c - answers with errors: TorchServe's bodies and Continuo's,
+/* frontend/http/transport/http_error.c - answers with errors: TorchServe's bodies and Continuo's,
  * and the headers that say what a client can do. Owned by the loop thread. */
 #include <string.h>
 
 #include "core/memory/buf.h"
 #include "core/text/utf8.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
-#include "frontend/http/library/http_response_priv.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/http/transport/http_transport_priv.h"
 #include "kserve/infer_answer.h"
 #include "management/management.h"
 #include "torchserve/errors/torchserve_error.h"
 
 void
-cn_http_add_error_headers(struct MHD_Response *response, const struct cn_http_request *request,
-                          int code, unsigned own_status, uint32_t retry_after_s)
+cn_http_add_error_headers(struct cn_http_request *request, int code, unsigned own_status,
+                          uint32_t retry_after_s)
 {
-    cn_http_tell_text(response, request, CN_STR("Continuo-Error"), cn_error_info(code)->word);
+    cn_http_tell_text(request, CN_STR("Continuo-Error"), cn_error_info(code)->word);
     if (code == CN_E_KEY_REQUIRED) /* RFC 9110: each 401 says how to authenticate */
-        cn_http_tell_text(response, request, CN_STR("WWW-Authenticate"), "Bearer");
+        cn_http_tell_text(request, CN_STR("WWW-Authenticate"), "Bearer");
     if (own_status == 429 || own_status == 503 || code == CN_E_CONTENDED)
-        cn_http_tell_number(response, request, CN_STR("Retry-After"),
+        cn_http_tell_number(request, CN_STR("Retry-After"),
                             retry_after_s ? retry_after_s : 1);
 }
 
@@ -31,7 +33,6 @@ cn_http_answer_error_as(struct cn_http_request *request, int code, unsigned stat
     const bool refused = status >= 400 && status <= 599;
     const unsigned own_status = refused ? status : (unsigned)info->http_status;
     struct cn_error_words words = {own_status, info->type, message};
-    struct MHD_Response *response;
     struct cn_buf body;
 
     if (!cn_http_is_answerable(request))
@@ -42,12 +43,12 @@ cn_http_answer_error_as(struct cn_http_request *request, int code, unsigned stat
     cn_buf_init(&body, 0);
     if (!config->torchserve_errors || code != CN_E_TOO_LARGE || refused)
         cn_error_json_as(words.status, words.type, words.message, request->expected_step, &body);
-    response = cn_http_response_of(request, cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
+    cn_http_head_begin(request, words.status);
     if (body.len)
-        cn_http_tell_text(response, request, CN_STR("Content-Type"), "application/json");
+        cn_http_tell_text(request, CN_STR("Content-Type"), "application/json");
+    cn_http_add_error_headers(request, code, own_status, retry_after_s);
+    cn_http_head_send(request, cn_buf_str(&body), true);
     cn_buf_fini(&body);
-    cn_http_add_error_headers(response, request, code, own_status, retry_after_s);
-    cn_http_queue(request, words.status, response, CN_REQUEST_ANSWERED);
 }
 
 void

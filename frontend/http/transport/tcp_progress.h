@@ -1,7 +1,7 @@
-/* frontend/guard/tcp_progress.h - how far a TCP connection is, by the kernel's own counters. Any
+/* frontend/http/transport/tcp_progress.h - how far a TCP connection is, by the kernel's own counters. Any
  * thread. */
-#ifndef CN_FRONTEND_GUARD_TCP_PROGRESS_H
-#define CN_FRONTEND_GUARD_TCP_PROGRESS_H
+#ifndef CN_FRONTEND_HTTP_TRANSPORT_TCP_PROGRESS_H
+#define CN_FRONTEND_HTTP_TRANSPORT_TCP_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

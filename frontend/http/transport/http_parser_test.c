@@ -1,5 +1,5 @@
-/* frontend/guard/http_strict_test.c - tests which bytes of a request are refused, and where. */
-#include "frontend/guard/http_strict.h"
+/* frontend/http/transport/http_parser_test.c - tests which bytes of a request are refused, and where. */
+#include "frontend/http/transport/http_parser.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,11 +20,23 @@ struct shape {
         text, sizeof(text) - 1                                                                     \
     }
 
+/* Takes bytes with all their events. Returns how many were taken. */
 static size_t
-feed(struct cn_http_strict *strict, const char *bytes, size_t len)
+go_on(struct cn_http_parser *parser, const char *bytes, size_t len)
 {
-    *strict = (struct cn_http_strict){0};
-    return cn_http_strict_feed(strict, bytes, len);
+    enum cn_http_event event = CN_PARSED_MORE;
+    size_t at = 0;
+
+    while (at < len && event != CN_PARSED_BAD)
+        at += cn_http_parser_next(parser, bytes + at, len - at, &event);
+    return at;
+}
+
+static size_t
+feed(struct cn_http_parser *parser, const char *bytes, size_t len)
+{
+    *parser = (struct cn_http_parser){0};
+    return go_on(parser, bytes, len);
 }
 
 /* Each of these is one request after the other, whole. */
@@ -44,11 +56,11 @@ good_requests_pass(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct cn_http_strict strict;
+        struct cn_http_parser parser;
 
-        if (feed(&strict, shapes[i].text, shapes[i].len) != shapes[i].len)
-            fail_msg("shape %zu: %s", i, strict.why);
-        assert_true(cn_http_strict_is_between(&strict));
+        if (feed(&parser, shapes[i].text, shapes[i].len) != shapes[i].len)
+            fail_msg("shape %zu: %s", i, parser.why);
+        assert_true(cn_http_parser_is_between(&parser));
     }
 }
 
@@ -62,6 +74,10 @@ bad_bytes_are_refused_where_they_stand(void **state)
         SHAPE("GET /ping HTTP/1.1\r\nHost: t\r\n\n"),
         SHAPE("GET /ping HTTP/1.1\r\nHost: t\rX"),
         SHAPE(HEAD "\rX"),
+        SHAPE(HEAD "("),
+        SHAPE(HEAD "Content-Length "),
+        SHAPE(HEAD "X: a\rT"),
+        SHAPE(HEAD "X\xe9"),
         SHAPE("\n"),
         SHAPE("\rG"),
         SHAPE("GET  "),
@@ -78,7 +94,7 @@ bad_bytes_are_refused_where_they_stand(void **state)
         SHAPE("GET /ping h"),
         SHAPE(HEAD ":"),
         SHAPE(HEAD "X\0"),
-        SHAPE(HEAD "no colon\r"),
+        SHAPE(HEAD "no-colon\r"),
         SHAPE(HEAD "X: a\0"),
         SHAPE(HEAD "X: a\x7f"),
         SHAPE(HEAD "Content-Length: 00000000000000000003\r"),
@@ -106,11 +122,11 @@ bad_bytes_are_refused_where_they_stand(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct cn_http_strict strict;
-        size_t len = shapes[i].len, good = feed(&strict, shapes[i].text, len);
+        struct cn_http_parser parser;
+        size_t len = shapes[i].len, good = feed(&parser, shapes[i].text, len);
 
-        if (good != len - 1 || !strict.why)
-            fail_msg("shape %zu: %zu of %zu bytes: %s", i, good, len, strict.why);
+        if (good != len - 1 || !parser.why)
+            fail_msg("shape %zu: %zu of %zu bytes: %s", i, good, len, parser.why);
     }
 }
 
@@ -119,15 +135,15 @@ static void
 chunk_lines_are_bounded(void **state)
 {
     static const char *const begins[] = {CHUNKED "2;", CHUNKED "0", CHUNKED "2 "};
-    struct cn_http_strict strict;
+    struct cn_http_parser parser;
     char more[CN_HTTP_CHUNK_LINE_MAX];
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         memset(more, '0', sizeof(more));
-        assert_int_equal(feed(&strict, begins[i], strlen(begins[i])), strlen(begins[i]));
-        assert_true(cn_http_strict_feed(&strict, more, sizeof(more)) < sizeof(more));
-        assert_non_null(strict.why);
+        assert_int_equal(feed(&parser, begins[i], strlen(begins[i])), strlen(begins[i]));
+        assert_true(go_on(&parser, more, sizeof(more)) < sizeof(more));
+        assert_non_null(parser.why);
     }
 }
 
@@ -145,22 +161,83 @@ odd_heads_are_left_to_the_checks(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct cn_http_strict strict;
+        struct cn_http_parser parser;
 
-        assert_int_equal(feed(&strict, shapes[i], strlen(shapes[i])), strlen(shapes[i]));
-        assert_int_equal(cn_http_strict_feed(&strict, "\0\n:", 3), 3);
-        assert_false(cn_http_strict_is_between(&strict));
+        assert_int_equal(feed(&parser, shapes[i], strlen(shapes[i])), strlen(shapes[i]));
+        assert_int_equal(go_on(&parser, "\0\n:", 3), 3);
+        assert_false(cn_http_parser_is_between(&parser));
     }
 }
 
-/* A connection that speaks another protocol is not read. */
+
+/* Each event ends where the next one begins, so data never comes with a chunk's lines. */
 static void
-other_protocols_are_left_alone(void **state)
+data_is_reported_apart_from_lines(void **state)
 {
-    struct cn_http_strict strict = {.is_off = true};
+    static const char text[] = CHUNKED "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" HEAD "Content-Length: 2\r\n\r\nfg";
+    struct cn_http_parser parser = {0};
+    char data[16], events[64];
+    size_t at = 0, n_data = 0, n_events = 0;
 
     (void)state;
-    assert_int_equal(cn_http_strict_feed(&strict, "\0\1\2\n", 4), 4);
+    while (at < sizeof(text) - 1) {
+        enum cn_http_event event;
+        const size_t n = cn_http_parser_next(&parser, text + at, sizeof(text) - 1 - at, &event);
+
+        assert_true(n > 0 && n_events < sizeof(events));
+        if (event == CN_PARSED_DATA) {
+            memcpy(data + n_data, text + at, n);
+            n_data += n;
+        }
+        events[n_events++] = "mhdb"[event];
+        at += n;
+    }
+    assert_int_equal(n_data, 7);
+    assert_memory_equal(data, "abcdefg", 7);
+    events[n_events] = '\0';
+    assert_string_equal(events, "hmdmdmhd");
+    assert_true(cn_http_parser_is_between(&parser));
+}
+
+static void
+assert_text(struct cn_str text, const char *wanted)
+{
+    assert_int_equal(text.len, strlen(wanted));
+    assert_memory_equal(text.ptr, wanted, text.len);
+}
+
+/* The parts of a head are found: blanks around values, empty values, parameters without a value,
+ * and empty ones. */
+static void
+heads_are_split(void **state)
+{
+    static const char text[] = "\r\nPUT /a/b?x=1&y&&z=&=w HTTP/1.0\r\nA: \t b c\t\r\nEmpty:\r\n"
+                               "Folded: 1\r\n 2\r\nLast:x\r\n\r\n";
+    struct cn_http_parser parser;
+    struct cn_http_head head;
+    struct cn_arena arena;
+
+    (void)state;
+    assert_int_equal(feed(&parser, text, sizeof(text) - 1), sizeof(text) - 1);
+    cn_arena_init(&arena);
+    cn_http_head_split(&parser, (struct cn_str){text, sizeof(text) - 1}, &arena, &head);
+    assert_text(head.method, "PUT");
+    assert_text(head.path, "/a/b");
+    assert_false(head.is_http_1_1);
+    assert_true(head.has_folded);
+    assert_int_equal(head.n_headers, 4);
+    assert_text(head.headers[0].name, "A");
+    assert_text(head.headers[0].value, "b c");
+    assert_text(head.headers[1].value, "");
+    assert_text(head.headers[3].name, "Last");
+    assert_text(head.headers[3].value, "x");
+    assert_int_equal(head.n_query, 4);
+    assert_text(head.query[0].value, "1");
+    assert_text(head.query[1].name, "y");
+    assert_text(head.query[2].name, "z");
+    assert_text(head.query[3].name, "");
+    assert_text(head.query[3].value, "w");
+    cn_arena_fini(&arena);
 }
 
 int
@@ -171,8 +248,9 @@ main(void)
         cmocka_unit_test(bad_bytes_are_refused_where_they_stand),
         cmocka_unit_test(chunk_lines_are_bounded),
         cmocka_unit_test(odd_heads_are_left_to_the_checks),
-        cmocka_unit_test(other_protocols_are_left_alone),
+        cmocka_unit_test(data_is_reported_apart_from_lines),
+        cmocka_unit_test(heads_are_split),
     };
 
-    return cmocka_run_group_tests_name("frontend.http_strict", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("frontend.http_parser", tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
-/* frontend/http/http_discard.c - reads and drops what refused clients still send. Owned by the loop
+/* frontend/http/transport/http_discard.c - reads and drops what refused clients still send. Owned by the loop
  * thread.
  *
  * A refused client gets this as a courtesy, so it is bounded: DISCARD_MS in time, DISCARD_MAX_BYTES
- * in bytes, and DISCARDS_MAX connections of a listener at once. libmicrohttpd closes its descriptor
- * of the socket right after it reported the end, so each discard holds a duplicate; the connection
- * lives until the last descriptor is closed.
- */
-#include "frontend/http/http_discard.h"
+ * in bytes, and DISCARDS_MAX connections of a listener at once. */
+#include "frontend/http/transport/http_discard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -75,19 +71,17 @@ void
 cn_http_discard_begin(struct cn_http_listener *listener, int fd)
 {
     struct discard *discard;
-    int copy;
 
-    if (listener->n_discards >= DISCARDS_MAX)
+    if (listener->n_discards >= DISCARDS_MAX) {
+        close(fd);
         return;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0)
-        return;
+    }
     discard = cn_alloc(sizeof(*discard));
     discard->listener = listener;
-    discard->fd = copy;
+    discard->fd = fd;
     discard->watch.fn = on_bytes;
-    if (cn_loop_watch(listener->loop, &discard->watch, copy, EPOLLIN, NULL)) {
-        close(copy);
+    if (cn_loop_watch(listener->loop, &discard->watch, fd, EPOLLIN, NULL)) {
+        close(fd);
         cn_free(discard);
         return;
     }

@@ -1,0 +1,142 @@
+/* frontend/http/transport/http_tls.c - TLS of HTTP's connections, by GnuTLS, and the bytes of all
+ * connections. Owned by the loop thread.
+ *
+ * Plain HTTP on a TLS port. Before the handshake the first byte is looked at: a TLS handshake
+ * begins with byte 22, and an HTTP request with a letter. A client that speaks HTTP gets an HTTP
+ * answer with the reason; the alert of a failed handshake would tell it nothing.
+ */
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <sys/socket.h>
+
+#include "access/certificate/tls.h"
+#include "core/errors/error.h"
+#include "core/log/log.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/http/transport/http_transport_priv.h"
+
+#define PLAIN_READS 16 /* reads of what an HTTP client sends to a TLS port */
+
+int
+cn_http_tls_start(struct cn_http_listener *listener, struct cn_error *err)
+{
+    int rc = gnutls_certificate_allocate_credentials(&listener->credentials);
+
+    if (rc == 0)
+        rc = gnutls_priority_init(&listener->priorities, CN_TLS_PRIORITIES, NULL);
+    if (rc < 0)
+        return cn_fail(err, CN_E_UNAVAILABLE, "GnuTLS cannot be used: %s", gnutls_strerror(rc));
+    gnutls_certificate_set_retrieve_function2(listener->credentials, cn_tls_retrieve);
+    return 0;
+}
+
+void
+cn_http_tls_stop(struct cn_http_listener *listener)
+{
+    if (listener->credentials)
+        gnutls_certificate_free_credentials(listener->credentials);
+    if (listener->priorities)
+        gnutls_priority_deinit(listener->priorities);
+}
+
+bool
+cn_http_tls_begin(struct cn_http_conn *conn)
+{
+    static const gnutls_datum_t http_1_1 = {(unsigned char *)(uintptr_t) "http/1.1", 8};
+    const struct cn_http_listener *listener = conn->listener;
+
+    if (gnutls_init(&conn->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0) {
+        conn->tls = NULL;
+        return false;
+    }
+    gnutls_priority_set(conn->tls, listener->priorities);
+    gnutls_credentials_set(conn->tls, GNUTLS_CRD_CERTIFICATE, listener->credentials);
+    gnutls_alpn_set_protocols(conn->tls, &http_1_1, 1, 0); /* a client may offer others, too */
+    cn_tls_ask_client(conn->tls);
+    gnutls_transport_set_int(conn->tls, conn->fd);
+    conn->shaking_hands = true;
+    return true;
+}
+
+/* Refuses a client that speaks HTTP to a TLS port, with an HTTP answer that says why. */
+static void
+refuse_plain(struct cn_http_conn *conn)
+{
+    struct cn_buf answer;
+    char dropped[4096];
+    int reads = 0;
+
+    /* Bytes that are left unread would make the kernel reset the connection, and the answer would
+     * be lost. */
+    while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
+        continue;
+    cn_buf_init(&answer, 0);
+    cn_http_format_refusal(CN_E_TLS_REQUIRED, 0,
+                           "this port requires TLS: begin the URL with https://", &answer);
+    if (send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
+    cn_buf_fini(&answer);
+    gnutls_deinit(conn->tls);
+    conn->tls = NULL;
+    conn->discards = conn->failed = true;
+}
+
+static bool
+is_plain(const struct cn_http_conn *conn)
+{
+    char first;
+
+    return recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first >= 'A' && first <= 'z';
+}
+
+void
+cn_http_tls_shake(struct cn_http_conn *conn)
+{
+    int rc;
+
+    if (!conn->was_heard && is_plain(conn)) {
+        refuse_plain(conn);
+        return;
+    }
+    conn->was_heard = true;
+    rc = gnutls_handshake(conn->tls);
+    if (rc == 0) {
+        conn->shaking_hands = false;
+    } else if (gnutls_error_is_fatal(rc)) {
+        gnutls_alert_send_appropriate(conn->tls, rc);
+        conn->failed = true;
+    } else if (gnutls_record_get_direction(conn->tls)) {
+        cn_http_out_watch(conn, true);
+    }
+}
+
+/* --- bytes */
+
+ssize_t
+cn_http_conn_recv(struct cn_http_conn *conn, void *room, size_t len)
+{
+    if (!conn->tls)
+        return recv(conn->fd, room, len, MSG_DONTWAIT);
+    return cn_tls_like_socket(gnutls_record_recv(conn->tls, room, len));
+}
+
+ssize_t
+cn_http_conn_send(struct cn_http_conn *conn, const void *bytes, size_t len)
+{
+    ssize_t n;
+
+    if (!conn->tls)
+        return send(conn->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    n = conn->is_sending ? gnutls_record_send(conn->tls, NULL, 0)
+                         : gnutls_record_send(conn->tls, bytes, len);
+    conn->is_sending = n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED;
+    return cn_tls_like_socket(n);
+}
+
+void
+cn_http_conn_shut(struct cn_http_conn *conn)
+{
+    if (conn->tls && !conn->is_sending && !conn->shaking_hands)
+        gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
+    shutdown(conn->fd, SHUT_WR);
+}
