@@ -9,7 +9,7 @@
  * connection cannot be trusted or used any further (malformed HTTP, a body that was not read) and
  * while draining: a client that is told "queue full, try again" should not have to open a new
  * connection. */
-#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "core/errors/panic.h"
@@ -23,6 +23,8 @@
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 #include "torchserve/metrics/metric_lines.h"
+
+#define SMALL_BODY_BYTES 1024
 
 /* --- parts of a head */
 
@@ -90,18 +92,25 @@ cn_http_reason(unsigned status)
     return "Unknown";
 }
 
-static void
+/* Most texts are constants, so this is inline: a head has some thirty of them. */
+static inline void
 put(struct cn_buf *out, struct cn_str text)
 {
-    cn_buf_append_str(out, text);
+    char *room = cn_buf_reserve(out, text.len);
+
+    if (!room || !text.len)
+        return;
+    memcpy(room, text.ptr, text.len);
+    out->len += text.len;
 }
 
 static void
 put_number(struct cn_buf *out, uint64_t value)
 {
-    char text[CN_NUMBER_MAX], *end = cn_put_uint(value, text);
+    char *room = cn_buf_reserve(out, CN_NUMBER_MAX);
 
-    cn_buf_append(out, text, (size_t)(end - text));
+    if (room)
+        out->len = (size_t)(cn_put_uint(value, room) - out->data);
 }
 
 /* Adds a header whose value is known to be good. */
@@ -172,7 +181,7 @@ put_date(struct cn_buf *out)
         len = strftime(line, sizeof(line), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
         of = now;
     }
-    cn_buf_append(out, line, len);
+    put(out, (struct cn_str){line, len});
 }
 
 /* Adds the headers for scripts of other sites. TorchServe has them on every answer, too. */
@@ -348,12 +357,20 @@ answered(struct cn_http_request *request, bool was_parked)
         cn_http_conn_go_on(conn);
 }
 
+/* Sends the head and the body. A small body is copied behind the head, which is cheaper than two
+ * parts are for the kernel. */
 static void
 send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent)
 {
     const bool was_parked = request->state == CN_REQUEST_PARKED;
+    struct cn_str head = end_head(request);
 
-    cn_http_out_send(request->conn, end_head(request), body, is_lent, CN_STR(""));
+    if (body.len && body.len <= SMALL_BODY_BYTES) {
+        put(&request->listener->head, body);
+        head = cn_buf_str(&request->listener->head);
+        body = CN_STR("");
+    }
+    cn_http_out_send(request->conn, head, body, is_lent, CN_STR(""));
     answered(request, was_parked);
 }
 

@@ -38,7 +38,7 @@ write_parts(struct cn_http_conn *conn, struct iovec *parts, size_t n)
 {
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
 
-    if (conn->tls)
+    if (conn->tls || n == 1)
         return cn_http_conn_send(conn, parts[0].iov_base, parts[0].iov_len);
     return sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
