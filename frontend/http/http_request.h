@@ -90,6 +90,7 @@ struct cn_http_request {
      * it. */
     void (*on_taken)(struct cn_http_request *request, size_t bytes);
     void *call;                  /* the holder's own pointer */
+    uint64_t ticket_ends_ms;     /* of the certificate with which its ticket was made; 0: it has none */
     struct cn_ws_stream *stream; /* a stream that waits until the connection is its */
     /* Is called when the answer 101 has left (cn_http_answer_upgrade). */
     void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra);

@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "access/certificate/certificate.h"
 #include "access/keys.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
@@ -47,17 +48,23 @@ cn_streams_is_handshake(const struct cn_http_request *request)
            memcmp(request->path.ptr, PATH_PREFIX, len) == 0;
 }
 
-/* A ticket stands for the key with which it was made, and ends with that key. */
+/* A ticket stands for the key and the certificate with which it was made, and ends with them. */
 static int
 use_ticket(struct cn_http_request *request, struct cn_str ticket, struct cn_error *err)
 {
     const struct cn_http_shared *shared = request->listener->shared;
-    int rc = cn_ws_ticket_use(shared->streams, cn_now_ms(), ticket, &request->key, err);
+    struct cn_ws_ticket_client client;
+    int rc = cn_ws_ticket_use(shared->streams, cn_now_ms(), ticket, &client, err);
 
     if (rc && shared->config->keys)
         return cn_fail(err, CN_E_KEY_REQUIRED,
                        "the ticket is unknown, used or expired; get a new one from this server "
                        "with POST /v1/streams/tickets");
+    if (rc)
+        return rc;
+    request->key = client.key;
+    request->ticket_ends_ms = client.certificate_ends_ms;
+    rc = cn_certificate_check_end(client.certificate_ends_ms, err);
     return rc ? rc : cn_management_check_key(shared->management, request->key, CN_SCOPE_INFER, err);
 }
 
@@ -91,11 +98,15 @@ cn_streams_handle_tickets(struct cn_http_request *request)
 {
     const struct cn_http_shared *shared = request->listener->shared;
     const uint64_t lifetime_ms = shared->config->stream_ticket_ms;
+    const struct cn_ws_ticket_client client = {
+        .key = request->key,
+        .certificate_ends_ms = cn_http_certificate_ends_ms(request->conn),
+    };
     char ticket[CN_WS_TICKET_BYTES];
     struct cn_error err;
     const char *json;
 
-    if (cn_ws_ticket_make(shared->streams, cn_now_ms(), lifetime_ms, request->key, ticket, &err)) {
+    if (cn_ws_ticket_make(shared->streams, cn_now_ms(), lifetime_ms, &client, ticket, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
@@ -190,6 +201,17 @@ check_nothing_behind(const struct cn_http_request *request, struct cn_error *err
                    "after the answer 101 (RFC 6455, section 4.1)");
 }
 
+/* When the stream must end because of a certificate: that of its connection, or that of the client
+ * who asked for its ticket. */
+static uint64_t
+certificate_ends_ms(const struct cn_http_request *request)
+{
+    const uint64_t ends_ms = cn_http_certificate_ends_ms(request->conn);
+
+    return request->ticket_ends_ms && request->ticket_ends_ms < ends_ms ? request->ticket_ends_ms
+                                                                         : ends_ms;
+}
+
 /* Checks everything that can be wrong before the connection is a WebSocket. */
 static int
 prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
@@ -203,7 +225,7 @@ prepare(struct cn_http_request *request, struct cn_ws_handshake *handshake,
 
     *opening = (struct cn_ws_opening){
         .key = request->key,
-        .certificate_ends_ms = cn_http_certificate_ends_ms(request->conn),
+        .certificate_ends_ms = certificate_ends_ms(request),
         .version = match->n_args == 3 ? match->args[1] : (struct cn_str){NULL, 0},
         .id = match->args[match->n_args - 1],
         .request_id = {request->id, sizeof(request->id) - 1},

@@ -31,7 +31,7 @@
 struct ticket {
     uint64_t random[2];
     uint64_t ends_ms; /* 0: free */
-    const struct cn_key *key;
+    struct cn_ws_ticket_client client;
 };
 
 struct cn_ws_hub {
@@ -198,7 +198,8 @@ cn_ws_site_remove(struct cn_ws_site *site, struct cn_ws_stream *stream)
 
 int
 cn_ws_ticket_make(struct cn_ws_hub *hub, uint64_t now_ms, uint64_t lifetime_ms,
-                  const struct cn_key *key, char out[CN_WS_TICKET_BYTES], struct cn_error *err)
+                  const struct cn_ws_ticket_client *client, char out[CN_WS_TICKET_BYTES],
+                  struct cn_error *err)
 {
     struct ticket *found = NULL;
 
@@ -209,7 +210,7 @@ cn_ws_ticket_make(struct cn_ws_hub *hub, uint64_t now_ms, uint64_t lifetime_ms,
     if (found) {
         cn_random_bytes(found->random, sizeof(found->random));
         found->ends_ms = now_ms + lifetime_ms;
-        found->key = key;
+        found->client = *client;
         snprintf(out, CN_WS_TICKET_BYTES, "%016llx%016llx", (unsigned long long)found->random[0],
                  (unsigned long long)found->random[1]);
     }
@@ -240,7 +241,7 @@ read_ticket(struct cn_str text, uint64_t random[2])
 
 int
 cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket,
-                 const struct cn_key **key, struct cn_error *err)
+                 struct cn_ws_ticket_client *client, struct cn_error *err)
 {
     uint64_t random[2];
     bool found = false;
@@ -254,7 +255,7 @@ cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket,
             if (same && each->ends_ms > now_ms) {
                 found = true;
                 each->ends_ms = 0;
-                *key = each->key;
+                *client = each->client;
             }
         }
         pthread_mutex_unlock(&hub->lock);

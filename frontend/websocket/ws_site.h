@@ -57,14 +57,19 @@ void cn_ws_site_remove(struct cn_ws_site *site, struct cn_ws_stream *stream);
 #define CN_WS_TICKET_BYTES 44 /* with its NUL */
 #define CN_WS_TICKETS_MAX 1024
 
-/* Makes a ticket that opens one stream until `now_ms` + `lifetime_ms`. `key`: the named key of the
- * client that asks for it, or NULL. Returns CN_E_TOO_MANY_CALLS if there are too many tickets that
- * were not used yet. */
+/* The client for whom a ticket stands. */
+struct cn_ws_ticket_client {
+    const struct cn_key *key;     /* its named key, or NULL */
+    uint64_t certificate_ends_ms; /* wall time; CN_NEVER: it has shown no certificate */
+};
+
+/* Makes a ticket that opens one stream until `now_ms` + `lifetime_ms`. Returns CN_E_TOO_MANY_CALLS
+ * if there are too many tickets that were not used yet. */
 int cn_ws_ticket_make(struct cn_ws_hub *hub, uint64_t now_ms, uint64_t lifetime_ms,
-                      const struct cn_key *key, char out[CN_WS_TICKET_BYTES], struct cn_error *err);
-/* Uses a ticket up. `key`: the named key with which it was made, or NULL. Returns CN_E_TOKEN if
- * there is no such ticket, or no more. */
+                      const struct cn_ws_ticket_client *client, char out[CN_WS_TICKET_BYTES],
+                      struct cn_error *err);
+/* Uses a ticket up. Returns CN_E_TOKEN if there is no such ticket, or no more. */
 int cn_ws_ticket_use(struct cn_ws_hub *hub, uint64_t now_ms, struct cn_str ticket,
-                     const struct cn_key **key, struct cn_error *err);
+                     struct cn_ws_ticket_client *client, struct cn_error *err);
 
 #endif

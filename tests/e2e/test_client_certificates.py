@@ -307,6 +307,22 @@ def test_a_certificate_expires_while_its_connections_stand(world, has_keys):
         assert reason(calls.ask(request("counter", 1, "c"))) == "certificate_refused"
 
 
+def test_a_ticket_ends_with_the_certificate_by_which_it_was_made(world):
+    """Its stream runs over a connection without a certificate, and ends all the same when that certificate expires. A
+    ticket that was not used by then opens nothing."""
+    world.start(flags=["--require-client-certificate=false"])
+    with contextlib.closing(world.connect(world.shop(ends=int(limit(8))))) as http:
+        used, late = (json.loads(http.ask("POST", "/v1/streams/tickets", "")[2])["ticket"] for _ in range(2))
+        with world.stream(query={"ticket": used}) as stream:
+            assert body_of(stream.step(1)) == "1"
+            expect(lambda: http.ask("POST", "/predictions/counter", "1", {SEQUENCE: "a"})[0] == 403,
+                   "the certificate expires", timeout=20)
+            answer = stream.step(1)
+            assert (answer.get("status"), answer.get("error")) == (403, "certificate_refused"), answer
+        with pytest.raises(Exception, match="403"):
+            world.stream(query={"ticket": late})
+
+
 class _Calls:
     """A stream of gRPC whose messages are sent one by one."""
 
