@@ -26,12 +26,16 @@ void cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v
 const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
                                         struct cn_v2_output *otherwise);
 
+/* A last tensor of at least this many bytes need not be copied into the body. */
+#define CN_V2_LENT_BYTES 65536
+
 /* Appends the JSON and after it the binary tensors. *json_len becomes the length of the JSON if a
  * binary tensor that is not empty follows, else 0: the body is then plain JSON. Writes only the
- * outputs that the request asks for, in the order of the answer. Returns CN_E_BAD_REQUEST for a
- * type that JSON cannot express. */
+ * outputs that the request asks for, in the order of the answer. If `last` is not NULL and the last
+ * binary tensor is large, *last becomes its bytes, which the caller sends behind `out`; otherwise
+ * it becomes empty. Returns CN_E_BAD_REQUEST for a type that JSON cannot express. */
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
-                struct cn_buf *out, size_t *json_len, struct cn_error *err);
+                struct cn_buf *out, size_t *json_len, struct cn_str *last, struct cn_error *err);
 
 /* Can JSON express the type? It can express all but FP16 and BF16. */
 bool cn_v2_has_json(enum cn_datatype type);

@@ -26,8 +26,7 @@ certificate_of(struct cn_http_conn *conn)
         return known;
     conn->certificate = known = cn_alloc(sizeof *known);
     *known = (struct cn_http_certificate){.certificate = NULL};
-    known->code = cn_tls_take_certificate(conn->tls, cn_tls_client_ca(),
-                                          &known->certificate, &err);
+    known->code = cn_tls_take_certificate(conn->tls, cn_tls_client_ca(), &known->certificate, &err);
     if (known->code)
         known->why = cn_strdup(err.message);
     return known;

@@ -169,7 +169,7 @@ is_compressed(struct cn_http_request *request, enum cn_coding coding, struct cn_
         return false;
     request->compressor = cn_compressor_create(coding, body);
     if (!request->compressor)
-        return false; /* there is not enough memory for it */
+        return false;                 /* there is not enough memory for it */
     request->answer_bytes = body.len; /* before it is compressed */
     cn_http_tell_text(request, CN_STR("Content-Encoding"), cn_coding_name(coding));
     cn_http_tell_text(request, CN_STR("Vary"), "Accept-Encoding");
@@ -202,6 +202,27 @@ cn_http_answer_taken(struct cn_http_request *request, const char *content_type, 
     cn_http_head_begin(request, 200);
     cn_http_tell_text(request, CN_STR("Content-Type"), content_type);
     send_whole(request, coding_for(request, 200, taken.len), taken);
+}
+
+bool
+cn_http_answer_with_box(struct cn_http_request *request, const char *content_type,
+                        struct cn_buf *body, struct cn_str last, struct cn_answer_box *box)
+{
+    struct cn_str taken;
+
+    if (!cn_http_is_answerable(request) ||
+        coding_for(request, 200, body->len + last.len) != CN_CODING_IDENTITY) {
+        cn_buf_append_str(body, last);
+        return false;
+    }
+    request->answer = cn_buf_take(body, &taken.len);
+    taken.ptr = request->answer;
+    box->msg.next = NULL; /* it is freed with the request */
+    request->boxes = box;
+    cn_http_head_begin(request, 200);
+    cn_http_tell_text(request, CN_STR("Content-Type"), content_type);
+    cn_http_head_send_two(request, taken, last);
+    return true;
 }
 
 /* The page's own scripts and styles are files, so nothing inline is needed, and no other site may

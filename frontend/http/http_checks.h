@@ -22,7 +22,7 @@ struct cn_http_framing {
     bool has_length; /* Content-Length was sent; `length` holds it */
     bool chunked;
     bool expects_continue;
-    bool closes; /* the client wants the connection to end with the answer */
+    bool closes;     /* the client wants the connection to end with the answer */
     uint64_t length; /* bytes */
 };
 

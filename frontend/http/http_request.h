@@ -89,8 +89,8 @@ struct cn_http_request {
     /* Is called when the client took this many bytes of a streamed answer; NULL: nobody needs
      * it. */
     void (*on_taken)(struct cn_http_request *request, size_t bytes);
-    void *call;                  /* the holder's own pointer */
-    uint64_t ticket_ends_ms;     /* of the certificate with which its ticket was made; 0: it has none */
+    void *call;              /* the holder's own pointer */
+    uint64_t ticket_ends_ms; /* of the certificate with which its ticket was made; 0: it has none */
     struct cn_ws_stream *stream; /* a stream that waits until the connection is its */
     /* Is called when the answer 101 has left (cn_http_answer_upgrade). */
     void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra);
@@ -110,9 +110,9 @@ struct cn_http_request {
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is linked */
     bool is_piece_out;                        /* the first piece is being sent from its box */
     bool last_piece_came;
-    char *answer;                      /* the bytes of an answer that it has taken over, or NULL */
-    struct cn_compressor *compressor;  /* makes the answer while it is sent, or NULL */
-    struct cn_unread unread; /* bytes of the answer that the client has not read */
+    char *answer;                     /* the bytes of an answer that it has taken over, or NULL */
+    struct cn_compressor *compressor; /* makes the answer while it is sent, or NULL */
+    struct cn_unread unread;          /* bytes of the answer that the client has not read */
 };
 
 /* Checks the headers and the announced length. It may answer already. */

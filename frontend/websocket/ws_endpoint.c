@@ -209,7 +209,7 @@ certificate_ends_ms(const struct cn_http_request *request)
     const uint64_t ends_ms = cn_http_certificate_ends_ms(request->conn);
 
     return request->ticket_ends_ms && request->ticket_ends_ms < ends_ms ? request->ticket_ends_ms
-                                                                         : ends_ms;
+                                                                        : ends_ms;
 }
 
 /* Checks everything that can be wrong before the connection is a WebSocket. */

@@ -18,8 +18,8 @@
 
 #include "core/log/log.h"
 #include "core/memory/mem.h"
-#include "frontend/http/http_listener.h"
 #include "frontend/http/http_answer.h"
+#include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_conn.h"
 #include "frontend/websocket/ws_stream.h"
 

@@ -192,9 +192,32 @@ write_output(const struct cn_tensor *tensor, const struct cn_v2_output *output, 
     return 0;
 }
 
+/* Appends the binary tensors, which have `left` bytes together, or lends the last one. */
+static void
+append_binary(const struct cn_v2_answer *answer, const struct cn_v2_request *request, size_t left,
+              struct cn_buf *out, struct cn_str *last)
+{
+    struct cn_v2_output otherwise;
+
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_str data = answer->tensors[i].data;
+        const struct cn_v2_output *output =
+            cn_v2_wanted(request, answer->tensors[i].name, &otherwise);
+
+        if (!output || !output->binary)
+            continue;
+        left -= data.len;
+        if (last && left == 0 && data.len >= CN_V2_LENT_BYTES) {
+            *last = data;
+            return;
+        }
+        cn_buf_append_str(out, data);
+    }
+}
+
 int
 cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
-            struct cn_buf *out, size_t *json_len, struct cn_error *err)
+            struct cn_buf *out, size_t *json_len, struct cn_str *last, struct cn_error *err)
 {
     const size_t begun = out->len;
     const char *comma = "";
@@ -203,6 +226,8 @@ cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *reque
     int rc;
 
     *json_len = 0;
+    if (last)
+        *last = CN_STR("");
     cn_buf_puts(out, "{");
     if (request->id.len) {
         cn_buf_puts(out, "\"id\":");
@@ -233,13 +258,7 @@ cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *reque
     if (binary_bytes == 0)
         return 0;
     *json_len = out->len - begun;
-    for (uint32_t i = 0; i < answer->n_tensors; i++) {
-        const struct cn_v2_output *output =
-            cn_v2_wanted(request, answer->tensors[i].name, &otherwise);
-
-        if (output && output->binary)
-            cn_buf_append_str(out, answer->tensors[i].data);
-    }
+    append_binary(answer, request, binary_bytes, out, last);
     return 0;
 }
 

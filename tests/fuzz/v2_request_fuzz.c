@@ -46,11 +46,12 @@ answer(struct cn_v2_request *request)
     struct cn_error err;
     struct cn_buf out;
     json_t *again;
+    struct cn_str last;
     size_t json_len;
 
     cn_buf_init(&out, 0);
     if (cn_v2_answer_check(&v2, request, model(), &err) == 0 &&
-        cn_v2_write(&v2, request, &out, &json_len, &err) == 0) {
+        cn_v2_write(&v2, request, &out, &json_len, &last, &err) == 0) {
         cn_assert(json_len <= out.len);
         /* Bytes that are not UTF-8 are written as they came, and then the result is not JSON. */
         if (cn_v2_json_load((struct cn_str){out.data, json_len ? json_len : out.len}, &again,

@@ -152,17 +152,30 @@ cn_v2_http_call_give_up(struct cn_v2_http_call *call)
 /* --- infer --- */
 
 static void
-answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
+answer_binary(struct cn_http_request *request, struct cn_buf *body)
+{
+    if (!body->failed) {
+        cn_http_answer_taken(request, "application/octet-stream", body);
+        return;
+    }
+    request->json_length = NULL;
+    cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
+}
+
+/* Answers with the tensors of the box. Returns false if the request has taken the box over. */
+static bool
+answer_tensors(struct cn_v2_http_call *call, struct cn_answer_box *box)
 {
     struct cn_http_request *request = call->request;
+    struct cn_str last = CN_STR("");
     struct cn_v2_answer response;
     struct cn_error err;
     struct cn_buf body;
     size_t json_len;
 
     cn_buf_init(&body, 0);
-    if (cn_v2_job_response(&call->v2, answer, &request->arena, &response, &err) ||
-        cn_v2_write(&response, &call->v2.request, &body, &json_len, &err)) {
+    if (cn_v2_job_response(&call->v2, &box->answer, &request->arena, &response, &err) ||
+        cn_v2_write(&response, &call->v2.request, &body, &json_len, &last, &err)) {
         cn_v2_http_error(request, err.code, err.message);
     } else if (body.failed) {
         cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
@@ -170,9 +183,13 @@ answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
         cn_http_answer_taken(request, "application/json", &body);
     } else {
         request->json_length = cn_arena_printf(&request->arena, "%zu", json_len);
-        cn_http_answer_taken(request, "application/octet-stream", &body);
+        if (last.len &&
+            cn_http_answer_with_box(request, "application/octet-stream", &body, last, box))
+            return false;
+        answer_binary(request, &body);
     }
     cn_buf_fini(&body);
+    return true;
 }
 
 static void
@@ -196,9 +213,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     cn_http_answer_echo(request, box);
     if (box->answer.error_code)
         answer_error(call, &box->answer);
-    else
-        answer_tensors(call, &box->answer);
-    cn_answer_box_free(box);
+    if (box->answer.error_code || answer_tensors(call, box))
+        cn_answer_box_free(box);
     cn_v2_http_call_end(call);
 }
 

@@ -45,8 +45,9 @@ write_response(const struct cn_v2_http_call *call, const struct cn_v2_answer *re
     int rc;
 
     begin_event(call, out);
-    rc = call->form == CN_V2_FORM_GENERATED ? cn_v2_write_generate(response, request, out, err)
-                                            : cn_v2_write(response, request, out, &json_len, err);
+    rc = call->form == CN_V2_FORM_GENERATED
+             ? cn_v2_write_generate(response, request, out, err)
+             : cn_v2_write(response, request, out, &json_len, NULL, err);
     end_event(call, out);
     if (!rc && out->failed)
         rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the response");

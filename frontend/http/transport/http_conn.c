@@ -249,7 +249,7 @@ static void
 hand_over(struct cn_http_conn *conn)
 {
     struct cn_http_request *request = conn->request;
-    void (*on_upgraded)(struct cn_http_request *request, struct cn_str extra) =
+    void (*on_upgraded)(struct cn_http_request * request, struct cn_str extra) =
         request->on_upgraded;
     struct cn_buf extra = conn->in;
 

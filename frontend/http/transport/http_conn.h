@@ -39,7 +39,7 @@ struct cn_http_out {
     struct cn_buf kept; /* our copy of bytes that the socket did not take */
     size_t kept_at;     /* bytes of it that were sent */
     struct cn_str body; /* bytes of the answer, which the request owns */
-    struct cn_str tail; /* static */
+    struct cn_str tail; /* the same, or static */
     bool has_new_head;  /* `kept` is the head of a stream, of which nothing was sent */
 };
 
@@ -73,7 +73,7 @@ struct cn_http_conn {
     bool surplus;                /* above --max-connections: its first request is refused */
     bool watches_output;         /* something is kept until the socket takes more */
     bool shaking_hands;          /* TLS: the handshake is not done */
-    bool was_heard;               /* TLS: the first byte of the client was looked at */
+    bool was_heard;              /* TLS: the first byte of the client was looked at */
     bool is_sending;             /* TLS: the session has bytes that the socket did not take */
     char client[64]; /* the client's address for the access log; empty: not wanted or not known */
 };

@@ -20,8 +20,7 @@ cn_http_add_error_headers(struct cn_http_request *request, int code, unsigned ow
     if (code == CN_E_KEY_REQUIRED) /* RFC 9110: each 401 says how to authenticate */
         cn_http_tell_text(request, CN_STR("WWW-Authenticate"), "Bearer");
     if (own_status == 429 || own_status == 503 || code == CN_E_CONTENDED)
-        cn_http_tell_number(request, CN_STR("Retry-After"),
-                            retry_after_s ? retry_after_s : 1);
+        cn_http_tell_number(request, CN_STR("Retry-After"), retry_after_s ? retry_after_s : 1);
 }
 
 void

@@ -192,8 +192,7 @@ add_cors(struct cn_http_request *request)
 
     if (!config->cors_allowed_origin)
         return;
-    cn_http_tell_text(request, CN_STR("Access-Control-Allow-Origin"),
-                      config->cors_allowed_origin);
+    cn_http_tell_text(request, CN_STR("Access-Control-Allow-Origin"), config->cors_allowed_origin);
     cn_http_tell_text(request, CN_STR("Access-Control-Allow-Methods"),
                       config->cors_allowed_methods);
     cn_http_tell_text(request, CN_STR("Access-Control-Allow-Headers"),
@@ -246,8 +245,8 @@ put_common(struct cn_http_request *request)
 
     put_header(request, CN_STR("x-request-id"),
                (struct cn_str){request->id, sizeof(request->id) - 1});
-    put(out, CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL "\r\nExpires: " EXPIRES
-                    "\r\n"));
+    put(out,
+        CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL "\r\nExpires: " EXPIRES "\r\n"));
     put_date(out);
     put_sequence(request);
     cn_http_tell_text(request, CN_STR("Inference-Header-Content-Length"), request->json_length);
@@ -344,8 +343,9 @@ answered(struct cn_http_request *request, bool was_parked)
     if (!cn_http_out_is_empty(conn)) {
         cn_http_conn_enter(conn, CN_PHASE_WRITE);
         /* The body stays in memory as a whole until its last byte is sent. */
-        cn_http_wait_for_reader(request, conn->out.kept.len +
-                                             (conn->out.body.len ? request->answer_bytes : 0));
+        cn_http_wait_for_reader(
+            request, conn->out.kept.len +
+                         (conn->out.body.len + conn->out.tail.len ? request->answer_bytes : 0));
         return;
     }
     if (!was_parked)
@@ -357,10 +357,10 @@ answered(struct cn_http_request *request, bool was_parked)
         cn_http_conn_go_on(conn);
 }
 
-/* Sends the head and the body. A small body is copied behind the head, which is cheaper than two
- * parts are for the kernel. */
+/* Sends the head and the parts of the body. A small first part is copied behind the head, which is
+ * cheaper than two parts are for the kernel. */
 static void
-send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent)
+send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent, struct cn_str rest)
 {
     const bool was_parked = request->state == CN_REQUEST_PARKED;
     struct cn_str head = end_head(request);
@@ -370,19 +370,33 @@ send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent)
         head = cn_buf_str(&request->listener->head);
         body = CN_STR("");
     }
-    cn_http_out_send(request->conn, head, body, is_lent, CN_STR(""));
+    cn_http_out_send(request->conn, head, body, is_lent, rest);
     answered(request, was_parked);
+}
+
+static void
+send_body(struct cn_http_request *request, struct cn_str body, bool is_lent, struct cn_str rest)
+{
+    const bool is_only_head = cn_http_is_only_head(request, request->status);
+
+    put_length(request, body.len + rest.len);
+    put_common(request);
+    request->answer_bytes = is_only_head ? 0 : body.len + rest.len;
+    if (is_only_head)
+        body = rest = CN_STR("");
+    send_answer(request, body, is_lent, rest);
 }
 
 void
 cn_http_head_send(struct cn_http_request *request, struct cn_str body, bool is_lent)
 {
-    const bool is_only_head = cn_http_is_only_head(request, request->status);
+    send_body(request, body, is_lent, CN_STR(""));
+}
 
-    put_length(request, body.len);
-    put_common(request);
-    request->answer_bytes = is_only_head ? 0 : body.len;
-    send_answer(request, is_only_head ? CN_STR("") : body, is_lent);
+void
+cn_http_head_send_two(struct cn_http_request *request, struct cn_str body, struct cn_str rest)
+{
+    send_body(request, body, false, rest);
 }
 
 void
@@ -390,7 +404,7 @@ cn_http_head_send_alone(struct cn_http_request *request, uint64_t bytes)
 {
     put_length(request, bytes);
     put_common(request);
-    send_answer(request, CN_STR(""), false);
+    send_answer(request, CN_STR(""), false, CN_STR(""));
 }
 
 void
@@ -404,7 +418,7 @@ cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_heade
     put_header(request, CN_STR("x-request-id"),
                (struct cn_str){request->id, sizeof(request->id) - 1});
     put_date(&request->listener->head);
-    send_answer(request, CN_STR(""), false);
+    send_answer(request, CN_STR(""), false, CN_STR(""));
 }
 
 void

@@ -17,10 +17,10 @@
 #include "frontend/http/transport/http_transport_priv.h"
 #include "metrics/counters/metrics.h"
 
-#define READS_PER_TURN 4       /* full ones, so that other connections get their turn */
-#define TLS_READS_PER_TURN 32  /* one brings at most a record of 16 KiB */
-#define DIRECT_BYTES 16384     /* the rest of a body that is at least as large is read directly */
-#define VALUE_BYTES 64         /* what a header or parameter takes beside its text */
+#define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
+#define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB */
+#define DIRECT_BYTES 16384    /* the rest of a body that is at least as large is read directly */
+#define VALUE_BYTES 64        /* what a header or parameter takes beside its text */
 
 /* --- one request */
 
@@ -210,8 +210,8 @@ static bool
 read_more(struct cn_http_conn *conn)
 {
     struct cn_http_request *request = conn->request;
-    const bool is_direct = request && cn_http_parser_is_in_body(&conn->parser) &&
-                           conn->parser.left >= DIRECT_BYTES;
+    const bool is_direct =
+        request && cn_http_parser_is_in_body(&conn->parser) && conn->parser.left >= DIRECT_BYTES;
     char *room = is_direct ? request->body + request->body_len : conn->listener->in;
     const size_t size = is_direct ? (size_t)conn->parser.left : CN_HTTP_IN_BYTES;
     const ssize_t n = cn_http_conn_recv(conn, room, size);

@@ -41,7 +41,7 @@ enum cn_http_event {
     CN_PARSED_MORE, /* nothing to report: the bytes belong to a head, or lie around pieces of data */
     CN_PARSED_HEAD, /* the last byte ended the head of a request */
     CN_PARSED_DATA, /* the bytes are a piece of the body */
-    CN_PARSED_BAD,  /* the byte behind them is refused, and `why` says why: nothing more may be fed */
+    CN_PARSED_BAD, /* the byte behind them is refused, and `why` says why: nothing more may be fed */
 };
 
 /* Reads further bytes, at most up to the next event. A zeroed parser is at the start of a

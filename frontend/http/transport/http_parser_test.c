@@ -169,12 +169,12 @@ odd_heads_are_left_to_the_checks(void **state)
     }
 }
 
-
 /* Each event ends where the next one begins, so data never comes with a chunk's lines. */
 static void
 data_is_reported_apart_from_lines(void **state)
 {
-    static const char text[] = CHUNKED "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" HEAD "Content-Length: 2\r\n\r\nfg";
+    static const char text[] =
+        CHUNKED "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" HEAD "Content-Length: 2\r\n\r\nfg";
     struct cn_http_parser parser = {0};
     char data[16], events[64];
     size_t at = 0, n_data = 0, n_events = 0;

@@ -84,11 +84,10 @@ cn_http_head_split(const struct cn_http_parser *parser, struct cn_str text, stru
     out->path = cn_str_cut(&query, '?');
     out->is_http_1_1 = at[sizeof("HTTP/1.") - 1] == '1';
     take_until(&at, stop, '\n');
-    out->headers =
-        (struct cn_header *)cn_arena_alloc(
-            arena, sizeof(struct cn_header) *
-                       (CN_HTTP_SPARE_HEADERS + parser->n_lines + count_parameters(query))) +
-        CN_HTTP_SPARE_HEADERS;
+    out->headers = (struct cn_header *)cn_arena_alloc(
+                       arena, sizeof(struct cn_header) * (CN_HTTP_SPARE_HEADERS + parser->n_lines +
+                                                          count_parameters(query))) +
+                   CN_HTTP_SPARE_HEADERS;
     out->query = out->headers + parser->n_lines;
     out->n_query = split_query(query, out->query);
     split_headers(at, stop, out);

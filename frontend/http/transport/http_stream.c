@@ -18,8 +18,8 @@
 #include "frontend/intake/compress.h"
 #include "scheduler/queue/job.h"
 
-#define COPIED_BYTES 4096     /* pieces up to this size are copied */
-#define TOGETHER_BYTES 16384  /* so many of them are sent together */
+#define COPIED_BYTES 4096    /* pieces up to this size are copied */
+#define TOGETHER_BYTES 16384 /* so many of them are sent together */
 #define COMPRESSED_BYTES 16384
 
 /* HTTP/1.0 has no chunks: the answer ends with the connection. */
