@@ -301,6 +301,8 @@ cn_http_conn_drain(struct cn_http_conn *conn)
     }
     if (!conn->request)
         cn_http_conn_cut(conn, "drain");
+    else
+        cn_http_conn_go_on(conn);
 }
 
 static void

@@ -340,6 +340,7 @@ answered(struct cn_http_request *request, bool was_parked)
     struct cn_http_conn *conn = request->conn;
 
     request->state = CN_REQUEST_ANSWERED;
+    request->on_gone = NULL; /* its holder, who has answered, need not know if the client leaves */
     if (!cn_http_out_is_empty(conn)) {
         cn_http_conn_enter(conn, CN_PHASE_WRITE);
         /* The body stays in memory as a whole until its last byte is sent. */

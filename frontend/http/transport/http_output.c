@@ -28,8 +28,10 @@ cn_http_out_watch(struct cn_http_conn *conn, bool on)
     if (on == conn->watches_output)
         return;
     conn->watches_output = on;
-    if (cn_loop_rewatch(conn->listener->loop, &conn->watch, events, NULL))
+    if (cn_loop_rewatch(conn->listener->loop, &conn->watch, events, NULL)) {
         conn->failed = true;
+        cn_http_conn_go_on(conn);
+    }
 }
 
 /* Sends the parts. Returns how many bytes the socket took; -1 with errno. */
