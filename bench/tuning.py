@@ -99,10 +99,10 @@ def rpc(method, model, calls, data):
 
 
 LOADS = {
-    "steps16": Load("counter, 16 connections", {"busy-wait", "lockstep", "block-pages", "journal", "store-hints",
-                                                "head-text"}, steps(16)),
+    "steps16": Load("counter, 16 connections", {"busy-wait", "lockstep", "block-pages", "journal", "store-hints"},
+                    steps(16)),
     "steps64": Load("counter, 64 connections", {"busy-wait", "lockstep", "block-pages", "journal", "store-hints",
-                                                "lua-steps", "head-text"}, steps(64)),
+                                                "lua-steps"}, steps(64)),
     "many": Load("counter, random steps of many sequences",
                  {"prefetch", "lua-layout", "block-pages", "lua-steps", "journal", "store-hints"}, many,
                  open_many),

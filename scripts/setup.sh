@@ -17,9 +17,10 @@ cd "$(dirname "$0")/.."
 packages=(
   build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libhiredis-dev libjansson-dev libjemalloc-dev
-  liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libnghttp2-dev libprotobuf-c-dev libprotobuf-dev
-  libsodium-dev libwslay-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
+  liblmdb-dev liblua5.4-dev libmsgpack-dev libnghttp2-dev libprotobuf-c-dev libprotobuf-dev libsodium-dev
+  libwslay-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   libgrpc-dev # bench/grpc-bench, the load tool and the bare echo; no program that is installed needs gRPC's library
+  libmicrohttpd-dev # bench/echo-mhd, the bare echo over HTTP; no program that is installed needs it
   file        # scripts/package.sh: CPack asks it which files are programs
   patchelf    # scripts/package.sh wheels: it tells programs where the wheel has their libraries
   python3     # CMake asks for it: the lint tests run in it
