@@ -140,7 +140,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     } else {
         fprintf(stderr, "continuo: %s\n", err.message);
     }
-    if (server->is_stuck) { /* libmicrohttpd would abort on a suspended connection */
+    if (server->is_stuck) { /* what is left still belongs to its listener */
         cn_log(CN_LOG_ERROR, "event=stop_incomplete why=\"connections did not end\"");
         cn_log_files_stop();
         _exit(1);

@@ -12,7 +12,7 @@
  *   last answers.
  * - cut: after that the connections that are left are shut down.
  * - give up: if a connection is still there GIVE_UP_MS after the finish began, it is logged as an
- *   error, and the server exits without cleaning up, since libmicrohttpd would abort.
+ *   error, and the server exits without cleaning up, since a listener must be empty for that.
  *
  * Each loop does this for its own site and then posts `finished` to loop 0, which counts the loops
  * that are missing and stops when none is.

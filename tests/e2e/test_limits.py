@@ -167,9 +167,7 @@ def test_two_different_ids_in_one_request_are_refused(server):
 
 def test_new_clients_are_taken_again_when_there_are_descriptors(server):
     """When no descriptor is free, new clients wait. They are served as soon as one is free, even if none of their
-    connections has ended.
-
-    (When accept() had failed, libmicrohttpd accepted nobody until one of its connections ended.)"""
+    connections has ended."""
     s = server(counter())
     old = s.client("old")
     assert old.step("counter", "a", 1).text == "1"

@@ -211,8 +211,8 @@ def test_killed_worker_breaks_the_stream_off_and_the_step_is_not_done(server):
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_broken_off_answer_leaves_no_connection_behind(server, version):
-    """The client has gone, but libmicrohttpd does not clean up behind it while an older connection lives. Each such
-    answer would keep a descriptor, and a stop would wait for its connection for ever."""
+    """The server ends the connection itself, whatever the client does. Otherwise each such answer would keep a
+    descriptor, and a stop would wait for its connection."""
     s = server(talker())
     older = s.client("older")
     older.step("talker", "a", b"")
