@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the CPU time of a step in server and worker together, beside a bare echo on the same library, for one build
-or several. All of them run in turn, in short rounds.
+"""Measures the CPU time of a step in server and worker together, beside a bare echo on libmicrohttpd or libgrpc,
+for one build or several. All of them run in turn, in short rounds.
 
     bench/cpu.py                                HTTP: 16, 64 and 256 connections, beside bench/echo-mhd.c
     bench/cpu.py --grpc                         gRPC: 64 calls or messages in flight, beside `grpc-bench echo`

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What does the guard in front of the HTTP and gRPC libraries cost for each step? Counted in instructions by callgrind.
+"""What do the parser of HTTP and the guard in front of nghttp2 cost for each step? Counted in instructions by callgrind.
 
 The server runs under valgrind twice for each protocol, with a few steps and with many, and the difference is divided by
 the number of steps, so that start and end do not count. The counts hardly depend on what else the machine does.
 valgrind 3.19 does not know a system call that starting a worker needs (pidfd_open). So the server has no model, and
-refuses the steps with 404, which is less work than a step is; to the guard it makes no difference.
+refuses the steps with 404, which is less work than a step is; to parser and guard it makes no difference.
 
     bench/guard.py [--steps 1000] [--build build/release]
 
-docs/decisions/0046-libraries-read-through-the-server.md has the figures."""
+docs/decisions/0067-http-by-our-own-layer.md has the figures."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ from transcript import Transcript  # noqa: E402
 
 FEW = 100
 # Each is counted with all that it calls, but for the system calls' own work.
-FUNCTIONS = {"http": ["cn_http_strict_feed"], "grpc": ["cn_h2_guard_feed"]}
+FUNCTIONS = {"http": ["cn_http_parser_next", "cn_http_head_split"], "grpc": ["cn_h2_guard_feed"]}
 
 
 class Counted(Server):
@@ -67,12 +67,12 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--build", help="folder of the build")
     args = parser.parse_args()
-    print("| protocol | instructions of the guard for each step | of the server for a step that gets 404 |\n|---|---|---|")
+    print("| protocol | instructions of parser or guard for each step | of the server for a step that gets 404 |\n|---|---|---|")
     for protocol in FUNCTIONS:
         few, many = counts(protocol, FEW), counts(protocol, FEW + args.steps)
         each = {name: (many[name] - few[name]) / args.steps for name in many}
-        guard = sum(each[name] for name in FUNCTIONS[protocol])
-        print(f"| {protocol} | {guard:,.0f} ({100 * guard / each['server']:.1f} %) | {each['server']:,.0f} |", flush=True)
+        read = sum(each[name] for name in FUNCTIONS[protocol])
+        print(f"| {protocol} | {read:,.0f} ({100 * read / each['server']:.1f} %) | {each['server']:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
