@@ -77,8 +77,9 @@ cn_http_head_split(const struct cn_http_parser *parser, struct cn_str text, stru
     struct cn_str query;
 
     *out = (struct cn_http_head){.n_headers = 0};
-    while (*at == '\r') /* empty lines before the request */
-        at += 2;
+    /* Empty lines may come before the request. The CR of one may have come in an earlier packet. */
+    while (*at == '\r' || *at == '\n')
+        at++;
     out->method = take_until(&at, stop, ' ');
     query = take_until(&at, stop, ' ');
     out->path = cn_str_cut(&query, '?');

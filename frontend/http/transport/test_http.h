@@ -115,7 +115,7 @@ test_piece(size_t n, bool is_final)
 
 static const struct cn_route test_routes[] = {
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/echo", .handle = test_answer_echo},
-    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/nothing", .handle = test_answer_nothing},
+    {.methods = CN_HTTP_GET, .pattern = "/nothing", .handle = test_answer_nothing},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/large", .handle = test_answer_large},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/hold", .handle = test_hold},
     {.handle = NULL},
