@@ -208,7 +208,7 @@ tell_of_fullness(struct cn_http_listener *listener)
 static void
 give_up_socket(struct cn_http_conn *conn)
 {
-    if (!conn->discards || conn->peer_closed) {
+    if (!conn->discards || (conn->peer_closed && !conn->is_readable)) {
         close(conn->fd);
         return;
     }
@@ -300,10 +300,21 @@ cn_http_conn_drain(struct cn_http_conn *conn)
         conn->is_readable = true;
         cn_http_input_run(conn);
     }
-    if (!conn->request)
+    if (!conn->request || conn->failed)
         cn_http_conn_cut(conn, "drain");
     else
         cn_http_conn_go_on(conn);
+}
+
+/* Ends the connection if it has failed. If its client has left, a request that waits is reported,
+ * also one that has begun to wait only now. */
+static void
+after_run(struct cn_http_conn *conn)
+{
+    if (conn->failed)
+        destroy(conn);
+    else if (conn->peer_closed && conn->request)
+        cn_http_request_peer_closed(conn->request);
 }
 
 static void
@@ -313,8 +324,7 @@ on_later(struct cn_deferred *later)
 
     if (conn->phase != CN_PHASE_UPGRADED)
         run(conn);
-    if (conn->failed)
-        destroy(conn);
+    after_run(conn);
 }
 
 static void
@@ -326,10 +336,7 @@ on_events(struct cn_watch *watch, uint32_t events)
     conn->peer_closed |= (events & EPOLLRDHUP) != 0;
     conn->failed |= (events & (EPOLLHUP | EPOLLERR)) != 0;
     run(conn);
-    if (conn->failed)
-        destroy(conn);
-    else if (conn->peer_closed && conn->request)
-        cn_http_request_peer_closed(conn->request);
+    after_run(conn);
 }
 
 void

@@ -221,6 +221,53 @@ a_half_closed_client_gets_its_answers(void **state)
     test_stop();
 }
 
+/* A request that begins to wait after its client has left is reported, too. */
+static void
+a_client_that_left_is_reported_for_later_requests(void **state)
+{
+    int fd;
+
+    (void)state;
+    test_start(false);
+    fd = test_connect(0);
+    send(fd, HOLD HOLD, sizeof(HOLD HOLD) - 1, 0);
+    shutdown(fd, SHUT_WR);
+    test_turns();
+    assert_int_equal(n_gone, 1);
+    test_let_go(CN_STR("first"));
+    test_turns();
+    assert_int_equal(n_held, 2);
+    assert_int_equal(n_gone, 2);
+    test_let_go(CN_STR("second"));
+    close(fd);
+    test_stop();
+}
+
+/* A half-closed client whose request is refused before all of it was read gets the reason. */
+static void
+a_half_closed_client_gets_its_refusal(void **state)
+{
+    static char body[60000];
+    struct test_answers answers = {.len = 0};
+    int fd;
+
+    (void)state;
+    test_start(false);
+    fd = test_connect(0);
+    memset(body, 'x', sizeof(body));
+    send(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", 58, 0);
+    send(fd, body, sizeof(body), MSG_DONTWAIT);
+    shutdown(fd, SHUT_WR);
+    test_turns();
+    test_read(fd, &answers);
+    assert_int_equal(test_count(&answers, "HTTP/1.1 413 "), 1);
+    assert_true(answers.ended);
+    assert_false(answers.lost);
+    test_forget(&answers);
+    close(fd);
+    test_stop();
+}
+
 /* A draining listener ends idle connections, and lets the others have their answers. */
 static void
 draining_waits_for_requests(void **state)
@@ -270,6 +317,8 @@ main(void)
         cmocka_unit_test(http_1_0_ends_unless_it_asks),
         cmocka_unit_test(a_client_may_end_anywhere),
         cmocka_unit_test(a_half_closed_client_gets_its_answers),
+        cmocka_unit_test(a_client_that_left_is_reported_for_later_requests),
+        cmocka_unit_test(a_half_closed_client_gets_its_refusal),
         cmocka_unit_test(draining_waits_for_requests),
     };
 
