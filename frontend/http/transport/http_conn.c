@@ -150,6 +150,8 @@ is_too_slow(struct cn_http_conn *conn, uint64_t now_ms)
         conn->looked_ms = 0;
         return false;
     }
+    if (is_reading && conn->phase_ms > since_ms)
+        since_ms = 0; /* it looked at another request's body */
     if ((since_ms != 0 && now_ms < since_ms + limit_ms(conn) / 4) ||
         !cn_tcp_progress_get(conn->fd, &progress))
         return false;

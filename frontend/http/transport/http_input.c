@@ -179,6 +179,8 @@ use_kept(struct cn_http_conn *conn)
         cn_buf_fini(&conn->in);
     else
         cn_buf_consume(&conn->in, taken);
+    if (conn->in.len > 0 && conn->phase == CN_PHASE_IDLE) /* the next head has begun */
+        cn_http_conn_enter(conn, CN_PHASE_HEADERS);
 }
 
 /* Uses bytes that have just come. */
