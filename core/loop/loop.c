@@ -13,8 +13,8 @@
  * - An event of epoll carries the descriptor's number and a generation. When a descriptor is closed
  *   in a callback and its number is used again in the same turn, an event that was fetched before
  *   has the old generation, and finds nobody.
- * - A callback may watch and unwatch any descriptor, set any timer and defer work, its own too. What
- *   it causes is done in the same turn where that is possible.
+ * - A callback may watch and unwatch any descriptor, set any timer and defer work, its own too.
+ *   What it causes is done in the same turn where that is possible.
  *
  * docs/threading.md says which data belongs to which loop. */
 #include "core/loop/loop.h"
@@ -444,10 +444,10 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     begin_us = loop->now_us;
 
     give_events(loop, count);
-    /* The mailbox is emptied before the clock is read, so
-     * no message is newer than the turn's time; a timer that it sets would otherwise run out too
-     * early. If there is neither a message nor an event, the clock is not read again. The timers
-     * run before the messages, so what ran out before a message came is over. */
+    /* The mailbox is emptied before the clock is read, so no message is newer than the turn's time;
+     * a timer that it sets would otherwise run out too early. If there is neither a message nor an
+     * event, the clock is not read again. The timers run before the messages, so what ran out
+     * before a message came is over. */
     mail = take_mail(loop);
     if (mail || count > 0)
         read_clock(loop);

@@ -2,11 +2,13 @@
  * sends its answer back. The loop thread owns all of it.
  *
  * The steps are: find the model and its queue, read headers and parts into a row (row_input.c,
- * typed.c for typed models), fill the job (frontend/intake), submit it. The connection reads nothing
- * meanwhile. on_answer gets the answer in one piece or in several, and http_answer.c sends them.
+ * typed.c for typed models), fill the job (frontend/intake), submit it. The connection reads
+ * nothing meanwhile. on_answer gets the answer in one piece or in several, and http_answer.c sends
+ * them.
  *
- * The row's bytes lie in the request's arena and body buffer, because a client may go away while its job still runs, and the job may have to be sent to another
- * worker. So the request is held until the job has ended, even if the client has left.
+ * The row's bytes lie in the request's arena and body buffer. A client may go away while its job
+ * still runs, and the job may have to be sent to another worker. So the request is held until the
+ * job has ended, even if the client has left.
  */
 #include "frontend/endpoints/predictions.h"
 

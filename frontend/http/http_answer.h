@@ -62,7 +62,8 @@ void cn_http_answer_file(struct cn_http_request *request, const char *content_ty
 typedef void (*cn_http_upgraded_fn)(struct cn_http_request *request, struct cn_str extra);
 bool cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers,
                             uint32_t n, cn_http_upgraded_fn on_upgraded);
-/* Ends a connection that was upgraded, soon. Its descriptor must not be watched or used any more. */
+/* Ends a connection that was upgraded, soon. Its descriptor must not be watched or used any
+ * more. */
 void cn_http_upgrade_end(struct cn_http_conn *conn);
 /* Gives one piece of a job's answer; takes over the box. The first piece decides the form: if it is
  * also the last one, the response has a Content-Length; otherwise a chunked response begins, with

@@ -26,8 +26,8 @@ struct cn_http_framing {
     uint64_t length; /* bytes */
 };
 
-/* Reads Host, Content-Length, Transfer-Encoding, Expect and Connection. CN_E_BAD_REQUEST names the header that is wrong; the connection must not be used
- * after that. */
+/* Reads Host, Content-Length, Transfer-Encoding, Expect and Connection. CN_E_BAD_REQUEST names the
+ * header that is wrong; the connection must not be used after that. */
 int cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_1_1,
                           struct cn_http_framing *out, struct cn_error *err);
 

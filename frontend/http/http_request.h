@@ -1,9 +1,9 @@
 /* frontend/http/http_request.h - one HTTP request: what came, how far it is, and who still needs
  * it.
  *
- * A request lives in its own arena. It is freed when its connection is done with it and nobody holds
- * it any more. A holder is a job or a management call that will answer the request later. Owned by
- * the loop thread.
+ * A request lives in its own arena. It is freed when its connection is done with it and nobody
+ * holds it any more. A holder is a job or a management call that will answer the request later.
+ * Owned by the loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_REQUEST_H
 #define CN_FRONTEND_HTTP_HTTP_REQUEST_H

@@ -2,8 +2,8 @@
  *
  * zlib can compress a whole body in one call, but for a body of some MB that call takes tens of
  * milliseconds, and all clients of the loop would wait. So http_stream.c asks for one block at a
- * time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two blocks the loop
- * serves other clients.
+ * time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two blocks the
+ * loop serves other clients.
  */
 #include "frontend/intake/compress.h"
 

@@ -1,5 +1,5 @@
-/* frontend/http/transport/http_discard.c - reads and drops what refused clients still send. Owned by the loop
- * thread.
+/* frontend/http/transport/http_discard.c - reads and drops what refused clients still
+ * send. Owned by the loop thread.
  *
  * A refused client gets this as a courtesy, so it is bounded: DISCARD_MS in time, DISCARD_MAX_BYTES
  * in bytes, and DISCARDS_MAX connections of a listener at once. */

@@ -1,5 +1,5 @@
-/* frontend/http/transport/http_discard.h - keeps a refused connection open until its client has read why it
- * was refused.
+/* frontend/http/transport/http_discard.h - keeps a refused connection open until its
+ * client has read why it was refused.
  *
  * When a socket is closed with unread bytes, the kernel resets the connection, and the answer may
  * be lost with it. So after an early refusal the socket is kept for a moment, and what the client

@@ -361,7 +361,7 @@ answered(struct cn_http_request *request, bool was_parked)
 /* Sends the head and the parts of the body. A small first part is copied behind the head, which is
  * cheaper than two parts are for the kernel. */
 static void
-send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent, struct cn_str rest)
+send_answer(struct cn_http_request *request, struct cn_str body, bool copies_body, struct cn_str rest)
 {
     const bool was_parked = request->state == CN_REQUEST_PARKED;
     struct cn_str head = end_head(request);
@@ -371,12 +371,12 @@ send_answer(struct cn_http_request *request, struct cn_str body, bool is_lent, s
         head = cn_buf_str(&request->listener->head);
         body = CN_STR("");
     }
-    cn_http_out_send(request->conn, head, body, is_lent, rest);
+    cn_http_out_send(request->conn, head, body, copies_body, rest);
     answered(request, was_parked);
 }
 
 static void
-send_body(struct cn_http_request *request, struct cn_str body, bool is_lent, struct cn_str rest)
+send_body(struct cn_http_request *request, struct cn_str body, bool copies_body, struct cn_str rest)
 {
     const bool is_only_head = cn_http_is_only_head(request, request->status);
 
@@ -385,13 +385,13 @@ send_body(struct cn_http_request *request, struct cn_str body, bool is_lent, str
     request->answer_bytes = is_only_head ? 0 : body.len + rest.len;
     if (is_only_head)
         body = rest = CN_STR("");
-    send_answer(request, body, is_lent, rest);
+    send_answer(request, body, copies_body, rest);
 }
 
 void
-cn_http_head_send(struct cn_http_request *request, struct cn_str body, bool is_lent)
+cn_http_head_send(struct cn_http_request *request, struct cn_str body, bool copies_body)
 {
-    send_body(request, body, is_lent, CN_STR(""));
+    send_body(request, body, copies_body, CN_STR(""));
 }
 
 void

@@ -72,7 +72,7 @@ end_request(struct cn_http_conn *conn)
 
 /* --- refusals */
 
-/* Refuses bytes that are no request, so no record of one exists. */
+/* Refuses bytes that are not a request, so there is no record of one. */
 static void
 refuse_head(struct cn_http_conn *conn, int code, unsigned status, const char *message)
 {
@@ -128,7 +128,7 @@ refuse_large_head(struct cn_http_conn *conn, struct cn_str head)
 /* --- bytes */
 
 /* Gives bytes to the parser and to the request. Returns how many of them are done with. The parser
- * has taken the first `*parsed` bytes before; and afterwards, so many of those that are left. */
+ * has taken the first `*parsed` bytes before, and afterwards that many of those that are left. */
 static size_t
 parse(struct cn_http_conn *conn, const char *bytes, size_t len, size_t *parsed)
 {
@@ -219,7 +219,7 @@ read_more(struct cn_http_conn *conn)
     const ssize_t n = cn_http_conn_recv(conn, room, size);
 
     if (n > 0) {
-        /* After a short read, the kernel tells of further bytes. With TLS, more may wait in the
+        /* After a short read, the kernel reports further bytes. With TLS, more may wait in the
          * session. */
         conn->is_readable = conn->tls || (size_t)n == size || conn->peer_closed;
         if (is_direct)

@@ -150,8 +150,8 @@ put(struct cn_http_conn *conn, struct cn_str head, struct cn_str body, bool copi
 }
 
 void
-cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str body, bool is_lent,
-                 struct cn_str tail)
+cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str body,
+                 bool copies_body, struct cn_str tail)
 {
     struct iovec parts[3];
     size_t n_parts, done;
@@ -160,7 +160,7 @@ cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str bo
     if (conn->failed)
         return;
     if (conn->tls || conn->out.kept.len) {
-        put(conn, head, body, is_lent || head.len + body.len + tail.len <= RECORD_BYTES, tail);
+        put(conn, head, body, copies_body || head.len + body.len + tail.len <= RECORD_BYTES, tail);
         push(conn);
         return;
     }
@@ -176,7 +176,7 @@ cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str bo
     done -= take_off(&head, done);
     done -= take_off(&body, done);
     take_off(&tail, done);
-    put(conn, head, body, is_lent, tail);
+    put(conn, head, body, copies_body, tail);
     push(conn);
 }
 

@@ -38,15 +38,15 @@ struct cn_http_parser {
 };
 
 enum cn_http_event {
-    CN_PARSED_MORE, /* nothing to report: the bytes belong to a head, or lie around pieces of data */
+    CN_PARSED_MORE, /* nothing to report: the bytes belong to a head, or lie around data */
     CN_PARSED_HEAD, /* the last byte ended the head of a request */
     CN_PARSED_DATA, /* the bytes are a piece of the body */
-    CN_PARSED_BAD, /* the byte behind them is refused, and `why` says why: nothing more may be fed */
+    CN_PARSED_BAD,  /* the byte behind them is refused; `why` says why. The parser has ended */
 };
 
 /* Reads further bytes, at most up to the next event. A zeroed parser is at the start of a
- * connection. Returns how many bytes it has taken. With CN_PARSED_MORE these are all, or those up to
- * where data begins or the message is complete. */
+ * connection. Returns how many bytes it has taken. With CN_PARSED_MORE these are all, or those up
+ * to where data begins or the message is complete. */
 size_t cn_http_parser_next(struct cn_http_parser *parser, const char *bytes, size_t len,
                            enum cn_http_event *event);
 

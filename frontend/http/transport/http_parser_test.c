@@ -1,4 +1,5 @@
-/* frontend/http/transport/http_parser_test.c - tests which bytes of a request are refused, and where. */
+/* frontend/http/transport/http_parser_test.c - tests which bytes of a request are refused,
+ * and where. */
 #include "frontend/http/transport/http_parser.h"
 
 #include <setjmp.h>

@@ -23,7 +23,7 @@ count_parameters(struct cn_str query)
 }
 
 /* Splits "a=1&b" into names and values. A parameter without "=" has an empty value, and an empty
- * part is no parameter. */
+ * part does not count. */
 static uint32_t
 split_query(struct cn_str query, struct cn_header *out)
 {

@@ -19,7 +19,7 @@
 #include "scheduler/queue/job.h"
 
 #define COPIED_BYTES 4096    /* pieces up to this size are copied */
-#define TOGETHER_BYTES 16384 /* so many of them are sent together */
+#define TOGETHER_BYTES 16384 /* this much of them is sent together */
 #define COMPRESSED_BYTES 16384
 
 /* HTTP/1.0 has no chunks: the answer ends with the connection. */

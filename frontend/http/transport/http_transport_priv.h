@@ -46,11 +46,11 @@ cn_http_out_is_empty(const struct cn_http_conn *conn)
 }
 /* Watches whether the socket takes bytes, or does not watch that any more. */
 void cn_http_out_watch(struct cn_http_conn *conn, bool on);
-/* Sends these bytes, before which nothing but a new head may wait. What the socket does not take is sent later:
- * `head` is copied for that, and `body` only if it `is_lent`; otherwise it must stay in place until
- * the request is completed, and so must `tail`. */
+/* Sends these bytes, before which nothing but a new head may wait. What the socket does not take is
+ * sent later: `head` is copied for that, and `body` only if `copies_body`; otherwise it must stay
+ * in place until the request is completed, and so must `tail`. */
 void cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str body,
-                      bool is_lent, struct cn_str tail);
+                      bool copies_body, struct cn_str tail);
 /* Keeps the head of an answer that cn_http_stream_next() makes. It is sent at the end of this turn,
  * with the first bytes of the body. */
 void cn_http_out_keep_head(struct cn_http_conn *conn, struct cn_str head);
@@ -76,11 +76,11 @@ void cn_http_tell(struct cn_http_request *request, struct cn_str name, struct cn
 void cn_http_tell_text(struct cn_http_request *request, struct cn_str name, const char *value);
 /* Does nothing if `value` is 0. */
 void cn_http_tell_number(struct cn_http_request *request, struct cn_str name, uint64_t value);
-/* Sends the head with a body whose length is known. `is_lent`: see cn_http_out_send(). */
-void cn_http_head_send(struct cn_http_request *request, struct cn_str body, bool is_lent);
+/* Sends the head with a body whose length is known. `copies_body`: see cn_http_out_send(). */
+void cn_http_head_send(struct cn_http_request *request, struct cn_str body, bool copies_body);
 /* Sends the head with a body of two parts, which stay in place until the request is completed. */
 void cn_http_head_send_two(struct cn_http_request *request, struct cn_str body, struct cn_str rest);
-/* Sends only the head of an answer to HEAD, whose body would have so many bytes. */
+/* Sends only the head of an answer to HEAD, whose body would have this many bytes. */
 void cn_http_head_send_alone(struct cn_http_request *request, uint64_t bytes);
 /* Sends the answer 101, with these headers. */
 void cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_header *headers,

@@ -1,5 +1,6 @@
-/* frontend/http/transport/tcp_progress.c - TCP_INFO. The C library's own header, netinet/tcp.h, lacks the
- * newer counters and does not go together with the kernel's, so this is a file of its own. */
+/* frontend/http/transport/tcp_progress.c - TCP_INFO. The C library's own header,
+ * netinet/tcp.h, lacks the newer counters and does not go together with the kernel's, so this is a
+ * file of its own. */
 #include "frontend/http/transport/tcp_progress.h"
 
 #include <linux/tcp.h>

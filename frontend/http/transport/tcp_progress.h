@@ -1,5 +1,5 @@
-/* frontend/http/transport/tcp_progress.h - how far a TCP connection is, by the kernel's own counters. Any
- * thread. */
+/* frontend/http/transport/tcp_progress.h - how far a TCP connection is, by the kernel's own
+ * counters. Any thread. */
 #ifndef CN_FRONTEND_HTTP_TRANSPORT_TCP_PROGRESS_H
 #define CN_FRONTEND_HTTP_TRANSPORT_TCP_PROGRESS_H
 
