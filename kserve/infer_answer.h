@@ -27,7 +27,7 @@ const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, str
                                         struct cn_v2_output *otherwise);
 
 /* A last tensor of at least this many bytes need not be copied into the body. */
-#define CN_V2_LENT_BYTES 65536
+#define CN_V2_BORROWED_BYTES 65536
 
 /* Appends the JSON and after it the binary tensors. *json_len becomes the length of the JSON if a
  * binary tensor that is not empty follows, else 0: the body is then plain JSON. Writes only the

@@ -39,9 +39,9 @@ void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
  * compressed if the options and the client allow it. */
 void cn_http_answer_taken(struct cn_http_request *request, const char *content_type,
                           struct cn_buf *body);
-/* The same with bytes of a box behind the body, which are not copied. Returns true if it has taken
- * over the body and the box. Otherwise, because the answer is to be compressed or there is nobody
- * to answer, it has appended the bytes to the body, and the caller goes on. */
+/* Answers in the same way, with bytes of a box behind the body, which are not copied. Returns true
+ * if it has taken over the body and the box. Otherwise, because the answer is to be compressed or
+ * there is nobody to answer, it has appended the bytes to the body, and the caller goes on. */
 bool cn_http_answer_with_box(struct cn_http_request *request, const char *content_type,
                              struct cn_buf *body, struct cn_str last, struct cn_answer_box *box);
 /* Remembers the headers about the sequence (its id, under the name by which the client sent it, and

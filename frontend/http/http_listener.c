@@ -61,6 +61,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->api = api;
     listener->loop = loop;
     listener->is_tls = is_tls;
+    listener->calls = &cn_http_request_calls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
     listener->accept.is_ready = has_room;

@@ -60,11 +60,30 @@ struct cn_http_api {
     const struct cn_http_api *next;
 };
 
+/* What the folder transport calls for the requests that it reads. */
+struct cn_http_calls {
+    /* The head is there: checks it, and the announced length. It may answer already. */
+    void (*begin)(struct cn_http_request *request);
+    /* Takes a part of the body. It may answer already. */
+    void (*body)(struct cn_http_request *request, const char *bytes, size_t len);
+    /* The next bytes of a body with an announced length were read to body + body_len. It may answer
+     * already. */
+    void (*took)(struct cn_http_request *request, size_t len);
+    /* The request is complete: finds and calls its route's function. If it has no answer after
+     * that, it is held, and waits. */
+    void (*end)(struct cn_http_request *request);
+    /* Refuses a request whose body has bytes that are not allowed, and ends its connection. */
+    void (*refuse)(struct cn_http_request *request, int code, const char *message);
+    /* The connection is done with the request, successfully or not. Frees it unless it is held. */
+    void (*completed)(struct cn_http_request *request);
+};
+
 struct cn_http_listener {
     const struct cn_http_shared *shared;
     const struct cn_http_api *api;
     bool is_tls;
     struct cn_loop *loop;
+    const struct cn_http_calls *calls;
     struct cn_accept accept;
     struct gnutls_certificate_credentials_st *credentials; /* NULL: without TLS */
     struct gnutls_priority_st *priorities;

@@ -53,8 +53,8 @@ log_access(const struct cn_http_request *request)
     cn_access_log_put(&access);
 }
 
-void
-cn_http_request_completed(struct cn_http_request *request)
+static void
+complete(struct cn_http_request *request)
 {
     if (cn_access_log_enabled())
         log_access(request);
@@ -125,8 +125,8 @@ choose_api(struct cn_http_request *request)
     return api;
 }
 
-void
-cn_http_request_begin(struct cn_http_request *request)
+static void
+begin(struct cn_http_request *request)
 {
     const struct cn_server_config *config = request->listener->shared->config;
     struct cn_http_framing *framing = &request->framing;
@@ -226,8 +226,8 @@ count_body(struct cn_http_request *request, size_t len)
     return false;
 }
 
-void
-cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len)
+static void
+take_body(struct cn_http_request *request, const char *bytes, size_t len)
 {
     if (request->framing.chunked && len > max_body_bytes(request) - request->body_len) {
         refuse_too_large(request, 0);
@@ -244,8 +244,8 @@ cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t 
     request->body_len += len;
 }
 
-void
-cn_http_request_took(struct cn_http_request *request, size_t len)
+static void
+took(struct cn_http_request *request, size_t len)
 {
     cn_assert(len <= request->body_cap - request->body_len);
     request->body_len += len;
@@ -382,8 +382,8 @@ find_route(struct cn_http_request *request, struct cn_error *err)
                          &request->match, err);
 }
 
-void
-cn_http_request_end(struct cn_http_request *request)
+static void
+end(struct cn_http_request *request)
 {
     struct cn_error err;
     int rc;
@@ -411,3 +411,12 @@ cn_http_request_end(struct cn_http_request *request)
     request->match.route->handle(request);
     cn_assert(request->held || request->state > CN_REQUEST_PARKED);
 }
+
+const struct cn_http_calls cn_http_request_calls = {
+    .begin = begin,
+    .body = take_body,
+    .took = took,
+    .end = end,
+    .refuse = refuse,
+    .completed = complete,
+};

@@ -115,17 +115,9 @@ struct cn_http_request {
     struct cn_unread unread;          /* bytes of the answer that the client has not read */
 };
 
-/* Checks the headers and the announced length. It may answer already. */
-void cn_http_request_begin(struct cn_http_request *request);
-/* Takes a part of the body. It may answer already. */
-void cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len);
-/* The next bytes of a body with an announced length were read to body + body_len. */
-void cn_http_request_took(struct cn_http_request *request, size_t len);
-/* The request is complete: finds and calls its route's function. If it has no answer after that, it
- * is held, and the caller must let its connection wait. */
-void cn_http_request_end(struct cn_http_request *request);
-/* The connection is done with the request, successfully or not. Frees it unless it is held. */
-void cn_http_request_completed(struct cn_http_request *request);
+/* What is done with a request while it is read. */
+extern const struct cn_http_calls cn_http_request_calls;
+
 /* The client has closed its side of the connection. */
 void cn_http_request_peer_closed(struct cn_http_request *request);
 struct cn_http_request *cn_http_request_cast(void *request);

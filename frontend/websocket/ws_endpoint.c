@@ -202,7 +202,7 @@ check_nothing_behind(const struct cn_http_request *request, struct cn_error *err
 }
 
 /* When the stream must end because of a certificate: that of its connection, or that of the client
- * who asked for its ticket. */
+ * that asked for its ticket. */
 static uint64_t
 certificate_ends_ms(const struct cn_http_request *request)
 {

@@ -192,7 +192,8 @@ write_output(const struct cn_tensor *tensor, const struct cn_v2_output *output, 
     return 0;
 }
 
-/* Appends the binary tensors, which have `left` bytes together, or lends the last one. */
+/* Appends the binary tensors, which have `left` bytes together. May leave the last one to the
+ * caller. */
 static void
 append_binary(const struct cn_v2_answer *answer, const struct cn_v2_request *request, size_t left,
               struct cn_buf *out, struct cn_str *last)
@@ -207,7 +208,7 @@ append_binary(const struct cn_v2_answer *answer, const struct cn_v2_request *req
         if (!output || !output->binary)
             continue;
         left -= data.len;
-        if (last && left == 0 && data.len >= CN_V2_LENT_BYTES) {
+        if (last && left == 0 && data.len >= CN_V2_BORROWED_BYTES) {
             *last = data;
             return;
         }

@@ -43,6 +43,8 @@ struct cn_http_out {
     bool has_new_head;  /* `kept` is the head of a stream, of which nothing was sent */
 };
 
+#define CN_HTTP_CONN_MAGIC 0x434e4343u /* "CNCC" */
+
 struct cn_http_conn {
     uint32_t magic;
     int fd;
@@ -74,6 +76,7 @@ struct cn_http_conn {
     bool watches_output;         /* something is kept until the socket takes more */
     bool shaking_hands;          /* TLS: the handshake is not done */
     bool was_heard;              /* TLS: the first byte of the client was looked at */
+    bool is_drained;             /* TLS: the socket had no byte for GnuTLS at its last read */
     bool is_sending;             /* TLS: the session has bytes that the socket did not take */
     char client[64]; /* the client's address for the access log; empty: not wanted or not known */
 };

@@ -28,70 +28,6 @@
 
 /* --- parts of a head */
 
-const char *
-cn_http_reason(unsigned status)
-{
-    static const struct {
-        unsigned status;
-        const char *words;
-    } reasons[] = {
-        {101, "Switching Protocols"},
-        {200, "OK"},
-        {201, "Created"},
-        {202, "Accepted"},
-        {203, "Non-Authoritative Information"},
-        {204, "No Content"},
-        {205, "Reset Content"},
-        {206, "Partial Content"},
-        {301, "Moved Permanently"},
-        {302, "Found"},
-        {303, "See Other"},
-        {304, "Not Modified"},
-        {307, "Temporary Redirect"},
-        {308, "Permanent Redirect"},
-        {400, "Bad Request"},
-        {401, "Unauthorized"},
-        {402, "Payment Required"},
-        {403, "Forbidden"},
-        {404, "Not Found"},
-        {405, "Method Not Allowed"},
-        {406, "Not Acceptable"},
-        {408, "Request Timeout"},
-        {409, "Conflict"},
-        {410, "Gone"},
-        {411, "Length Required"},
-        {412, "Precondition Failed"},
-        {413, "Content Too Large"},
-        {414, "URI Too Long"},
-        {415, "Unsupported Media Type"},
-        {416, "Range Not Satisfiable"},
-        {417, "Expectation Failed"},
-        {421, "Misdirected Request"},
-        {422, "Unprocessable Content"},
-        {423, "Locked"},
-        {424, "Failed Dependency"},
-        {425, "Too Early"},
-        {426, "Upgrade Required"},
-        {428, "Precondition Required"},
-        {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"},
-        {451, "Unavailable For Legal Reasons"},
-        {500, "Internal Server Error"},
-        {501, "Not Implemented"},
-        {502, "Bad Gateway"},
-        {503, "Service Unavailable"},
-        {504, "Gateway Timeout"},
-        {505, "HTTP Version Not Supported"},
-        {507, "Insufficient Storage"},
-        {511, "Network Authentication Required"},
-    };
-
-    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
-        if (reasons[i].status == status)
-            return reasons[i].words;
-    return "Unknown";
-}
-
 /* Most texts are constants, so this is inline: a head has some thirty of them. */
 static inline void
 put(struct cn_buf *out, struct cn_str text)
@@ -361,7 +297,8 @@ answered(struct cn_http_request *request, bool was_parked)
 /* Sends the head and the parts of the body. A small first part is copied behind the head, which is
  * cheaper than two parts are for the kernel. */
 static void
-send_answer(struct cn_http_request *request, struct cn_str body, bool copies_body, struct cn_str rest)
+send_answer(struct cn_http_request *request, struct cn_str body, bool copies_body,
+            struct cn_str rest)
 {
     const bool was_parked = request->state == CN_REQUEST_PARKED;
     struct cn_str head = end_head(request);

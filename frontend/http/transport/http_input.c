@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/log/log.h"
-#include "frontend/http/http_answer.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
 #include "metrics/counters/metrics.h"
@@ -47,7 +46,7 @@ begin_request(struct cn_http_conn *conn, struct cn_str head)
     request->query = parts.query;
     request->n_query = parts.n_query;
     request->head_bytes = head.len + (size_t)VALUE_BYTES * (parts.n_headers + parts.n_query);
-    cn_http_request_begin(request);
+    conn->listener->calls->begin(request);
     if (request->state == CN_REQUEST_BODY && request->framing.expects_continue &&
         request->is_http_1_1 && !cn_http_parser_is_between(&conn->parser))
         cn_http_out_send(conn, CN_STR("HTTP/1.1 100 Continue\r\n\r\n"), CN_STR(""), false,
@@ -63,7 +62,7 @@ end_request(struct cn_http_conn *conn)
 
     if (!request || request->state != CN_REQUEST_BODY || !cn_http_parser_is_between(&conn->parser))
         return;
-    cn_http_request_end(request);
+    conn->listener->calls->end(request);
     if (request->state != CN_REQUEST_HANDLING)
         return;
     request->state = CN_REQUEST_PARKED;
@@ -94,12 +93,10 @@ refuse_bytes(struct cn_http_conn *conn)
              conn->parser.why);
     cn_log(CN_LOG_DEBUG, "event=request_refused fd=%d why=\"%s\"", conn->fd, conn->parser.why);
     cn_metrics_add(cn_loop_metrics(conn->listener->loop), CN_M_HTTP_MALFORMED, 1);
-    if (conn->request) {
-        conn->request->close = conn->discards = true;
-        cn_http_answer_error(conn->request, CN_E_BAD_REQUEST, message, 0);
-    } else {
+    if (conn->request)
+        conn->listener->calls->refuse(conn->request, CN_E_BAD_REQUEST, message);
+    else
         refuse_head(conn, CN_E_BAD_REQUEST, 0, message);
-    }
 }
 
 /* How many bytes a head may have: --connection-memory, less what is kept for the answer's head. */
@@ -144,7 +141,7 @@ parse(struct cn_http_conn *conn, const char *bytes, size_t len, size_t *parsed)
             return len;
         }
         if (event == CN_PARSED_DATA)
-            cn_http_request_body(conn->request, bytes + at, n);
+            conn->listener->calls->body(conn->request, bytes + at, n);
         at += n;
         if (event == CN_PARSED_HEAD)
             begin_request(conn, (struct cn_str){bytes + from, at - from});
@@ -203,7 +200,7 @@ static void
 took_directly(struct cn_http_conn *conn, size_t len)
 {
     cn_http_parser_skip(&conn->parser, len);
-    cn_http_request_took(conn->request, len);
+    conn->listener->calls->took(conn->request, len);
     end_request(conn);
 }
 

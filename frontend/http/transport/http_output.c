@@ -14,9 +14,7 @@
 #include "core/memory/buf.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
-#include "management/management.h"
 
-#define STEPS_PER_TURN 16    /* of an answer that is made while it is sent */
 #define RECORD_BYTES 16384   /* the most that a record of TLS can hold */
 #define RECORDS_PER_TURN 64u /* so that other connections get their turn */
 
@@ -96,9 +94,8 @@ forget_sent(struct cn_http_out *out, size_t n)
     take_off(&out->tail, n);
 }
 
-/* Sends what waits, as long as the socket takes it. */
-static void
-push(struct cn_http_conn *conn)
+void
+cn_http_out_push(struct cn_http_conn *conn)
 {
     struct cn_http_out *out = &conn->out;
     unsigned writes = 0;
@@ -134,7 +131,7 @@ keep(struct cn_http_conn *conn, struct cn_str bytes)
     }
 }
 
-/* Keeps the parts for push(). */
+/* Keeps the parts for cn_http_out_push(). */
 static void
 put(struct cn_http_conn *conn, struct cn_str head, struct cn_str body, bool copies_body,
     struct cn_str tail)
@@ -161,7 +158,7 @@ cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str bo
         return;
     if (conn->tls || conn->out.kept.len) {
         put(conn, head, body, copies_body || head.len + body.len + tail.len <= RECORD_BYTES, tail);
-        push(conn);
+        cn_http_out_push(conn);
         return;
     }
     n_parts = add_part(parts, 0, head);
@@ -177,7 +174,7 @@ cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str bo
     done -= take_off(&body, done);
     take_off(&tail, done);
     put(conn, head, body, copies_body, tail);
-    push(conn);
+    cn_http_out_push(conn);
 }
 
 void
@@ -186,39 +183,4 @@ cn_http_out_keep_head(struct cn_http_conn *conn, struct cn_str head)
     keep(conn, head);
     conn->out.has_new_head = true;
     cn_http_conn_go_on(conn);
-}
-
-void
-cn_http_out_run(struct cn_http_conn *conn)
-{
-    for (unsigned i = 0; i < STEPS_PER_TURN; i++) {
-        if (!conn->out.has_new_head) /* that is sent together with the first bytes of the body */
-            push(conn);
-        if (conn->failed || !(cn_http_out_is_empty(conn) || conn->out.has_new_head))
-            return;
-        conn->out.has_new_head = false;
-        if (!cn_http_stream_next(conn)) {
-            push(conn);
-            return;
-        }
-    }
-    cn_http_conn_go_on(conn);
-}
-
-void
-cn_http_format_refusal(int code, unsigned status, const char *message, struct cn_buf *out)
-{
-    const struct cn_error_info *info = cn_error_info(code);
-    struct cn_buf body;
-
-    if (status == 0)
-        status = (unsigned)info->http_status;
-    cn_buf_init(&body, 0);
-    cn_error_json_as(status, info->type, message, 0, &body);
-    cn_buf_printf(out,
-                  "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-                  status, cn_http_reason(status), info->word, body.len);
-    cn_buf_append_str(out, cn_buf_str(&body));
-    cn_buf_fini(&body);
 }

@@ -1,7 +1,7 @@
 /* frontend/http/transport/http_stream.c - answers that are made while they are sent: the pieces of
  * a handler's stream, and compressed bodies. Owned by the loop thread.
  *
- * When everything of a connection is sent, http_output.c asks here for the next bytes. Pieces wait
+ * When everything of a connection is sent, the next bytes are made here. Pieces wait
  * in the request's list `boxes`. Each piece becomes a chunk of its own, and no client waits for a
  * chunk to fill up: small pieces are copied behind each other and sent together, and a large one is
  * sent from its box. If the list is empty, the request is STARVED until the next piece comes
@@ -21,6 +21,7 @@
 #define COPIED_BYTES 4096    /* pieces up to this size are copied */
 #define TOGETHER_BYTES 16384 /* this much of them is sent together */
 #define COMPRESSED_BYTES 16384
+#define STEPS_PER_TURN 16 /* of such an answer, so that other connections get their turn */
 
 /* HTTP/1.0 has no chunks: the answer ends with the connection. */
 static bool
@@ -162,8 +163,9 @@ next_block(struct cn_http_request *request)
     return len > 0;
 }
 
-bool
-cn_http_stream_next(struct cn_http_conn *conn)
+/* Sends the next bytes. Returns false if there are none at present. */
+static bool
+send_next(struct cn_http_conn *conn)
 {
     struct cn_http_request *request = conn->request;
 
@@ -172,4 +174,21 @@ cn_http_stream_next(struct cn_http_conn *conn)
     if (request->state == CN_REQUEST_STREAMING)
         return next_pieces(request);
     return request->state == CN_REQUEST_COMPRESSING && next_block(request);
+}
+
+void
+cn_http_out_run(struct cn_http_conn *conn)
+{
+    for (unsigned i = 0; i < STEPS_PER_TURN; i++) {
+        if (!conn->out.has_new_head) /* that is sent together with the first bytes of the body */
+            cn_http_out_push(conn);
+        if (conn->failed || !(cn_http_out_is_empty(conn) || conn->out.has_new_head))
+            return;
+        conn->out.has_new_head = false;
+        if (!send_next(conn)) {
+            cn_http_out_push(conn);
+            return;
+        }
+    }
+    cn_http_conn_go_on(conn);
 }

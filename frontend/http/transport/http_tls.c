@@ -1,5 +1,5 @@
-/* frontend/http/transport/http_tls.c - TLS of HTTP's connections, by GnuTLS, and the bytes of all
- * connections. Owned by the loop thread.
+/* frontend/http/transport/http_tls.c - TLS of HTTP's connections, by GnuTLS: how they begin. Owned
+ * by the loop thread.
  *
  * Plain HTTP on a TLS port. Before the handshake the first byte is looked at: a TLS handshake
  * begins with byte 22, and an HTTP request with a letter. A client that speaks HTTP gets an HTTP
@@ -39,6 +39,17 @@ cn_http_tls_stop(struct cn_http_listener *listener)
         gnutls_priority_deinit(listener->priorities);
 }
 
+/* Gives GnuTLS what the socket has, and notes when that is nothing. */
+static ssize_t
+pull(gnutls_transport_ptr_t from, void *room, size_t len)
+{
+    struct cn_http_conn *conn = from;
+    const ssize_t n = recv(conn->fd, room, len, MSG_DONTWAIT);
+
+    conn->is_drained = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return n;
+}
+
 bool
 cn_http_tls_begin(struct cn_http_conn *conn)
 {
@@ -53,7 +64,8 @@ cn_http_tls_begin(struct cn_http_conn *conn)
     gnutls_credentials_set(conn->tls, GNUTLS_CRD_CERTIFICATE, listener->credentials);
     gnutls_alpn_set_protocols(conn->tls, &http_1_1, 1, 0); /* a client may offer others, too */
     cn_tls_ask_client(conn->tls);
-    gnutls_transport_set_int(conn->tls, conn->fd);
+    gnutls_transport_set_ptr2(conn->tls, conn, (gnutls_transport_ptr_t)(intptr_t)conn->fd);
+    gnutls_transport_set_pull_function(conn->tls, pull);
     conn->shaking_hands = true;
     return true;
 }
@@ -81,62 +93,37 @@ refuse_plain(struct cn_http_conn *conn)
     conn->discards = conn->failed = true;
 }
 
+/* Does the client speak HTTP? Its first byte may not be there yet. */
 static bool
-is_plain(const struct cn_http_conn *conn)
+is_plain(struct cn_http_conn *conn)
 {
-    char first;
+    char first = 0;
 
-    return recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first >= 'A' && first <= 'z';
+    if (!conn->was_heard)
+        conn->was_heard = recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+    return first >= 'A' && first <= 'z';
 }
 
 void
 cn_http_tls_shake(struct cn_http_conn *conn)
 {
+    unsigned tries = 0;
     int rc;
 
-    if (!conn->was_heard && is_plain(conn)) {
+    if (is_plain(conn)) {
         refuse_plain(conn);
         return;
     }
-    conn->was_heard = true;
-    rc = gnutls_handshake(conn->tls);
+    do
+        rc = gnutls_handshake(conn->tls);
+    while ((cn_http_conn_must_go_on(conn, rc) || rc == GNUTLS_E_WARNING_ALERT_RECEIVED) &&
+           ++tries < CN_HTTP_TLS_TRIES);
     if (rc == 0) {
         conn->shaking_hands = false;
-    } else if (gnutls_error_is_fatal(rc)) {
+    } else if (gnutls_error_is_fatal(rc) || tries == CN_HTTP_TLS_TRIES) {
         gnutls_alert_send_appropriate(conn->tls, rc);
         conn->failed = true;
     } else if (gnutls_record_get_direction(conn->tls)) {
         cn_http_out_watch(conn, true);
     }
-}
-
-/* --- bytes */
-
-ssize_t
-cn_http_conn_recv(struct cn_http_conn *conn, void *room, size_t len)
-{
-    if (!conn->tls)
-        return recv(conn->fd, room, len, MSG_DONTWAIT);
-    return cn_tls_like_socket(gnutls_record_recv(conn->tls, room, len));
-}
-
-ssize_t
-cn_http_conn_send(struct cn_http_conn *conn, const void *bytes, size_t len)
-{
-    ssize_t n;
-
-    if (!conn->tls)
-        return send(conn->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    n = conn->is_sending ? gnutls_record_send(conn->tls, NULL, 0)
-                         : gnutls_record_send(conn->tls, bytes, len);
-    conn->is_sending = n == GNUTLS_E_AGAIN || n == GNUTLS_E_INTERRUPTED;
-    return cn_tls_like_socket(n);
-}
-
-void
-cn_http_conn_shut(struct cn_http_conn *conn)
-{
-    if (conn->tls && !conn->is_sending && !conn->shaking_hands)
-        gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
-    shutdown(conn->fd, SHUT_WR);
 }

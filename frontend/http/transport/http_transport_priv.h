@@ -51,19 +51,24 @@ void cn_http_out_watch(struct cn_http_conn *conn, bool on);
  * in place until the request is completed, and so must `tail`. */
 void cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_str body,
                       bool copies_body, struct cn_str tail);
-/* Keeps the head of an answer that cn_http_stream_next() makes. It is sent at the end of this turn,
+/* Keeps the head of an answer that http_stream.c makes. It is sent at the end of this turn,
  * with the first bytes of the body. */
 void cn_http_out_keep_head(struct cn_http_conn *conn, struct cn_str head);
-/* Sends what waits, and what the present answer has more. */
-void cn_http_out_run(struct cn_http_conn *conn);
-/* Writes an answer that no request asks for: it says why the client's bytes were refused. */
+/* Sends what waits, as long as the socket takes it. */
+void cn_http_out_push(struct cn_http_conn *conn);
+
+/* --- http_status.c */
+
+/* The reason phrase of a status. */
+const char *cn_http_reason(unsigned status);
+/* Writes an answer that no request asks for: it says why the client's bytes were refused. `status`
+ * 0: that of the code. */
 void cn_http_format_refusal(int code, unsigned status, const char *message, struct cn_buf *out);
 
 /* --- http_stream.c */
 
-/* Sends the next bytes of an answer that is made while it is sent. Returns false if there are none
- * at present. */
-bool cn_http_stream_next(struct cn_http_conn *conn);
+/* Sends what waits, and what the present answer has more. */
+void cn_http_out_run(struct cn_http_conn *conn);
 
 /* --- http_head.c */
 
@@ -85,7 +90,7 @@ void cn_http_head_send_alone(struct cn_http_request *request, uint64_t bytes);
 /* Sends the answer 101, with these headers. */
 void cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_header *headers,
                                uint32_t n);
-/* Sends the head of an answer that cn_http_stream_next() makes. `next` is the request's state from
+/* Sends the head of an answer that http_stream.c makes. `next` is the request's state from
  * here on. */
 void cn_http_head_send_open(struct cn_http_request *request, enum cn_http_state next);
 
@@ -108,9 +113,6 @@ cn_http_is_only_head(const struct cn_http_request *request, unsigned status)
     return request->method == CN_HTTP_HEAD || status == 204 || status == 304;
 }
 
-/* The reason phrase of a status. */
-const char *cn_http_reason(unsigned status);
-
 /* --- http_error.c */
 
 /* Adds an error's headers. `own_status` is the status that Continuo itself uses: in TorchServe's
@@ -131,6 +133,11 @@ struct cn_http_request *cn_http_request_create(struct cn_http_conn *conn, struct
 void cn_http_record_let_go(struct cn_http_request *request);
 
 /* --- http_conn.c */
+
+/* GnuTLS is called at most this often in one go. */
+#define CN_HTTP_TLS_TRIES 32
+/* GnuTLS has returned `rc`: must it be called again at once? */
+bool cn_http_conn_must_go_on(const struct cn_http_conn *conn, ssize_t rc);
 
 /* The answer was sent: the request is completed, and the connection is ready for the next one, or
  * ends, or has become something else. */
