@@ -122,7 +122,7 @@ cn_http_tls_shake(struct cn_http_conn *conn)
         conn->shaking_hands = false;
     } else if (gnutls_error_is_fatal(rc) || tries == CN_HTTP_TLS_TRIES) {
         gnutls_alert_send_appropriate(conn->tls, rc);
-        conn->failed = true;
+        conn->discards = conn->failed = true; /* or the alert could be lost */
     } else if (gnutls_record_get_direction(conn->tls)) {
         cn_http_out_watch(conn, true);
     }

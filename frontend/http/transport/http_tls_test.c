@@ -185,6 +185,23 @@ plain_http_is_told(void **state)
     close(fd);
 }
 
+/* A client that sends something else gets an alert, although bytes of it are not read. */
+static void
+a_failed_handshake_is_told(void **state)
+{
+    static const char hello[2000] = {0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5};
+    struct test_answers answers = {.len = 0};
+    int fd = test_connect(0);
+
+    (void)state;
+    test_send(fd, hello, sizeof(hello));
+    test_read(fd, &answers);
+    assert_true(answers.len >= 7 && answers.bytes[0] == 0x15);
+    assert_true(answers.ended);
+    test_forget(&answers);
+    close(fd);
+}
+
 /* The client sends its part of the handshake byte by byte. */
 static ssize_t
 push_a_byte(gnutls_transport_ptr_t to, const void *bytes, size_t len)
@@ -367,6 +384,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(plain_http_is_told),
+        TEST(a_failed_handshake_is_told),
         TEST(a_slow_handshake_succeeds),
         TEST(a_handshake_may_break_off_anywhere),
         TEST(a_warning_does_not_hold_up_the_handshake),
