@@ -1,9 +1,8 @@
 /* frontend/http/transport/http_tls_test.c - tests connections over TLS: handshakes that come in any
  * pieces or break off, plain HTTP, large bodies, new keys, and orderly ends. */
-#include <gnutls/x509.h>
 #include <limits.h>
-#include <time.h>
 
+#include "access/certificate/test_identity.h"
 #include "access/certificate/tls.h"
 #include "frontend/http/transport/test_http.h"
 
@@ -19,27 +18,10 @@ static const char *const versions[] = {"NORMAL:-VERS-ALL:+VERS-TLS1.3",
 static int
 make_identity(void **state)
 {
-    char certificate_pem[8192], key_pem[8192];
-    size_t certificate_len = sizeof(certificate_pem), key_len = sizeof(key_pem);
-    gnutls_x509_privkey_t key;
-    gnutls_x509_crt_t certificate;
+    char certificate_pem[TEST_PEM_BYTES], key_pem[TEST_PEM_BYTES];
 
     (void)state;
-    gnutls_x509_privkey_init(&key);
-    gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA,
-                                 GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
-    gnutls_x509_crt_init(&certificate);
-    gnutls_x509_crt_set_version(certificate, 3);
-    gnutls_x509_crt_set_serial(certificate, "\1", 1);
-    gnutls_x509_crt_set_activation_time(certificate, time(NULL) - 3600);
-    gnutls_x509_crt_set_expiration_time(certificate, time(NULL) + 3600);
-    gnutls_x509_crt_set_dn(certificate, "CN=test", NULL);
-    gnutls_x509_crt_set_key(certificate, key);
-    gnutls_x509_crt_sign2(certificate, certificate, key, GNUTLS_DIG_SHA256, 0);
-    gnutls_x509_crt_export(certificate, GNUTLS_X509_FMT_PEM, certificate_pem, &certificate_len);
-    gnutls_x509_privkey_export(key, GNUTLS_X509_FMT_PEM, key_pem, &key_len);
-    gnutls_x509_crt_deinit(certificate);
-    gnutls_x509_privkey_deinit(key);
+    test_identity_make(certificate_pem, key_pem);
     gnutls_certificate_allocate_credentials(&trusting);
     test_dir_make(folder);
     test_dir_write(folder, "certificate.pem", certificate_pem);
