@@ -306,6 +306,29 @@ draining_waits_for_requests(void **state)
     test_stop();
 }
 
+/* The client of a unix socket sends a request and closes. Its end comes with the request, which is
+ * read all the same, and reported as left. */
+static void
+a_unix_client_may_close_at_once(void **state)
+{
+    const struct sockaddr address = {.sa_family = AF_UNIX};
+    int fds[2];
+
+    (void)state;
+    test_start(false);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    send(fds[1], HOLD, sizeof(HOLD) - 1, 0);
+    close(fds[1]);
+    cn_http_conn_open(listener, fds[0], &address, NULL);
+    test_turns();
+    assert_int_equal(n_held, 1);
+    assert_int_equal(n_gone, 1);
+    test_let_go(CN_STR("nobody"));
+    test_turns();
+    assert_int_equal(listener->n_conns, 0);
+    test_stop();
+}
+
 int
 main(void)
 {
@@ -320,6 +343,7 @@ main(void)
         cmocka_unit_test(a_client_that_left_is_reported_for_later_requests),
         cmocka_unit_test(a_half_closed_client_gets_its_refusal),
         cmocka_unit_test(draining_waits_for_requests),
+        cmocka_unit_test(a_unix_client_may_close_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

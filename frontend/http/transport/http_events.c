@@ -258,14 +258,22 @@ on_later(struct cn_deferred *later)
     after_run(conn);
 }
 
+/* Does a request wait for its answer, or for its client to take it? Nothing is read then. */
+static bool
+is_waiting(const struct cn_http_conn *conn)
+{
+    return conn->request && conn->request->state != CN_REQUEST_BODY;
+}
+
 static void
 on_events(struct cn_watch *watch, uint32_t events)
 {
     struct cn_http_conn *conn = cn_container_of(watch, struct cn_http_conn, watch);
 
-    conn->is_readable |= (events & (EPOLLIN | EPOLLRDHUP)) != 0;
-    conn->peer_closed |= (events & EPOLLRDHUP) != 0;
-    conn->failed |= (events & (EPOLLHUP | EPOLLERR)) != 0;
+    conn->is_readable |= (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0;
+    conn->peer_closed |= (events & (EPOLLRDHUP | EPOLLHUP)) != 0;
+    /* The client of a unix socket may have sent a request before it closed, which is still read. */
+    conn->failed |= (events & EPOLLERR) || ((events & EPOLLHUP) && is_waiting(conn));
     run(conn);
     after_run(conn);
 }

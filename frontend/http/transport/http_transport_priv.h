@@ -134,7 +134,8 @@ void cn_http_record_let_go(struct cn_http_request *request);
 
 /* --- http_conn.c */
 
-/* GnuTLS is called at most this often in one go. */
+/* GnuTLS is called at most this often in one go: each time it may find a message that is not for
+ * us. */
 #define CN_HTTP_TLS_TRIES 32
 /* GnuTLS has returned `rc`: must it be called again at once? */
 bool cn_http_conn_must_go_on(const struct cn_http_conn *conn, ssize_t rc);
