@@ -317,9 +317,10 @@ a_unix_client_may_close_at_once(void **state)
     (void)state;
     test_start(false);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    cn_http_conn_open(listener, fds[0], &address, NULL);
+    test_turns();
     send(fds[1], HOLD, sizeof(HOLD) - 1, 0);
     close(fds[1]);
-    cn_http_conn_open(listener, fds[0], &address, NULL);
     test_turns();
     assert_int_equal(n_held, 1);
     assert_int_equal(n_gone, 1);
