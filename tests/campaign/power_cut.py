@@ -11,7 +11,8 @@ asked for each sequence. It fails on
 - with any durability: a value that the sequence never had, a server or worker that ends by a signal, a start that
   hangs. Missing steps are counted, and whether something was reported.
 
-Names of files are taken as durable, and writes through mappings (the ledger beside the journal) as not synced.
+Names of files are taken as durable, and writes through mappings (the ledger beside the journal) as not synced. The
+workers run without walls, because they write the copies.
 
     tests/campaign/power_cut.py --trials 100 [--seed 7] [--durability power process none] [--build build/release]
 
@@ -121,7 +122,7 @@ def trial(args, tools, base, number, durability, counts):
     env = {"CONTINUO_TEST_POWER_DIR": str(folder / "state"), "CONTINUO_TEST_POWER_KEPT": str(kept),
            "CONTINUO_TEST_POWER_LIBRARY": str(tools[0]),
            "CONTINUO_TEST_POWER_WORKER": str(args.build / "bin/continuo-worker")}
-    server = Server(args.build, folder, ["--worker", str(tools[1])], env)
+    server = Server(args.build, folder, ["--worker", str(tools[1]), "--worker-walls", "off"], env)
     assert server.ports, server.lines
     clients = [Client(server.ports[0], i, f"{args.seed}-{number}") for i in range(4)]
     for each in clients:
