@@ -8,7 +8,7 @@
  *
  * The result is JSON for people and is cut where it becomes long: the first MEMBERS_MAX members of
  * a list or a map, the first SHOWN_VALUES elements of a tensor, the first SHOWN_BYTES bytes of what
- * is not text:
+ * is not text, the first SHOWN_KEY_BYTES bytes of a key that is a list or a map:
  *   Lua       82 a1 6e 05 a4 "last" c0                    {"n": 5, "last": null}
  *   Python    "Py\x01" m, 1 member, s "n", i 5            {"n": 5}
  *   tensors   h, FP32, [2]                                {"h": {"datatype": "FP32", "shape": [2],
@@ -31,6 +31,7 @@
 #define MEMBERS_MAX 200
 #define SHOWN_BYTES 32
 #define SHOWN_VALUES 16
+#define SHOWN_KEY_BYTES 200 /* of a key that is not a string */
 #define TEXT_MAX_BYTES 4096
 #define PY_HEADER "Py\x01"
 
@@ -81,13 +82,24 @@ show_unsigned(uint64_t value)
     return json_string(text);
 }
 
-/* The key of a map as text. */
+/* Adds member `number` of a map. A key that is not a string becomes the text of its JSON. If that is
+ * long it is cut: keys may be maps, whose own keys are maps again, and each level would double the
+ * backslashes in the text of the one below. The number keeps two keys apart that begin alike. */
 static void
-put_member(json_t *map, json_t *key, json_t *value)
+put_member(json_t *map, uint64_t number, json_t *key, json_t *value)
 {
-    char *text = json_is_string(key) ? NULL : json_dumps(key, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = json_is_string(key)
+                     ? NULL
+                     : json_dumps(key, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    char cut[SHOWN_KEY_BYTES + 64];
 
-    json_object_set_new(map, text ? text : json_string_value(key), value);
+    if (text && strlen(text) > SHOWN_KEY_BYTES) {
+        snprintf(cut, sizeof(cut), "%.*s... (%zu bytes, member %llu)", SHOWN_KEY_BYTES, text,
+                 strlen(text), (unsigned long long)number + 1);
+        json_object_set_new(map, cut, value);
+    } else {
+        json_object_set_new(map, text ? text : json_string_value(key), value);
+    }
     free(text);
     json_decref(key);
 }
@@ -112,7 +124,7 @@ show_members(struct cn_reader *reader, uint64_t n, bool is_map, unsigned depth,
             if (is_map)
                 json_decref(value);
         } else if (is_map) {
-            put_member(out, first, value);
+            put_member(out, i, first, value);
         } else {
             json_array_append_new(out, value);
         }
@@ -381,7 +393,7 @@ read_tensors(struct cn_str bytes)
                        NULL) == 0) {
         out = json_object();
         for (uint32_t i = 0; i < n; i++)
-            put_member(out, show_text(tensors[i].name), show_tensor(&tensors[i]));
+            put_member(out, i, show_text(tensors[i].name), show_tensor(&tensors[i]));
     }
     cn_arena_fini(&arena);
     return out;
