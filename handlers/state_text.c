@@ -82,8 +82,8 @@ show_unsigned(uint64_t value)
     return json_string(text);
 }
 
-/* Adds member `number` of a map. A key that is not a string becomes the text of its JSON. If that is
- * long it is cut: keys may be maps, whose own keys are maps again, and each level would double the
+/* Adds member `number` of a map. A key that is not a string becomes the text of its JSON. A long
+ * text is cut: keys may be maps, whose own keys are maps again, and each level would double the
  * backslashes in the text of the one below. The number keeps two keys apart that begin alike. */
 static void
 put_member(json_t *map, uint64_t number, json_t *key, json_t *value)
