@@ -310,7 +310,7 @@ def test_a_certificate_expires_while_its_connections_stand(world, has_keys):
 def test_a_ticket_ends_with_the_certificate_by_which_it_was_made(world):
     """Its stream runs over a connection without a certificate, and ends all the same when that certificate expires. A
     ticket that was not used by then opens nothing."""
-    world.start(flags=["--require-client-certificate=false"])
+    world.start(flags=["--require-client-certificate=false", "--stream-ticket-lifetime", "600000"])
     with contextlib.closing(world.connect(world.shop(ends=int(limit(8))))) as http:
         used, late = (json.loads(http.ask("POST", "/v1/streams/tickets", "")[2])["ticket"] for _ in range(2))
         with world.stream(query={"ticket": used}) as stream:

@@ -338,9 +338,11 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, const struct sockad
     cn_http_conn_enter(conn, CN_PHASE_HEADERS);
     cn_timer_init(&conn->timer, on_timer);
     cn_timer_set(cn_loop_wheel(listener->loop), &conn->timer, conn->phase_ms + tick_ms(config));
-    conn->is_readable = true; /* the first request may be there already */
+    /* If the first request is there already, there is an event for it, which also says whether the
+     * client has left since. */
     if ((listener->is_tls && !cn_http_tls_begin(conn)) ||
-        cn_loop_watch(listener->loop, &conn->watch, fd, EVENTS, NULL))
+        cn_loop_watch(listener->loop, &conn->watch, fd, EVENTS, NULL)) {
         conn->failed = true;
-    cn_http_conn_go_on(conn);
+        cn_http_conn_go_on(conn);
+    }
 }
