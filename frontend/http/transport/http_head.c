@@ -10,11 +10,9 @@
  * while draining: a client that is told "queue full, try again" should not have to open a new
  * connection. */
 #include <string.h>
-#include <time.h>
 
 #include "core/errors/panic.h"
 #include "core/text/number.h"
-#include "core/time/clock.h"
 #include "frontend/access/http_certificate.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_listener.h"
@@ -102,24 +100,6 @@ cn_http_head_begin(struct cn_http_request *request, unsigned status)
     put(out, CN_STR("\r\n"));
 }
 
-/* Writes the date of RFC 9110, 5.6.7. A thread formats it once a second. */
-static void
-put_date(struct cn_buf *out)
-{
-    static _Thread_local char line[48];
-    static _Thread_local size_t len;
-    static _Thread_local time_t of;
-    const time_t now = (time_t)(cn_wall_ms() / 1000);
-    struct tm parts;
-
-    if (now != of || len == 0) {
-        gmtime_r(&now, &parts);
-        len = strftime(line, sizeof(line), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
-        of = now;
-    }
-    put(out, (struct cn_str){line, len});
-}
-
 /* Adds the headers for scripts of other sites. TorchServe has them on every answer, too. */
 static void
 add_cors(struct cn_http_request *request)
@@ -183,7 +163,7 @@ put_common(struct cn_http_request *request)
                (struct cn_str){request->id, sizeof(request->id) - 1});
     put(out,
         CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL "\r\nExpires: " EXPIRES "\r\n"));
-    put_date(out);
+    cn_http_put_date(out);
     put_sequence(request);
     cn_http_tell_text(request, CN_STR("Inference-Header-Content-Length"), request->json_length);
     cn_http_tell_text(request, CN_STR("Allow"), request->allow);
@@ -355,7 +335,7 @@ cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_heade
         cn_http_tell(request, headers[i].name, headers[i].value);
     put_header(request, CN_STR("x-request-id"),
                (struct cn_str){request->id, sizeof(request->id) - 1});
-    put_date(&request->listener->head);
+    cn_http_put_date(&request->listener->head);
     send_answer(request, CN_STR(""), false, CN_STR(""));
 }
 

@@ -1,6 +1,9 @@
 /* frontend/http/transport/http_status.c - the words for statuses, and answers that no request asks
  * for. Any thread. */
+#include <time.h>
+
 #include "core/memory/buf.h"
+#include "core/time/clock.h"
 #include "frontend/http/transport/http_transport_priv.h"
 #include "management/management.h"
 
@@ -68,6 +71,24 @@ cn_http_reason(unsigned status)
     return "Unknown";
 }
 
+/* A thread formats the date once a second. */
+void
+cn_http_put_date(struct cn_buf *out)
+{
+    static _Thread_local char line[48];
+    static _Thread_local size_t len;
+    static _Thread_local time_t of;
+    const time_t now = (time_t)(cn_wall_ms() / 1000);
+    struct tm parts;
+
+    if (now != of || len == 0) {
+        gmtime_r(&now, &parts);
+        len = strftime(line, sizeof(line), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
+        of = now;
+    }
+    cn_buf_append(out, line, len);
+}
+
 void
 cn_http_format_refusal(int code, unsigned status, const char *message, struct cn_buf *out)
 {
@@ -78,10 +99,12 @@ cn_http_format_refusal(int code, unsigned status, const char *message, struct cn
         status = (unsigned)info->http_status;
     cn_buf_init(&body, 0);
     cn_error_json_as(status, info->type, message, 0, &body);
+    cn_buf_printf(out, "HTTP/1.1 %u %s\r\n", status, cn_http_reason(status));
+    cn_http_put_date(out);
     cn_buf_printf(out,
-                  "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-                  status, cn_http_reason(status), info->word, body.len);
+                  "Content-Type: application/json\r\nContinuo-Error: %s\r\n"
+                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                  info->word, body.len);
     cn_buf_append_str(out, cn_buf_str(&body));
     cn_buf_fini(&body);
 }

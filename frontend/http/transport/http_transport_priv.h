@@ -61,6 +61,8 @@ void cn_http_out_push(struct cn_http_conn *conn);
 
 /* The reason phrase of a status. */
 const char *cn_http_reason(unsigned status);
+/* Writes the header Date (RFC 9110, 6.6.1). */
+void cn_http_put_date(struct cn_buf *out);
 /* Writes an answer that no request asks for: it says why the client's bytes were refused. `status`
  * 0: that of the code. */
 void cn_http_format_refusal(int code, unsigned status, const char *message, struct cn_buf *out);
