@@ -363,12 +363,14 @@ class Server:
 
     @contextlib.contextmanager
     def killing(self, model, every_s):
-        """Kills one of the model's ready workers every few seconds while the `with` block runs."""
+        """Kills one of the model's ready workers every `every_s` seconds while the `with` block runs, the first one soon."""
         over = threading.Event()
 
         def kill():
             chance = random.Random(3)
-            while not over.wait(every_s):
+            wait_s = 0.02
+            while not over.wait(wait_s):
+                wait_s = every_s
                 if pids := self.ready_pids(model):
                     with contextlib.suppress(ProcessLookupError):  # the last kill may have ended it
                         os.kill(chance.choice(pids), signal.SIGKILL)
