@@ -46,7 +46,6 @@ enum cn_http_state {
 };
 
 struct cn_http_request {
-    uint32_t magic;
     uint8_t state; /* enum cn_http_state */
     bool held;     /* a job or a call holds it and will answer it */
     bool close;    /* the connection ends with the answer */
@@ -120,7 +119,6 @@ extern const struct cn_http_calls cn_http_request_calls;
 
 /* The client has closed its side of the connection. */
 void cn_http_request_peer_closed(struct cn_http_request *request);
-struct cn_http_request *cn_http_request_cast(void *request);
 
 /* The caller will answer later, and keeps the request alive until it calls release. `call` is the
  * caller's own pointer; `on_gone` may be NULL. */

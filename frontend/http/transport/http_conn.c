@@ -7,16 +7,9 @@
 #include <sys/socket.h>
 
 #include "access/certificate/tls.h"
-#include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
-
-struct cn_http_conn *
-cn_http_conn_cast(void *conn)
-{
-    return cn_cast(struct cn_http_conn, conn, CN_HTTP_CONN_MAGIC);
-}
 
 void
 cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase)

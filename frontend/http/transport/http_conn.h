@@ -43,10 +43,7 @@ struct cn_http_out {
     bool has_new_head;  /* `kept` is the head of a stream, of which nothing was sent */
 };
 
-#define CN_HTTP_CONN_MAGIC 0x434e4343u /* "CNCC" */
-
 struct cn_http_conn {
-    uint32_t magic;
     int fd;
     struct cn_http_listener *listener;
     struct cn_http_request *request; /* in progress; NULL between requests */
@@ -84,7 +81,6 @@ struct cn_http_conn {
 /* Takes over a connection that was accepted. `from` is given back when it ends. */
 void cn_http_conn_open(struct cn_http_listener *listener, int fd, const struct sockaddr *address,
                        struct cn_client_address *from);
-struct cn_http_conn *cn_http_conn_cast(void *conn);
 
 /* Begins a phase, or begins the present one again, which renews its deadline. Costs two stores. */
 void cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase);

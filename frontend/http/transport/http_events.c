@@ -203,7 +203,6 @@ destroy(struct cn_http_conn *conn)
     tell_of_fullness(listener);
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
-    conn->magic = 0;
     cn_free(conn);
     cn_accept_go_on(&listener->accept);
 }
@@ -317,7 +316,6 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, const struct sockad
     const struct cn_server_config *config = listener->shared->config;
     struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
 
-    conn->magic = CN_HTTP_CONN_MAGIC;
     conn->fd = fd;
     conn->listener = listener;
     conn->from = from;

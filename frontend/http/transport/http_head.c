@@ -204,8 +204,9 @@ count(const struct cn_http_request *request, unsigned status)
         cn_metrics_add(metrics, CN_M_HTTP_4XX, 1);
 }
 
-void
-cn_http_drop_unread(struct cn_unread *unread)
+/* Too many bytes wait for clients, and this client has been reading for the longest time. */
+static void
+drop_unread(struct cn_unread *unread)
 {
     struct cn_http_request *request = cn_container_of(unread, struct cn_http_request, unread);
 
@@ -216,7 +217,7 @@ cn_http_drop_unread(struct cn_unread *unread)
 void
 cn_http_wait_for_reader(struct cn_http_request *request, size_t bytes)
 {
-    request->unread.drop = cn_http_drop_unread;
+    request->unread.drop = drop_unread;
     cn_unread_add(request->listener->loop, &request->unread, bytes);
 }
 

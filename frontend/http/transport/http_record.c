@@ -16,14 +16,6 @@
 #include "frontend/intake/intake.h"
 #include "scheduler/queue/job.h"
 
-#define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
-
-struct cn_http_request *
-cn_http_request_cast(void *request)
-{
-    return cn_cast(struct cn_http_request, request, REQUEST_MAGIC);
-}
-
 /* The record is the first allocation in its own arena, so that freeing the arena frees
  * everything. */
 struct cn_http_request *
@@ -35,7 +27,6 @@ cn_http_request_create(struct cn_http_conn *conn, struct cn_str head)
     cn_arena_init(&arena);
     request = cn_arena_alloc(&arena, sizeof(*request));
     memset(request, 0, sizeof(*request));
-    request->magic = REQUEST_MAGIC;
     request->arena = arena;
     request->listener = conn->listener;
     request->api = request->listener->api;
@@ -67,7 +58,6 @@ destroy(struct cn_http_request *request)
     cn_free(request->answer);
     cn_request_bytes_done(&request->body_bytes);
     request->listener->n_requests--;
-    request->magic = 0;
     cn_arena_fini(&arena);
 }
 

@@ -96,8 +96,6 @@ void cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_
  * here on. */
 void cn_http_head_send_open(struct cn_http_request *request, enum cn_http_state next);
 
-/* Too many bytes wait for clients, and this client has been reading for the longest time. */
-void cn_http_drop_unread(struct cn_unread *unread);
 /* Counts bytes that the client has yet to read. */
 void cn_http_wait_for_reader(struct cn_http_request *request, size_t bytes);
 
