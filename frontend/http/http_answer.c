@@ -163,7 +163,7 @@ coding_for(const struct cn_http_request *request, unsigned status, size_t len)
 /* Lets the answer be compressed while it is sent, if the client wants that. Returns false if it is
  * to be sent as it is. */
 static bool
-is_compressed(struct cn_http_request *request, enum cn_coding coding, struct cn_str body)
+begin_compression(struct cn_http_request *request, enum cn_coding coding, struct cn_str body)
 {
     if (coding == CN_CODING_IDENTITY)
         return false;
@@ -180,7 +180,7 @@ is_compressed(struct cn_http_request *request, enum cn_coding coding, struct cn_
 static void
 send_whole(struct cn_http_request *request, enum cn_coding coding, struct cn_str body)
 {
-    if (!is_compressed(request, coding, body)) {
+    if (!begin_compression(request, coding, body)) {
         cn_http_head_send(request, body, false);
         return;
     }

@@ -37,8 +37,6 @@
 #include "frontend/intake/client_addresses.h"
 #include "metrics/counters/metrics.h"
 
-#define EVENTS (EPOLLIN | EPOLLRDHUP | EPOLLET)
-
 /* --- deadlines */
 
 /* How often the timer looks at the connection: half of the shortest limit. */
@@ -339,7 +337,7 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, const struct sockad
     /* If the first request is there already, there is an event for it, which also says whether the
      * client has left since. */
     if ((listener->is_tls && !cn_http_tls_begin(conn)) ||
-        cn_loop_watch(listener->loop, &conn->watch, fd, EVENTS, NULL)) {
+        cn_loop_watch(listener->loop, &conn->watch, fd, CN_HTTP_EVENTS, NULL)) {
         conn->failed = true;
         cn_http_conn_go_on(conn);
     }

@@ -153,14 +153,20 @@ put_sequence(struct cn_http_request *request)
     cn_http_tell_number(request, CN_STR("Continuo-Expected-Step"), request->expected_step);
 }
 
+static void
+put_request_id(struct cn_http_request *request)
+{
+    put_header(request, CN_STR("x-request-id"),
+               (struct cn_str){request->id, sizeof(request->id) - 1});
+}
+
 /* Adds the headers that do not depend on the body, and TorchServe's own. */
 static void
 put_common(struct cn_http_request *request)
 {
     struct cn_buf *out = &request->listener->head;
 
-    put_header(request, CN_STR("x-request-id"),
-               (struct cn_str){request->id, sizeof(request->id) - 1});
+    put_request_id(request);
     put(out,
         CN_STR("Pragma: no-cache\r\nCache-Control: " CACHE_CONTROL "\r\nExpires: " EXPIRES "\r\n"));
     cn_http_put_date(out);
@@ -334,8 +340,7 @@ cn_http_head_send_upgrade(struct cn_http_request *request, const struct cn_heade
     put(&request->listener->head, CN_STR("Connection: Upgrade\r\n"));
     for (uint32_t i = 0; i < n; i++)
         cn_http_tell(request, headers[i].name, headers[i].value);
-    put_header(request, CN_STR("x-request-id"),
-               (struct cn_str){request->id, sizeof(request->id) - 1});
+    put_request_id(request);
     cn_http_put_date(&request->listener->head);
     send_answer(request, CN_STR(""), false, CN_STR(""));
 }

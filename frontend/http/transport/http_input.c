@@ -71,19 +71,6 @@ end_request(struct cn_http_conn *conn)
 
 /* --- refusals */
 
-/* Refuses bytes that are not a request, so there is no record of one. */
-static void
-refuse_head(struct cn_http_conn *conn, int code, unsigned status, const char *message)
-{
-    struct cn_buf answer;
-
-    cn_buf_init(&answer, 0);
-    cn_http_format_refusal(code, status, message, &answer);
-    cn_http_out_send(conn, cn_buf_str(&answer), CN_STR(""), false, CN_STR(""));
-    cn_buf_fini(&answer);
-    conn->discards = conn->failed = true;
-}
-
 static void
 refuse_bytes(struct cn_http_conn *conn)
 {
@@ -96,7 +83,7 @@ refuse_bytes(struct cn_http_conn *conn)
     if (conn->request)
         conn->listener->calls->refuse(conn->request, CN_E_BAD_REQUEST, message);
     else
-        refuse_head(conn, CN_E_BAD_REQUEST, 0, message);
+        cn_http_out_refuse(conn, CN_E_BAD_REQUEST, 0, message);
 }
 
 /* How many bytes a head may have: --connection-memory, less what is kept for the answer's head. */
@@ -119,7 +106,7 @@ refuse_large_head(struct cn_http_conn *conn, struct cn_str head)
              "the %s more bytes than the server's connection-memory of %llu bytes can hold",
              is_url ? "URL has" : "URL and the headers have",
              (unsigned long long)conn->listener->shared->config->connection_memory_bytes);
-    refuse_head(conn, CN_E_HEADERS_TOO_LARGE, is_url ? 414 : 0, message);
+    cn_http_out_refuse(conn, CN_E_HEADERS_TOO_LARGE, is_url ? 414 : 0, message);
 }
 
 /* --- bytes */

@@ -1,7 +1,7 @@
 /* frontend/http/transport/http_output.c - sends what connections have to send. Owned by the loop
  * thread.
  *
- * An answer is sent when it is given, by one system call for head and body, and nothing of it is
+ * An answer is sent when it is given, by one system call for head and body, and a large body is not
  * copied. Only what the socket does not take is kept, and the socket is watched until it takes
  * more. With TLS, a head and a small body become one record.
  */
@@ -21,7 +21,7 @@
 void
 cn_http_out_watch(struct cn_http_conn *conn, bool on)
 {
-    const uint32_t events = EPOLLIN | EPOLLRDHUP | EPOLLET | (on ? EPOLLOUT : 0);
+    const uint32_t events = CN_HTTP_EVENTS | (on ? EPOLLOUT : 0);
 
     if (on == conn->watches_output)
         return;
@@ -183,4 +183,16 @@ cn_http_out_keep_head(struct cn_http_conn *conn, struct cn_str head)
     keep(conn, head);
     conn->out.has_new_head = true;
     cn_http_conn_go_on(conn);
+}
+
+void
+cn_http_out_refuse(struct cn_http_conn *conn, int code, unsigned status, const char *message)
+{
+    struct cn_buf answer;
+
+    cn_buf_init(&answer, 0);
+    cn_http_format_refusal(code, status, message, &answer);
+    cn_http_out_send(conn, cn_buf_str(&answer), CN_STR(""), false, CN_STR(""));
+    cn_buf_fini(&answer);
+    conn->discards = conn->failed = true;
 }

@@ -1,10 +1,10 @@
 /* frontend/http/transport/http_stream.c - answers that are made while they are sent: the pieces of
  * a handler's stream, and compressed bodies. Owned by the loop thread.
  *
- * When everything of a connection is sent, the next bytes are made here. Pieces wait
- * in the request's list `boxes`. Each piece becomes a chunk of its own, and no client waits for a
- * chunk to fill up: small pieces are copied behind each other and sent together, and a large one is
- * sent from its box. If the list is empty, the request is STARVED until the next piece comes
+ * When everything of a connection is sent, the next bytes are made here. Pieces wait in the
+ * request's list `boxes`. Each piece becomes a chunk of its own, and no client waits for a chunk to
+ * fill up: small pieces are copied behind each other and sent together, and a large one is sent
+ * from its box. If the list is empty, the request is STARVED until the next piece comes
  * (cn_http_answer_piece). `on_taken` reports the bytes that were sent, and the scheduler gives the
  * handler credit for as many: so a slow client slows its handler down, and the server does not
  * collect the stream in memory.
@@ -43,15 +43,14 @@ chunk_end(const struct cn_http_request *request)
     return has_chunks(request) ? CN_STR("\r\n") : CN_STR("");
 }
 
-/* Ends the answer: the last chunk, which has no bytes, or the end of the connection. */
+/* Ends the answer: with the last chunk, which has no bytes, or without chunks by the end of the
+ * connection (cn_http_head_send_open). */
 static void
 end_answer(struct cn_http_request *request, struct cn_buf *out)
 {
     request->state = CN_REQUEST_ANSWERED;
     if (has_chunks(request))
         cn_buf_append_str(out, CN_STR("0\r\n\r\n"));
-    else
-        request->close = true;
 }
 
 /* The first piece goes out, or has gone out: it does not wait any more. */

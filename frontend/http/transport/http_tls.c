@@ -11,7 +11,6 @@
 
 #include "access/certificate/tls.h"
 #include "core/errors/error.h"
-#include "core/log/log.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
 
@@ -74,7 +73,6 @@ cn_http_tls_begin(struct cn_http_conn *conn)
 static void
 refuse_plain(struct cn_http_conn *conn)
 {
-    struct cn_buf answer;
     char dropped[4096];
     int reads = 0;
 
@@ -82,15 +80,10 @@ refuse_plain(struct cn_http_conn *conn)
      * be lost. */
     while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
         continue;
-    cn_buf_init(&answer, 0);
-    cn_http_format_refusal(CN_E_TLS_REQUIRED, 0,
-                           "this port requires TLS: begin the URL with https://", &answer);
-    if (send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
-    cn_buf_fini(&answer);
     gnutls_deinit(conn->tls);
     conn->tls = NULL;
-    conn->discards = conn->failed = true;
+    cn_http_out_refuse(conn, CN_E_TLS_REQUIRED, 0,
+                       "this port requires TLS: begin the URL with https://");
 }
 
 /* Does the client speak HTTP? Its first byte may not be there yet. */

@@ -44,6 +44,8 @@ cn_http_out_is_empty(const struct cn_http_conn *conn)
 {
     return conn->out.kept.len == 0 && conn->out.body.len == 0 && conn->out.tail.len == 0;
 }
+/* What a connection is always watched for. */
+#define CN_HTTP_EVENTS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 /* Watches whether the socket takes bytes, or does not watch that any more. */
 void cn_http_out_watch(struct cn_http_conn *conn, bool on);
 /* Sends these bytes, before which nothing but a new head may wait. What the socket does not take is
@@ -56,6 +58,9 @@ void cn_http_out_send(struct cn_http_conn *conn, struct cn_str head, struct cn_s
 void cn_http_out_keep_head(struct cn_http_conn *conn, struct cn_str head);
 /* Sends what waits, as long as the socket takes it. */
 void cn_http_out_push(struct cn_http_conn *conn);
+/* Refuses bytes that are not a request, so there is no record of one, and ends the connection.
+ * `status` 0: that of the code. */
+void cn_http_out_refuse(struct cn_http_conn *conn, int code, unsigned status, const char *message);
 
 /* --- http_status.c */
 

@@ -1,11 +1,7 @@
 /* frontend/http/transport/http_upgrade.c - answers with 101: the connection becomes a WebSocket.
  * Owned by the loop thread. */
-#include <stdio.h>
-
 #include "frontend/http/http_answer.h"
-#include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
-#include "metrics/counters/metrics.h"
 
 bool
 cn_http_answer_upgrade(struct cn_http_request *request, const struct cn_header *headers, uint32_t n,
