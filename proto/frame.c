@@ -29,7 +29,7 @@
 static bool
 type_known(unsigned type)
 {
-    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_FORK) ||
+    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_MEMORY) ||
            (type >= CN_FRAME_LOADED && type <= CN_FRAME_PROGRESS);
 }
 
@@ -60,6 +60,7 @@ cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn
     version = cn_read_u8(&reader);
     zero = cn_read_u16(&reader);
     out->count = cn_read_u32(&reader);
+    out->body_memory = NULL;
     if (version != CN_FRAME_VERSION)
         return cn_fail(err, CN_E_PROTOCOL, "frame of version %u, expected %u", version,
                        CN_FRAME_VERSION);
@@ -113,15 +114,53 @@ cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct c
     return 0;
 }
 
-void
-cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
-                       struct cn_str text)
+/* Puts the text into the body memory, and writes where it lies. Returns false when it has no place
+ * there. */
+static bool
+write_placed(struct cn_buf *buf, struct cn_body_memory *body_memory, struct cn_str text)
 {
-    if (!borrowed || !cn_borrow_pays(text.len) || text.len > UINT32_MAX) {
+    struct cn_body_place place;
+
+    if (!body_memory || buf->failed || !cn_body_memory_pays(text.len) ||
+        !cn_body_memory_put(body_memory, text, &place))
+        return false;
+    cn_write_u32(buf, CN_FRAME_PLACED);
+    cn_write_u32(buf, place.slot);
+    cn_write_u32(buf, place.number);
+    cn_write_u64(buf, place.at);
+    cn_write_u32(buf, place.bytes);
+    return true;
+}
+
+void
+cn_frame_write_large(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                     struct cn_body_memory *body_memory, uint32_t *unsent, struct cn_str text)
+{
+    if (write_placed(buf, body_memory, text))
+        return;
+    if (!borrowed || !cn_borrow_pays(text.len) || text.len >= CN_FRAME_PLACED) {
         cn_write_str32(buf, text);
         return;
     }
     cn_write_u32(buf, (uint32_t)text.len);
     if (!buf->failed)
         cn_borrowed_output_add(borrowed, buf, text, unsent);
+}
+
+struct cn_str
+cn_frame_read_large(struct cn_reader *reader, struct cn_body_memory *body_memory)
+{
+    const uint32_t len = cn_read_u32(reader);
+    struct cn_body_place place;
+    struct cn_str text = {NULL, 0};
+
+    if (len != CN_FRAME_PLACED)
+        return cn_read_bytes(reader, len);
+    place.slot = cn_read_u32(reader);
+    place.number = cn_read_u32(reader);
+    place.at = cn_read_u64(reader);
+    place.bytes = cn_read_u32(reader);
+    if (reader->bad || !body_memory || !cn_body_memory_find(body_memory, &place, &text))
+        reader->bad = true;
+    return text;
 }

@@ -7,7 +7,8 @@
  * connection: the worker is then restarted. The payload's layout is described above each encoder in
  * frame_*.c. QUERY and RESULT are declared in proto/query.h.
  *
- * server -> worker   LOAD once; then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order; STOP last
+ * server -> worker   LOAD once; then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, among them
+ *                    at most one MEMORY; STOP last
  * worker -> server   PROGRESS, LOADED once; then ANSWER, CLOSED, STATS, RESULT, REPORT
  *
  * A worker handles BATCH, CLOSE and QUERY in the order in which they were sent; CANCEL and CREDIT
@@ -25,6 +26,7 @@
 #include "core/memory/arena.h"
 #include "core/memory/borrowed_output.h"
 #include "core/memory/buf.h"
+#include "proto/body_memory.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -51,6 +53,8 @@ enum cn_frame_type {
     CN_FRAME_QUERY = 7,  /* read stored sequences, or write one; answered by one RESULT */
     CN_FRAME_FORK = 8,   /* fork one worker. The message carries two file descriptors: the new
                           * worker's socket, and where its standard output goes */
+    CN_FRAME_MEMORY = 9, /* large bodies may pass through the body memory from now on. The message
+                          * carries its file descriptor */
     CN_FRAME_LOADED = 65,
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
@@ -65,6 +69,8 @@ struct cn_frame {
     enum cn_frame_type type;
     uint32_t count;
     struct cn_str payload; /* borrowed from the bytes given to cn_frame_next */
+    /* Where large bodies of the frame may lie. cn_frame_next sets NULL: there is no such memory */
+    struct cn_body_memory *body_memory;
 };
 
 /* Reads the frame that begins at `bytes`, of which `len` bytes have arrived. Returns the frame's
@@ -174,6 +180,11 @@ struct cn_progress {
     struct cn_str what;
 };
 
+/* MEMORY: the body memory behind the message's descriptor. */
+struct cn_memory_order {
+    uint64_t half_bytes; /* size of each of its two halves */
+};
+
 /* FORKED: the new worker, whose parent is the server and not the zygote; or why there is none. */
 struct cn_forked {
     uint32_t pid;          /* 0: the fork failed */
@@ -277,6 +288,7 @@ void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
 void cn_frame_put_progress(struct cn_buf *buf, const struct cn_progress *progress);
 /* `label`: what ps shows as the new worker's command line. */
 void cn_frame_put_fork(struct cn_buf *buf, struct cn_str label);
+void cn_frame_put_memory(struct cn_buf *buf, const struct cn_memory_order *order);
 void cn_frame_put_forked(struct cn_buf *buf, const struct cn_forked *forked);
 void cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats);
 void cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint32_t count);
@@ -286,19 +298,22 @@ void cn_frame_put_stop(struct cn_buf *buf);
 void cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed);
 void cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
-/* Like cn_frame_put_answer, but a large body is not copied: `borrowed` notes where it lies
- * (core/memory/borrowed_output.h), and the body must stay there until the frame is sent. */
+/* Like cn_frame_put_answer, but a large body is not copied into `buf`: it goes to `body_memory`,
+ * which may be NULL, or `borrowed` notes where it lies (core/memory/borrowed_output.h), and the
+ * body must stay there until the frame is sent. */
 void cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
-                          const struct cn_answer *answer);
+                          struct cn_body_memory *body_memory, const struct cn_answer *answer);
 /* A BATCH is written in three calls: _begin_batch returns an offset, _put_row appends one row each,
  * and _end_batch, which gets that offset, fills in the length and the number of rows. */
 size_t cn_frame_begin_batch(struct cn_buf *buf);
 void cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row);
 void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
-/* These two do not copy the large parts of a row: `borrowed` notes where they lie. *unsent counts
- * the row's parts that are not sent yet; the row's memory must stay until it is 0 again.
- * _end_borrowed_batch gets the borrowed bytes of all rows together. */
-void cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
+/* These two do not copy the large parts of a row into `buf`: they go to `body_memory`, which may be
+ * NULL, or `borrowed` notes where they lie. *unsent counts the row's borrowed parts that are not
+ * sent yet; the row's memory must stay until it is 0 again. _end_borrowed_batch gets the borrowed
+ * bytes of all rows together. */
+void cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                       struct cn_body_memory *body_memory, uint32_t *unsent,
                        const struct cn_row *row);
 void cn_frame_end_borrowed_batch(struct cn_buf *buf, size_t begun, uint32_t rows,
                                  uint64_t borrowed);
@@ -310,13 +325,16 @@ size_t cn_frame_find_large(const void *bytes, size_t len);
 
 /* Decoders return 0, CN_E_PROTOCOL for a malformed payload, or CN_E_OUT_OF_MEMORY. Arrays are
  * allocated from the arena; strings stay borrowed from the frame, except that those of LOAD are
- * copied to the arena. */
+ * copied to the arena. A part's data or an answer's body may be borrowed from frame->body_memory
+ * instead, and must then be released there (cn_body_memory_release). */
 int cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct cn_load *out,
                       struct cn_error *err);
 int cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err);
 int cn_frame_get_progress(const struct cn_frame *frame, struct cn_progress *out,
                           struct cn_error *err);
 int cn_frame_get_fork(const struct cn_frame *frame, struct cn_str *label, struct cn_error *err);
+int cn_frame_get_memory(const struct cn_frame *frame, struct cn_memory_order *out,
+                        struct cn_error *err);
 int cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct cn_error *err);
 int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
                        struct cn_error *err);

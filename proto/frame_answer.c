@@ -14,10 +14,11 @@
 #define SAMPLE_BYTES_MIN 17 /* type, two lengths, value, count of dimensions */
 
 /* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 step,
- * u64 opened (wall ms), u64 bytes of state, str16 content type, headers, str32 body. */
+ * u64 opened (wall ms), u64 bytes of state, str16 content type, headers, body
+ * (cn_frame_write_large). */
 void
 cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
-                     const struct cn_answer *answer)
+                     struct cn_body_memory *body_memory, const struct cn_answer *answer)
 {
     const uint64_t before = borrowed ? borrowed->bytes : 0;
     size_t begun = frame_begin(buf, CN_FRAME_ANSWER, 0);
@@ -32,14 +33,14 @@ cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
     cn_write_u64(buf, answer->state_bytes);
     cn_write_str16(buf, answer->content_type);
     cn_frame_write_headers(buf, answer->headers, answer->n_headers);
-    cn_frame_write_or_lend(buf, borrowed, NULL, answer->body);
+    cn_frame_write_large(buf, borrowed, body_memory, NULL, answer->body);
     frame_end_borrowed(buf, begun, borrowed ? borrowed->bytes - before : 0);
 }
 
 void
 cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
 {
-    cn_frame_lend_answer(buf, NULL, answer);
+    cn_frame_lend_answer(buf, NULL, NULL, answer);
 }
 
 int
@@ -62,7 +63,7 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
     rc = cn_frame_read_headers(&reader, arena, &out->headers, &out->n_headers, err);
     if (rc)
         return rc;
-    out->body = cn_read_str32(&reader);
+    out->body = cn_frame_read_large(&reader, frame->body_memory);
     if (!reader_done(&reader) || out->error_code > 0 ||
         (out->status != 0 && (out->status < 100 || out->status > 999)))
         return bad_payload(err, "ANSWER");

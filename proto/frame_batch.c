@@ -5,10 +5,13 @@
  * - A batch is written in three calls. cn_frame_begin_batch leaves the length and the count open,
  *   and cn_frame_end_batch fills them in.
  * - The bytes of a large part (CN_BORROW_MIN_BYTES or more) are not copied into the output buffer.
- *   The buffer gets only the part's length; cn_frame_write_or_lend notes at which place of the
+ *   The buffer gets only the part's length; cn_frame_write_large notes at which place of the
  *   output the bytes belong, and writev sends them from the request's own memory. The frame's
  *   length counts them, so the reader sees no difference. The request must stay until *unsent,
  *   which counts its parts that are still to be sent, is 0.
+ *
+ * A part of CN_BODY_MEMORY_MIN_BYTES or more goes through the body memory if it has a place there
+ * (proto/body_memory.h), and then the frame only says where it lies.
  *
  * On the other side the worker wants a large tensor to be aligned for its type, so that a handler
  * can compute on it where it lies. The worker reads a frame's first bytes, asks cn_frame_find_large
@@ -28,7 +31,8 @@ cn_frame_begin_batch(struct cn_buf *buf)
 
 /* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence
  * id, str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, with CN_ROW_KEEPS u8
- * keep, headers, u32 count of parts and per part str16 name, str16 content type, str32 data; with
+ * keep, headers, u32 count of parts and per part str16 name, str16 content type, data
+ * (cn_frame_write_large); with
  * CN_ROW_MOVE: u8 op, u8 reason, u64 generation, u64 step, str16 version, str16 runtime, str32
  * record. */
 static void
@@ -44,8 +48,8 @@ write_move(struct cn_buf *buf, const struct cn_move *move)
 }
 
 void
-cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
-                  const struct cn_row *row)
+cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                  struct cn_body_memory *body_memory, uint32_t *unsent, const struct cn_row *row)
 {
     uint32_t i;
 
@@ -65,7 +69,7 @@ cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint3
     for (i = 0; i < row->n_parts; i++) {
         cn_write_str16(buf, row->parts[i].name);
         cn_write_str16(buf, row->parts[i].content_type);
-        cn_frame_write_or_lend(buf, borrowed, unsent, row->parts[i].data);
+        cn_frame_write_large(buf, borrowed, body_memory, unsent, row->parts[i].data);
     }
     if (row->flags & CN_ROW_MOVE)
         write_move(buf, row->move);
@@ -74,7 +78,7 @@ cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint3
 void
 cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
 {
-    cn_frame_lend_row(buf, NULL, NULL, row);
+    cn_frame_lend_row(buf, NULL, NULL, NULL, row);
 }
 
 void
@@ -91,8 +95,8 @@ cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows)
 }
 
 static int
-read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
-           struct cn_error *err)
+read_parts(struct cn_reader *reader, struct cn_body_memory *body_memory, struct cn_arena *arena,
+           struct cn_row *row, struct cn_error *err)
 {
     uint32_t i;
 
@@ -108,7 +112,7 @@ read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
     for (i = 0; i < row->n_parts; i++) {
         row->parts[i].name = cn_read_str16(reader);
         row->parts[i].content_type = cn_read_str16(reader);
-        row->parts[i].data = cn_read_str32(reader);
+        row->parts[i].data = cn_frame_read_large(reader, body_memory);
     }
     return 0;
 }
@@ -136,7 +140,8 @@ read_move(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
 }
 
 static int
-read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, struct cn_error *err)
+read_row(struct cn_reader *reader, struct cn_body_memory *body_memory, struct cn_arena *arena,
+         struct cn_row *row, struct cn_error *err)
 {
     int rc;
 
@@ -152,7 +157,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     rc = cn_frame_read_headers(reader, arena, &row->headers, &row->n_headers, err);
     if (rc)
         return rc;
-    rc = read_parts(reader, arena, row, err);
+    rc = read_parts(reader, body_memory, arena, row, err);
     row->move = NULL;
     if (rc == 0 && (row->flags & CN_ROW_MOVE))
         rc = read_move(reader, arena, row, err);
@@ -194,7 +199,9 @@ skip_to_large(struct cn_reader *reader)
         cn_read_str16(reader);
         cn_read_str16(reader);
         bytes = cn_read_u32(reader);
-        if (!reader->bad && bytes >= CN_BORROW_MIN_BYTES)
+        if (!reader->bad && bytes == CN_FRAME_PLACED)
+            bytes = CN_FRAME_PLACE_BYTES; /* it lies elsewhere, and is aligned there */
+        else if (!reader->bad && bytes >= CN_BORROW_MIN_BYTES)
             return bytes;
         cn_read_bytes(reader, bytes);
     }
@@ -237,7 +244,7 @@ cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct 
     if (!rows)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u rows", frame->count);
     for (i = 0; i < frame->count; i++) {
-        rc = read_row(&reader, arena, &rows[i], err);
+        rc = read_row(&reader, frame->body_memory, arena, &rows[i], err);
         if (rc)
             return rc;
     }

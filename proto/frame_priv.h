@@ -57,10 +57,16 @@ void cn_frame_write_headers(struct cn_buf *buf, const struct cn_header *headers,
  * or CN_E_OUT_OF_MEMORY. */
 int cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header **out,
                           uint32_t *count_out, struct cn_error *err);
-/* Writes a str32. The bytes of a text of CN_BORROW_MIN_BYTES or more are not copied: `borrowed`
- * notes where they lie, and *unsent counts them until they are sent. `borrowed` NULL: all bytes are
- * copied. */
-void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
-                            uint32_t *unsent, struct cn_str text);
+/* Writes a text that may be large, in one of three ways: as a str32; as a str32 whose bytes are not
+ * copied, because `borrowed` notes where they lie and *unsent counts them until they are sent; or
+ * into `body_memory`, and then u32 CN_FRAME_PLACED, u32 slot, u32 number, u64 at and u32 bytes of
+ * its place. `borrowed` or `body_memory` NULL: not in that way. */
+#define CN_FRAME_PLACED UINT32_MAX
+#define CN_FRAME_PLACE_BYTES (4 + 4 + 8 + 4)
+void cn_frame_write_large(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                          struct cn_body_memory *body_memory, uint32_t *unsent, struct cn_str text);
+/* Reads such a text. One that is in `body_memory` must be released there. A place that is wrong, or
+ * `body_memory` NULL for a text that is there, sets `bad`. */
+struct cn_str cn_frame_read_large(struct cn_reader *reader, struct cn_body_memory *body_memory);
 
 #endif

@@ -229,6 +229,7 @@ put_small(void)
     cn_frame_put_fork(&buf, CN_STR("m/1.0#2"));
     cn_frame_put_forked(&buf, &(struct cn_forked){.pid = 77, .message = CN_STR("")});
     cn_frame_put_progress(&buf, &(struct cn_progress){2, 6, CN_STR("warming up")});
+    cn_frame_put_memory(&buf, &(struct cn_memory_order){1 << 20});
     cn_frame_put_stop(&buf);
 }
 
@@ -293,6 +294,7 @@ frames_follow_each_other_in_a_stream(void **state)
     struct cn_cancel *cancels;
     struct cn_credit *credits;
     struct cn_frame frame;
+    struct cn_memory_order memory;
     struct cn_progress progress;
     struct cn_forked forked;
     struct cn_str label;
@@ -354,6 +356,9 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_int_equal(cn_frame_get_progress(&frame, &progress, NULL), 0);
     assert_true(progress.done == 2 && progress.total == 6);
     assert_true(cn_str_eq(progress.what, CN_STR("warming up")));
+    NEXT(CN_FRAME_MEMORY);
+    assert_int_equal(cn_frame_get_memory(&frame, &memory, NULL), 0);
+    assert_int_equal(memory.half_bytes, 1 << 20);
     NEXT(CN_FRAME_STOP);
     assert_int_equal(at, buf.len);
 #undef NEXT
@@ -385,6 +390,7 @@ decode(const struct cn_frame *frame, struct cn_error *err)
     struct cn_credit *credits;
     struct cn_progress progress;
     struct cn_forked forked;
+    struct cn_memory_order memory;
     struct cn_str label;
     struct cn_row *rows;
 
@@ -411,6 +417,8 @@ decode(const struct cn_frame *frame, struct cn_error *err)
         return cn_frame_get_closed(frame, &closed, err);
     case CN_FRAME_FORK:
         return cn_frame_get_fork(frame, &label, err);
+    case CN_FRAME_MEMORY:
+        return cn_frame_get_memory(frame, &memory, err);
     case CN_FRAME_FORKED:
         return cn_frame_get_forked(frame, &forked, err);
     case CN_FRAME_PROGRESS:
@@ -548,7 +556,7 @@ bad_headers_end_the_stream(void **state)
     (void)state;
     cn_frame_put_stop(&buf);
     expect_bad_header(4, 0, "frame of unknown type 0");
-    expect_bad_header(4, 9, "frame of unknown type 9");
+    expect_bad_header(4, 10, "frame of unknown type 10");
     expect_bad_header(4, 64, "frame of unknown type 64");
     expect_bad_header(4, 73, "frame of unknown type 73");
     expect_bad_header(5, 2, "frame of version 2, expected 1");
@@ -727,10 +735,10 @@ lent_parts_stand_where_they_would(void **state)
         large[i] = (char)i;
     cn_borrowed_output_init(&borrowed);
     begun = cn_frame_begin_batch(&buf);
-    cn_frame_lend_row(&buf, &borrowed, &unsent, &row);
-    cn_frame_lend_row(&buf, &borrowed, &unsent, &row);
+    cn_frame_lend_row(&buf, &borrowed, NULL, &unsent, &row);
+    cn_frame_lend_row(&buf, &borrowed, NULL, &unsent, &row);
     cn_frame_end_borrowed_batch(&buf, begun, 2, borrowed.bytes);
-    cn_frame_lend_answer(&buf, &borrowed, &answer);
+    cn_frame_lend_answer(&buf, &borrowed, NULL, &answer);
     assert_int_equal(unsent, 2);
     assert_int_equal(borrowed.n, 3);
     cn_buf_init(&whole, 0);

@@ -129,6 +129,26 @@ cn_frame_get_fork(const struct cn_frame *frame, struct cn_str *label, struct cn_
     return reader_done(&reader) ? 0 : bad_payload(err, "FORK");
 }
 
+/* MEMORY: u64 bytes of a half. */
+void
+cn_frame_put_memory(struct cn_buf *buf, const struct cn_memory_order *order)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_MEMORY, 0);
+
+    cn_write_u64(buf, order->half_bytes);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_memory(const struct cn_frame *frame, struct cn_memory_order *out, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->half_bytes = cn_read_u64(&reader);
+    return reader_done(&reader) ? 0 : bad_payload(err, "MEMORY");
+}
+
 /* FORKED: u32 pid, str32 message. */
 void
 cn_frame_put_forked(struct cn_buf *buf, const struct cn_forked *forked)

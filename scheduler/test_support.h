@@ -176,6 +176,7 @@ rig_create(void (*change)(struct cn_model_config *config))
     cn_loop_turn(rig->loop, 0);
     cn_model_config_init(&rig->config);
     rig->config.sequence_batching = true;
+    rig->config.body_memory_bytes = 0; /* a fake worker looks at what comes through its socket */
     if (change)
         change(&rig->config);
     rig->queue = cn_model_queue_create(rig->loop, "m", "1.0", &rig->config);

@@ -10,6 +10,9 @@
  * Output. Frames collect in `out` and leave with one flush per batch. The bodies of large answers
  * stay in their replies and are sent from there with writev.
  *
+ * Body memory. When the server has sent a MEMORY frame, bodies of CN_BODY_MEMORY_MIN_BYTES and more
+ * go through memory that both share, and the frames say where they lie (proto/body_memory.h).
+ *
  * Waiting. A worker has nothing to do between two batches, and the server usually sends the next
  * one within microseconds. So a waiting read first polls the socket for load->busy_wait_us if that
  * has been worthwhile lately (core/time/busy_wait.h, decision 0016), and then sleeps in poll. Time
@@ -49,7 +52,7 @@ cn_channel_init(struct cn_channel *channel, int fd)
 {
     int flags = fcntl(fd, F_GETFL);
 
-    *channel = (struct cn_channel){.fd = fd};
+    *channel = (struct cn_channel){.fd = fd, .passed_fd = -1, .trim_ms = CN_NEVER};
     cn_list_init(&channel->spare);
     cn_buf_init(&channel->out, 0);
     cn_borrowed_output_init(&channel->borrowed);
@@ -75,6 +78,9 @@ cn_channel_fini(struct cn_channel *channel)
         block_free(cn_container_of(link, struct cn_block, link));
     cn_buf_fini(&channel->out);
     cn_borrowed_output_fini(&channel->borrowed);
+    cn_body_memory_free(channel->body_memory);
+    if (channel->passed_fd >= 0)
+        close(channel->passed_fd);
     close(channel->fd);
 }
 
@@ -207,15 +213,52 @@ wait_readable(const struct cn_channel *channel, int timeout_ms)
     poll(watched, channel->event_fd ? 2 : 1, timeout_ms);
 }
 
-static ssize_t
-receive(const struct cn_channel *channel, char *at, size_t room)
+/* Keeps the descriptor that came with a message, if there is one. */
+static void
+take_fd(struct cn_channel *channel, struct msghdr *message)
 {
+    const struct cmsghdr *head = CMSG_FIRSTHDR(message);
+
+    if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+        return;
+    if (channel->passed_fd >= 0)
+        close(channel->passed_fd);
+    memcpy(&channel->passed_fd, CMSG_DATA(head), sizeof(channel->passed_fd));
+}
+
+static ssize_t
+receive(struct cn_channel *channel, char *at, size_t room)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec bytes = {at, room};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
     ssize_t n;
 
     do
-        n = recv(channel->fd, at, room, MSG_DONTWAIT);
+        n = recvmsg(channel->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
+    if (n > 0 && message.msg_controllen)
+        take_fd(channel, &message);
     return n;
+}
+
+int
+cn_channel_share(struct cn_channel *channel, const struct cn_memory_order *order,
+                 struct cn_error *err)
+{
+    const int fd = channel->passed_fd;
+
+    if (fd < 0 || channel->body_memory)
+        return cn_fail(err, CN_E_PROTOCOL, "a MEMORY frame %s",
+                       fd < 0 ? "came without a descriptor" : "came for the second time");
+    channel->passed_fd = -1;
+    return cn_body_memory_open(fd, order->half_bytes, &channel->body_memory, err);
 }
 
 /* Like receive, but waits for the first byte: polling for a moment if that pays, then asleep. */
@@ -285,6 +328,7 @@ cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_bloc
                          MAX_PAYLOAD_BYTES, out, err);
     if (used <= 0)
         return (int)used;
+    out->body_memory = channel->body_memory;
     current->parsed += (size_t)used;
     *block = current;
     return 1;

@@ -27,15 +27,21 @@ struct cn_block {
 };
 void cn_block_ref(struct cn_block *block);
 
+/* How often unused pages of body memory are given back while there are some. */
+#define CN_TRIM_EVERY_MS 5000
+
 struct cn_channel {
     int fd;
-    int event_fd; /* a wait for the first byte also ends when this is readable; 0: none */
-    bool eof;     /* the server is gone */
-    bool more;    /* the last read filled its block, so there may be more to read */
-    bool waited;  /* the last read had to wait for its first byte */
+    int passed_fd; /* a descriptor that came with the bytes; -1: none */
+    int event_fd;  /* a wait for the first byte also ends when this is readable; 0: none */
+    bool eof;      /* the server is gone */
+    bool more;     /* the last read filled its block, so there may be more to read */
+    bool waited;   /* the last read had to wait for its first byte */
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
+    struct cn_body_memory *body_memory; /* large bodies pass through it; NULL: through the socket */
+    uint64_t trim_ms;  /* when unused pages of it are given back next; CN_NEVER: there are none */
     struct cn_buf out; /* frames that leave with the next flush */
     /* large bodies of these frames, which stay in their replies until then */
     struct cn_borrowed_output borrowed;
@@ -60,6 +66,11 @@ int cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_
                     struct cn_error *err);
 /* Gives a reference back. With the last one the block is kept for the next read or freed. */
 void cn_block_unref(struct cn_channel *channel, struct cn_block *block);
+
+/* Takes the body memory whose descriptor has come with a MEMORY frame. Returns 0, CN_E_PROTOCOL or
+ * CN_E_UNAVAILABLE. */
+int cn_channel_share(struct cn_channel *channel, const struct cn_memory_order *order,
+                     struct cn_error *err);
 
 /* Sends all of `out` and `borrowed` with as few writes as the socket allows. Returns 0, also when
  * the server is gone (`eof`), or CN_E_OUT_OF_MEMORY when a frame did not fit into memory. */

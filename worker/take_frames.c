@@ -34,6 +34,8 @@ on_batch(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
 
     if ((rc = cn_frame_get_batch(frame, &block->arena, &rows, err)) != 0)
         return rc;
+    if (frame->body_memory && worker->channel.trim_ms == CN_NEVER)
+        worker->channel.trim_ms = now + CN_TRIM_EVERY_MS;
     for (uint32_t i = 0; i < frame->count; i++) {
         struct cn_row *row = &rows[i];
         struct cn_pending *pending;
@@ -132,6 +134,15 @@ on_credit(struct cn_worker *worker, const struct cn_frame *frame, struct cn_bloc
 }
 
 static int
+on_memory(struct cn_worker *worker, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_memory_order order;
+    int rc = cn_frame_get_memory(frame, &order, err);
+
+    return rc != 0 ? rc : cn_channel_share(&worker->channel, &order, err);
+}
+
+static int
 on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
          struct cn_error *err)
 {
@@ -150,6 +161,8 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
         return 0;
     case CN_FRAME_CREDIT:
         return on_credit(worker, frame, block, err);
+    case CN_FRAME_MEMORY:
+        return on_memory(worker, frame, err);
     case CN_FRAME_LOAD:
     case CN_FRAME_LOADED:
     case CN_FRAME_ANSWER:

@@ -365,6 +365,7 @@ struct client {
     struct cn_load load;
     const char *key; /* idempotency key of the rows that client_put makes; NULL: none */
     uint64_t number; /* their step number; 0: none */
+    struct cn_body_memory *body_memory; /* the server's end; NULL: none */
     char dir[64];
 };
 
@@ -373,6 +374,8 @@ struct got {
     unsigned status, flags, pieces, n_headers;
     uint64_t job, generation, step, opened_wall_ms;
     char body[2048];
+    size_t body_bytes; /* of the last piece */
+    bool was_placed;   /* the last piece came through shared memory */
 };
 
 static inline void *
@@ -552,12 +555,17 @@ client_get(struct client *c, struct got *got)
         if (!client_next(c, &frame))
             return false;
         assert_int_equal(frame.type, CN_FRAME_ANSWER);
+        frame.body_memory = c->body_memory;
         assert_int_equal(cn_frame_get_answer(&frame, &c->arena, &answer, &err), 0);
         at += (size_t)snprintf(got->body + at, sizeof(got->body) - at, "%s%.*s",
                                got->pieces ? "|" : "",
                                (int)(answer.body.len < 1500 ? answer.body.len : 1500),
                                answer.body.ptr ? answer.body.ptr : "");
         got->pieces++;
+        got->body_bytes = answer.body.len;
+        got->was_placed = cn_body_memory_has(c->body_memory, answer.body.ptr);
+        if (got->was_placed)
+            cn_body_memory_release(c->body_memory, answer.body.ptr);
     } while (!(answer.flags & CN_ANSWER_FINAL));
     got->code = answer.error_code;
     got->status = answer.status;

@@ -133,6 +133,11 @@ tick(struct cn_worker *worker, struct cn_error *err)
         cn_batch_shed(&worker->batch);
         cn_heap_give_back();
     }
+    if (worker->channel.trim_ms <= now) {
+        worker->channel.trim_ms =
+            cn_body_memory_trim(worker->channel.body_memory) ? now + CN_TRIM_EVERY_MS : CN_NEVER;
+        worker->stats_due = true; /* when the server gets STATS, it looks at its half, too */
+    }
     if (worker->stateful && cn_states_sweep_on_ms(&worker->states) <= now) {
         cn_states_sweep_on(&worker->states);
         worker->stats_due = true;
@@ -179,6 +184,8 @@ idle_wait_ms(const struct cn_worker *worker)
 
     if (worker->stateful && (sweep = cn_states_sweep_on_ms(&worker->states)) < next)
         next = sweep;
+    if (worker->channel.trim_ms < next)
+        next = worker->channel.trim_ms;
     if (next == CN_NEVER || next >= now + (uint64_t)wait_ms)
         return wait_ms;
     return next > now ? (int)(next - now) : 1;

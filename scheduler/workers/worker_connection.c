@@ -78,6 +78,7 @@ parse(struct cn_worker_link *link)
 
         if (size == 0)
             break;
+        frame.body_memory = link->body_memory;
         if (size < 0 || cn_worker_link_give_frame(link, &frame, &err) < 0) {
             lose(link, "worker %u broke the protocol: %s", link->index, err.message);
             break;
@@ -95,6 +96,12 @@ parse(struct cn_worker_link *link)
 char *
 cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body)
 {
+    char *copied = link->copied_body;
+
+    if (copied && body.ptr == copied) {
+        link->copied_body = NULL;
+        return copied;
+    }
     if (body.len < LARGE_BYTES || body.ptr + body.len != link->in.data + link->in.len)
         return NULL;
     return cn_buf_take(&link->in, NULL);
@@ -243,6 +250,7 @@ static void
 free_link(struct cn_worker_link *link)
 {
     cn_borrowed_output_fini(&link->borrowed);
+    cn_body_memory_free(link->body_memory);
     cn_buf_fini(&link->in);
     cn_buf_fini(&link->out);
     link->magic = 0;

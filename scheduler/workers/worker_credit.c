@@ -110,8 +110,9 @@ cn_worker_link_end_frame(struct cn_worker_link *link)
 void
 cn_worker_link_put_row(struct cn_worker_link *link, const struct cn_row *row, uint32_t *unsent)
 {
+    cn_worker_link_share(link, row);
     begin_frame(link);
-    cn_frame_lend_row(&link->out, &link->borrowed, unsent, row);
+    cn_frame_lend_row(&link->out, &link->borrowed, link->body_memory, unsent, row);
     link->frame_rows++;
     if (link->frame_rows >= link->terms.batch_rows ||
         link->out.len - link->frame_begun + link->borrowed.bytes - link->frame_borrowed >=

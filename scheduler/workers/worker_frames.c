@@ -6,6 +6,7 @@
  * owner. A frame that cannot come at this moment is an error, and the link is lost.
  */
 #include "core/memory/arena.h"
+#include "core/memory/mem.h"
 #include "scheduler/workers/worker_link_priv.h"
 
 static int
@@ -17,10 +18,14 @@ give_answer(struct cn_worker_link *link, const struct cn_frame *frame, struct cn
 
     cn_arena_init(&arena);
     rc = cn_frame_get_answer(frame, &arena, &answer, err);
+    if (rc == 0)
+        rc = cn_worker_link_copy_body(link, &answer, err);
     if (rc == 0 && link->queue)
         rc = link->frame_ops->on_answer(link, &answer, err);
     else if (rc == 0 && link->credit_phase == CN_CREDIT_UNATTACHED)
         rc = cn_fail(err, CN_E_PROTOCOL, "ANSWER before any row was sent");
+    cn_free(link->copied_body);
+    link->copied_body = NULL;
     cn_arena_fini(&arena);
     return rc;
 }
@@ -99,6 +104,8 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     int rc = cn_frame_get_stats(frame, &stats, err);
 
     /* A worker that only streams to slow clients may have no answer to give for a long time. */
+    if (rc == 0 && link->body_memory)
+        cn_body_memory_trim(link->body_memory);
     if (rc == 0 && stats.streams > 0)
         link->progress_ms = cn_loop_now_ms(link->loop);
     if (rc == 0 && link->queue)

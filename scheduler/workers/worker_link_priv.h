@@ -48,6 +48,7 @@ struct cn_worker_terms {
     uint32_t batch_rows;          /* batchSize */
     uint32_t streams;             /* stream.max */
     uint64_t response_timeout_ms; /* responseTimeout */
+    uint64_t body_memory_bytes;   /* bodyMemoryBytes */
 };
 
 struct cn_worker_link {
@@ -66,6 +67,11 @@ struct cn_worker_link {
     struct cn_buf in, out;
     /* large parts of the rows in `out`, which are sent from the jobs' memory */
     struct cn_borrowed_output borrowed;
+    /* Body memory: worker_bodies.c. */
+    struct cn_body_memory *body_memory; /* NULL: there is none (yet) */
+    bool bodies_are_large;              /* a large answer came through the socket */
+    bool body_memory_tried;             /* made, or it could not be made */
+    char *copied_body;    /* of the answer that is handled: its copy out of the body memory */
     size_t out_sent;      /* bytes of `out` that the socket took */
     bool waits_for_space; /* EPOLLOUT is watched; a fact about the watch, true or not while OPEN */
     /* LOADED came. A fact about the order of frames: a worker that no longer reads (DEAF) may still
@@ -145,9 +151,9 @@ int cn_worker_link_give_frame(struct cn_worker_link *link, const struct cn_frame
 
 /* Can frames still be sent? */
 bool cn_worker_link_usable(const struct cn_worker_link *link);
-/* Gives the caller the memory into which the link read `body`; free it with cn_free(). NULL: the
- * body is too small for that to be worth it, or other frames share the memory. Call it only while
- * the answer with this body is handled. */
+/* Gives the caller the memory into which the link has read or copied `body`; free it with
+ * cn_free(). NULL: the body is too small for that to be worth it, or other frames are in the same
+ * memory. Call it only while the answer with this body is handled. */
 char *cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body);
 /* Writes what `out` holds. Errors are reported at the end of a turn, never from inside this
  * call. */
@@ -157,6 +163,16 @@ void cn_worker_link_flush_later(struct cn_worker_link *link);
 /* The jobs leave this link, so their memory may no longer be borrowed. A frame that was begun
  * cannot be completed without that memory, so nothing else is written to this worker either. */
 void cn_worker_link_forget_borrowed(struct cn_worker_link *link);
+
+/* worker_bodies.c */
+
+/* Before a BATCH frame is begun: makes the body memory and sends its descriptor to the worker, if
+ * the row has a large part, or answers are large, and it was not tried before. */
+void cn_worker_link_share(struct cn_worker_link *link, const struct cn_row *row);
+/* Copies the body of an answer out of the body memory, if it is there: into memory that
+ * cn_worker_link_take_read() gives away. Returns 0, CN_E_PROTOCOL or CN_E_OUT_OF_MEMORY. */
+int cn_worker_link_copy_body(struct cn_worker_link *link, struct cn_answer *answer,
+                             struct cn_error *err);
 
 /* worker_credit.c */
 

@@ -73,6 +73,7 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
     link->on_retired = NULL;
     cn_worker_link_serve(
         link, &(struct cn_worker_terms){.batch_rows = queue->config.batch_size,
+                                        .body_memory_bytes = queue->config.body_memory_bytes,
                                         .streams = queue->config.stream_max,
                                         .response_timeout_ms =
                                             queue->config.response_timeout_s * UINT64_C(1000)});

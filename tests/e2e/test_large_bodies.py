@@ -1,16 +1,17 @@
 """Large tensors are sent from where they lie. Each answer belongs to its own request, whatever its size, even if
 workers die while they read or write it."""
 
+import subprocess
 import threading
 
 import numpy as np
 import pytest
 
-from models import BUILD
+from models import BUILD, ROOT, archiver, counter
 from resident import resident_bytes
 from test_v2_clients import start  # noqa: F401 (a fixture)
 from v2clients import client_of_kind
-from waiting import expect
+from waiting import expect, limit
 
 # Bytes, around those at which copies end.
 SIZES = [16376, 16384, 65528, 65536, 300_000, 1_000_000, 3_000_000]
@@ -81,3 +82,54 @@ def test_an_idle_server_gives_the_memory_of_large_requests_back(start, loops):  
         ask()
     client.close()
     expect(lambda: resident_bytes(s.process.pid) < before + (15 << 20), "the server has given the memory back", 60)
+
+
+def shares(s):
+    """Has the worker shared memory with the server?"""
+    with open(f"/proc/{s.ready_pids('identity')[0]}/maps", encoding="utf-8") as maps:
+        return "continuo bodies" in maps.read()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+@pytest.mark.parametrize("flags", [[], ["--tuning=all,-body-memory"]])
+def test_memory_is_shared_from_the_first_large_body_on(start, kind, flags):  # noqa: F811
+    s = start("identity", flags=flags)
+    client = client_of_kind(kind, s)
+
+    def ask(size):
+        value = np.arange(size, dtype=np.uint8)
+        answer = client.infer("identity", [client.tensor("UINT8", value, "UINT8")])
+        assert np.array_equal(answer.as_numpy("UINT8"), value)
+
+    ask(60_000)
+    assert not shares(s)
+    for size in (70_000, 1_000_000, 65_536, 5_000_000):
+        ask(size)
+        assert shares(s) == (not flags)
+    client.close()
+
+
+@pytest.fixture
+def vandal(server, folder, transcript):
+    """A server with a model that writes over the memory that it shares with the server, and another model."""
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I",
+                    ROOT / "include", "-o", folder / "vandal.so", ROOT / "tests" / "support" / "vandal.c"],
+                   check=True, timeout=limit(60))
+    (folder / "vandal.yaml").write_text("minWorkers: 1\nmaxWorkers: 1\nbodyMemoryBytes: 1048576\n")
+    s = server(counter(), start=False)
+    archiver("--model-name", "vandal", "--version", "1.0", "--handler", folder / "vandal.so", "--config-file",
+             folder / "vandal.yaml", "--export-path", s.store, transcript=transcript)
+    s.models.append("vandal=vandal.mar")
+    return s.start()
+
+
+def test_a_handler_that_destroys_the_shared_memory_harms_nobody_else(vandal):
+    client = vandal.client()
+    for number in range(1, 41):
+        answer = client.post("/predictions/vandal", b"x" * 100_000)
+        # Its own bytes may be damaged, but not their number; and its worker may be replaced.
+        assert answer.status == 200 or answer.status >= 500, answer
+        if answer.status == 200:
+            assert len(answer.body) == 300_000
+        assert client.step("counter", "c", "1").text == str(number)
+    assert vandal.process.poll() is None

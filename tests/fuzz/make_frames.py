@@ -12,7 +12,7 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY, FORK = range(1, 9)
+LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY, FORK, MEMORY = range(1, 10)
 LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT, FORKED, PROGRESS = range(65, 73)
 STATEFUL, START, END, NUMBERED = 1, 2, 4, 1 << 11
 ASK, ANY_VERSION, MOVE = 1 << 16, 1 << 17, 1 << 18
@@ -28,6 +28,11 @@ def str16(text):
 
 def str32(text):
     return struct.pack("<I", len(text)) + text
+
+
+def placed(slot, number, at, size):
+    """A text that lies in the body memory."""
+    return struct.pack("<IIIQI", 2**32 - 1, slot, number, at, size)
 
 
 def headers(pairs):
@@ -115,6 +120,9 @@ def streams():
           + frame(RESULT, struct.pack("<Qi", 9, -980) + str32(b"no such sequence") + str16(b"") + str32(b"")))
     write("frame_to_server", "closed.bin", frame(CLOSED, struct.pack("<Ii", 1, -974) + str32(b"disk full"), 2))
     write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
+    write("frame_to_worker", "memory.bin",
+          frame(MEMORY, struct.pack("<Q", 65536)) + frame(BATCH, row(9, 0, b"", [])[:-4] + struct.pack("<I", 2)
+                + str16(b"a") + str16(b"") + placed(0, 1, 0, 1000) + str16(b"b") + str16(b"") + placed(63, 2, 64512, 1024), 1))
     write("frame_to_worker", "fork.bin", frame(FORK, str32(b"counter 1.0 #2")) + frame(STOP))
     write("frame_to_server", "loaded.bin", loaded(b"Lua 5.4.4", b"cuda:1"))
     write("frame_to_server", "progress.bin",
@@ -124,6 +132,8 @@ def streams():
     write("frame_to_server", "answer.bin",
           frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000,
                              stored=120)))
+    write("frame_to_server", "answer_shared.bin",
+          frame(ANSWER, answer(1, 1, b"")[:-4] + placed(3, 7, 4096, 60000)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
     write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<9QB", 1, 2, 3, 4, 5, 6, 7, 8, 9, 0)))
     write("frame_to_server", "stats_shared.bin",

@@ -197,8 +197,9 @@ cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry)
     }
     answer.flags |= CN_ANSWER_FINAL;
     answer.body = cn_buf_str(&reply->body);
-    /* The body is not copied: the reply stays as it is until the batch's answers have left. */
-    cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
+    /* The body may be borrowed: the reply stays as it is until the batch's answers have left. */
+    cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed,
+                         worker->channel.body_memory, &answer);
     cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 

@@ -70,6 +70,9 @@ void
 cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
 {
     cn_assert(!pending->row || cn_row_phases[pending->phase].followers == 0);
+    for (uint32_t i = 0; pending->row && worker->channel.body_memory && i < pending->row->n_parts;
+         i++)
+        cn_body_memory_release(worker->channel.body_memory, pending->row->parts[i].data.ptr);
     cn_list_remove(&pending->link);
     cn_block_unref(&worker->channel, pending->block);
     cn_list_push_front(&worker->spare, &pending->link);

@@ -1,0 +1,274 @@
+/* proto/body_memory.c - the two ends of body memory. Each is used from one thread.
+ *
+ * Places are found first-fit from the beginning of the half, so that the pages in use stay few. The
+ * list of bodies is short (CN_BODY_SLOTS) and in the order of their places. */
+#include "proto/body_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
+
+#define MARKS_BYTES 4096 /* one page */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+struct cn_body_memory {
+    char *map;
+    size_t half_bytes; /* a multiple of the page size */
+    unsigned own;      /* the half into which this side puts: 0 for the server, 1 for the worker */
+
+    /* This side's half. */
+    struct cn_body_place used[CN_BODY_SLOTS]; /* by their places */
+    uint32_t n_used;
+    uint32_t number;  /* of the body that was put last */
+    uint64_t touched; /* bytes from the beginning that may have pages */
+    bool idle;        /* no body has passed since the last trim */
+
+    /* The other side's half: bodies that were found and are not released, by their slots. */
+    struct {
+        uint32_t number; /* 0: the slot is free */
+        const char *at;
+    } found[CN_BODY_SLOTS];
+    uint32_t n_found;
+};
+
+_Static_assert(2 * CN_BODY_SLOTS * sizeof(_Atomic uint32_t) <= MARKS_BYTES,
+               "the marks fit into a page");
+
+bool
+cn_body_memory_pays(size_t bytes)
+{
+    return bytes >= CN_BODY_MEMORY_MIN_BYTES && bytes < UINT32_MAX &&
+           cn_tuned(CN_TUNING_BODY_MEMORY);
+}
+
+static _Atomic uint32_t *
+mark(const struct cn_body_memory *memory, unsigned half, uint32_t slot)
+{
+    return (_Atomic uint32_t *)memory->map + half * CN_BODY_SLOTS + slot;
+}
+
+static char *
+half(const struct cn_body_memory *memory, unsigned which)
+{
+    return memory->map + MARKS_BYTES + which * memory->half_bytes;
+}
+
+static size_t
+map_bytes(uint64_t half_bytes)
+{
+    return MARKS_BYTES + 2 * (size_t)half_bytes;
+}
+
+static uint64_t
+whole_pages(uint64_t bytes)
+{
+    return (bytes + MARKS_BYTES - 1) / MARKS_BYTES * MARKS_BYTES;
+}
+
+/* Maps the memory behind `fd`. */
+static struct cn_body_memory *
+map(int fd, uint64_t half_bytes, unsigned own, struct cn_error *err)
+{
+    void *at = mmap(NULL, map_bytes(half_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct cn_body_memory *memory;
+
+    if (at == MAP_FAILED) {
+        cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot map %zu bytes of body memory",
+                    map_bytes(half_bytes));
+        return NULL;
+    }
+    memory = cn_alloc(sizeof(*memory));
+    memset(memory, 0, sizeof(*memory));
+    memory->map = at;
+    memory->half_bytes = (size_t)half_bytes;
+    memory->own = own;
+    return memory;
+}
+
+int
+cn_body_memory_create(uint64_t half_bytes, struct cn_body_memory **out, int *fd,
+                      struct cn_error *err)
+{
+    *out = NULL;
+    half_bytes = whole_pages(half_bytes);
+    *fd = memfd_create("continuo bodies", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd >= 0 && ftruncate(*fd, (off_t)map_bytes(half_bytes)) == 0 &&
+        fcntl(*fd, F_ADD_SEALS, SEALS) == 0)
+        *out = map(*fd, half_bytes, 0, err);
+    else
+        cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot make %zu bytes of body memory",
+                    map_bytes(half_bytes));
+    if (*out)
+        return 0;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return CN_E_UNAVAILABLE;
+}
+
+int
+cn_body_memory_open(int fd, uint64_t half_bytes, struct cn_body_memory **out, struct cn_error *err)
+{
+    struct stat about;
+    int rc = 0;
+
+    *out = NULL;
+    half_bytes = whole_pages(half_bytes);
+    if (half_bytes > SIZE_MAX / 4 || fstat(fd, &about) != 0 ||
+        (uint64_t)about.st_size != map_bytes(half_bytes))
+        rc = cn_fail(err, CN_E_PROTOCOL, "the body memory does not have two halves of %llu bytes",
+                     (unsigned long long)half_bytes);
+    else if ((*out = map(fd, half_bytes, 1, err)) == NULL)
+        rc = CN_E_UNAVAILABLE;
+    close(fd);
+    return rc;
+}
+
+void
+cn_body_memory_free(struct cn_body_memory *memory)
+{
+    if (!memory)
+        return;
+    munmap(memory->map, map_bytes(memory->half_bytes));
+    cn_free(memory);
+}
+
+/* --- this side's half */
+
+/* Takes the bodies that are read out of the list. */
+static void
+forget_read(struct cn_body_memory *memory)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < memory->n_used; i++) {
+        const struct cn_body_place *place = &memory->used[i];
+
+        if (atomic_load_explicit(mark(memory, memory->own, place->slot), memory_order_acquire) !=
+            place->number)
+            memory->used[kept++] = *place;
+    }
+    memory->n_used = kept;
+}
+
+static uint64_t
+end_of(const struct cn_body_place *place)
+{
+    const uint64_t end = place->at + place->bytes;
+
+    return (end + CN_BODY_ALIGNMENT - 1) / CN_BODY_ALIGNMENT * CN_BODY_ALIGNMENT;
+}
+
+/* Returns the index in the list before which a body of this size has a place, and where; -1 when
+ * there is no place. */
+static int
+find_gap(const struct cn_body_memory *memory, size_t bytes, uint64_t *at)
+{
+    *at = 0;
+    for (uint32_t i = 0; i < memory->n_used; i++) {
+        if (memory->used[i].at - *at >= bytes)
+            return (int)i;
+        *at = end_of(&memory->used[i]);
+    }
+    return *at <= memory->half_bytes && memory->half_bytes - *at >= bytes ? (int)memory->n_used
+                                                                          : -1;
+}
+
+static uint32_t
+free_slot(const struct cn_body_memory *memory)
+{
+    uint64_t taken = 0;
+
+    _Static_assert(CN_BODY_SLOTS == 64, "one bit for each slot");
+    for (uint32_t i = 0; i < memory->n_used; i++)
+        taken |= 1ull << memory->used[i].slot;
+    return (uint32_t)__builtin_ctzll(~taken);
+}
+
+bool
+cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes, struct cn_body_place *out)
+{
+    uint64_t at;
+    int before;
+
+    forget_read(memory);
+    if (memory->n_used == CN_BODY_SLOTS || (before = find_gap(memory, bytes.len, &at)) < 0)
+        return false;
+    if (++memory->number == 0)
+        memory->number = 1;
+    *out = (struct cn_body_place){free_slot(memory), memory->number, at, (uint32_t)bytes.len};
+    /* The mark of the slot's last body must not count for this one. */
+    atomic_store_explicit(mark(memory, memory->own, out->slot), 0, memory_order_relaxed);
+    memcpy(half(memory, memory->own) + at, bytes.ptr, bytes.len);
+    memmove(&memory->used[before + 1], &memory->used[before],
+            (memory->n_used - (uint32_t)before) * sizeof(*memory->used));
+    memory->used[before] = *out;
+    memory->n_used++;
+    if (memory->touched < at + bytes.len)
+        memory->touched = at + bytes.len;
+    memory->idle = false;
+    return true;
+}
+
+bool
+cn_body_memory_trim(struct cn_body_memory *memory)
+{
+    if (!memory->idle) {
+        memory->idle = true;
+        return true;
+    }
+    forget_read(memory);
+    /* If it fails, the pages stay, and the next call tries again. */
+    if (memory->touched > 0 && memory->n_used == 0 &&
+        madvise(half(memory, memory->own), whole_pages(memory->touched), MADV_REMOVE) == 0)
+        memory->touched = 0;
+    return memory->touched > 0;
+}
+
+/* --- the other side's half */
+
+bool
+cn_body_memory_find(struct cn_body_memory *memory, const struct cn_body_place *place,
+                    struct cn_str *out)
+{
+    if (place->slot >= CN_BODY_SLOTS || place->number == 0 ||
+        memory->found[place->slot].number != 0 || place->at > memory->half_bytes ||
+        place->bytes > memory->half_bytes - place->at)
+        return false;
+    *out = (struct cn_str){half(memory, !memory->own) + place->at, place->bytes};
+    memory->found[place->slot].number = place->number;
+    memory->found[place->slot].at = out->ptr;
+    memory->n_found++;
+    memory->idle = false;
+    return true;
+}
+
+bool
+cn_body_memory_has(const struct cn_body_memory *memory, const char *at)
+{
+    const char *begin = memory ? half(memory, !memory->own) : NULL;
+
+    return begin && at >= begin && at < begin + memory->half_bytes;
+}
+
+void
+cn_body_memory_release(struct cn_body_memory *memory, const char *at)
+{
+    for (uint32_t slot = 0; memory->n_found && slot < CN_BODY_SLOTS; slot++) {
+        if (memory->found[slot].number == 0 || memory->found[slot].at != at)
+            continue;
+        atomic_store_explicit(mark(memory, !memory->own, slot), memory->found[slot].number,
+                              memory_order_release);
+        memory->found[slot].number = 0;
+        memory->n_found--;
+        return;
+    }
+}
