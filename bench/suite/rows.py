@@ -66,23 +66,24 @@ GROUPS = [
               Row("v2-json", "Continuo, JSON", "identity", post_bench("json"), "v2-mhd-json"),
               Row("v2-mhd-binary", "ceiling: libmicrohttpd, the binary request", "mhd", post_bench("binary")),
               Row("v2-binary", "Continuo, binary tensors", "identity", post_bench("binary")),
+              Row("v2-binary-asleep", "Continuo, binary tensors, `--busy-wait 0`", "identity-asleep", post_bench("binary")),
               Row("v2-core-grpc", "ceiling: gRPC C core, `ModelInfer`", "grpc-core", grpc_bench("infer", "identity", 64),
                   "v2-core-grpc"),
               Row("v2-grpc", "Continuo, gRPC `ModelInfer`", "identity", grpc_bench("infer", "identity", 64),
                   "v2-core-grpc")]),
     Group("large", "Bodies of 1 MB and 10 MB", "A model in C gives a tensor back that is 1 MB or 10 MB large, with 4 "
-          "requests in flight. The echoes get the same requests. In each direction all bytes pass the kernel, and for "
-          "Continuo also the socket between server and worker.", "mb-mhd", [
+          "requests in flight, and the server does not poll (`--busy-wait 0`). The echoes get the same requests. Between "
+          "server and worker the bytes pass through memory that both share.", "mb-mhd", [
               Row("mb-mhd", "ceiling: libmicrohttpd, 1 MB", "mhd", post_bench("1mb")),
-              Row("mb-binary", "Continuo, binary tensors, 1 MB", "identity", post_bench("1mb")),
+              Row("mb-binary", "Continuo, binary tensors, 1 MB", "identity-asleep", post_bench("1mb")),
               Row("mb-core", "ceiling: gRPC C core, 1 MB", "grpc-core", grpc_bench("infer", "identity", 1000000), "mb-core"),
-              Row("mb-grpc", "Continuo, gRPC `ModelInfer`, 1 MB", "identity", grpc_bench("infer", "identity", 1000000),
+              Row("mb-grpc", "Continuo, gRPC `ModelInfer`, 1 MB", "identity-asleep", grpc_bench("infer", "identity", 1000000),
                   "mb-core"),
               Row("10mb-mhd", "ceiling: libmicrohttpd, 10 MB", "mhd", post_bench("10mb"), "10mb-mhd"),
-              Row("10mb-binary", "Continuo, binary tensors, 10 MB", "identity", post_bench("10mb"), "10mb-mhd"),
+              Row("10mb-binary", "Continuo, binary tensors, 10 MB", "identity-asleep", post_bench("10mb"), "10mb-mhd"),
               Row("10mb-core", "ceiling: gRPC C core, 10 MB", "grpc-core", grpc_bench("infer", "identity", 10000000),
                   "10mb-core"),
-              Row("10mb-grpc", "Continuo, gRPC `ModelInfer`, 10 MB", "identity", grpc_bench("infer", "identity", 10000000),
+              Row("10mb-grpc", "Continuo, gRPC `ModelInfer`, 10 MB", "identity-asleep", grpc_bench("infer", "identity", 10000000),
                   "10mb-core")], (4,)),
     Group("wrk", "The counter over HTTP, by another load tool", "The same by [wrk](https://github.com/wg/wrk), a load tool "
           "that is not ours. It has threads instead of processes, and a run takes at least a second. It looks at the "

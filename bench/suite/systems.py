@@ -239,6 +239,8 @@ SYSTEMS = {
     "c": lambda: Ours({"counter": (counter_in_c(), COUNTER)}),
     "python": lambda: Ours({"counter": (PYTHON, COUNTER)}, ["--python", sys.executable]),
     "identity": lambda: Ours({"identity": (BIN.parent / "examples/identity.so", IDENTITY)}, LARGE, grpc=True),
+    "identity-asleep": lambda: Ours({"identity": (BIN.parent / "examples/identity.so", IDENTITY)}, [*ASLEEP, *LARGE],
+                                    grpc=True),
     "same-handler": same_handler,
     "torchserve": lambda: TorchServe(torchserve_bin()),
     "sum-lua": lambda: Repository(triton_peer.start_ours, "lua"),
