@@ -13,7 +13,9 @@
 #include "proto/tensor.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <string.h>
+
+#include "core/text/number.h"
 
 #define PART_PREFIX "tensor/"
 /* Room for "tensor/UINT64[" and 16 dimensions of 19 digits with their commas. */
@@ -152,13 +154,16 @@ cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *arena)
 {
     struct cn_part part = {.name = tensor->name, .data = tensor->data};
     char *text = cn_arena_alloc(arena, TYPE_TEXT_MAX);
-    int len = snprintf(text, TYPE_TEXT_MAX, PART_PREFIX "%s[", cn_datatype_word(tensor->type));
+    char *at = stpcpy(stpcpy(text, PART_PREFIX), cn_datatype_word(tensor->type));
 
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        len += snprintf(text + len, TYPE_TEXT_MAX - (size_t)len, "%s%" PRId64, i ? "," : "",
-                        tensor->shape[i]);
-    text[len++] = ']';
-    part.content_type = (struct cn_str){text, (size_t)len};
+    *at++ = '[';
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        if (i)
+            *at++ = ',';
+        at = cn_put_int(tensor->shape[i], at);
+    }
+    *at++ = ']';
+    part.content_type = (struct cn_str){text, (size_t)(at - text)};
     return part;
 }
 

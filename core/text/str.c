@@ -2,15 +2,20 @@
  * Any thread. */
 #include "core/text/str.h"
 
-/* One bit for each ASCII character: letters, digits and !#$%&'*+-.^_`|~ are those of a token. */
-static const uint32_t token_bits[4] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff};
+/* 1 for each character of a token: letters, digits and !#$%&'*+-.^_`|~. A row has 32 of them. */
+/* clang-format off */
+static const bool is_token[256] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0,
+    0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1, 0,
+};
+/* clang-format on */
 
 bool
 cn_is_token_char(char c)
 {
-    const unsigned char u = (unsigned char)c;
-
-    return u < 0x80 && (token_bits[u / 32] >> (u % 32) & 1);
+    return is_token[(unsigned char)c];
 }
 
 size_t
@@ -18,7 +23,7 @@ cn_text_token_len(const char *text, size_t len)
 {
     size_t n = 0;
 
-    while (n < len && cn_is_token_char(text[n]))
+    while (n < len && is_token[(unsigned char)text[n]])
         n++;
     return n;
 }

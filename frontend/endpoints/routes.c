@@ -56,6 +56,10 @@
      "shows this API description as a web page", "text/html"}
 
 const struct cn_route cn_inference_routes[] = {
+    /* The table is searched for each request, so what comes most often stands first. */
+    {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
+    {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer",
+     .handle = cn_v2_http_infer},
     DESCRIPTION,
     {ANY, "/ping", cn_health_ping, CN_ROUTE_NO_MODEL, GET, "ping",
      "says whether the server is healthy", NULL},
@@ -100,10 +104,7 @@ const struct cn_route cn_inference_routes[] = {
     {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow",
      "returns 404: workflows are not supported", NULL},
     /* The routes of the v2 protocol are not part of the API description: the protocol defines
-     * them. The rows of `infer` come first, because the table is searched for each request. */
-    {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
-    {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer",
-     .handle = cn_v2_http_infer},
+     * them. */
     {.methods = GET | HEAD, .pattern = "/v2", .flags = CN_ROUTE_NO_MODEL,
      .handle = cn_v2_http_server},
     {.methods = GET | HEAD, .pattern = "/v2/health/live", .flags = CN_ROUTE_NO_MODEL,

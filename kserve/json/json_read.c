@@ -70,7 +70,7 @@ read_string(const struct reader *reader, const json_t *map, const char *key, boo
 {
     const json_t *value;
 
-    if (!(value = json_object_get(map, key)))
+    if (!(value = cn_v2_json_get(map, key)))
         return required ? missing(reader, key) : 0;
     if (!cn_v2_json_is_string(value))
         return unable(reader, key, "string", "string");
@@ -163,7 +163,7 @@ read_parameters(const struct reader *reader, const json_t *root)
     size_t count;
     int rc;
 
-    if (!(map = json_object_get(root, "parameters")))
+    if (!(map = cn_v2_json_get(root, "parameters")))
         return 0;
     if (!json_is_object(map))
         return unable(reader, "parameters", "object", "object");
@@ -187,7 +187,7 @@ read_shape(const struct reader *reader, const json_t *input, struct cn_tensor *t
     const json_t *list;
     size_t n;
 
-    if (!(list = json_object_get(input, "shape")))
+    if (!(list = cn_v2_json_get(input, "shape")))
         return missing(reader, "shape");
     if (!json_is_array(list))
         return unable(reader, "shape", "array", "array");
@@ -212,7 +212,7 @@ static int
 read_window(const struct reader *reader, const json_t *params, struct cn_str tensor,
             struct cn_v2_window *window)
 {
-    const json_t *value = json_object_get(params, "shared_memory_region");
+    const json_t *value = cn_v2_json_get(params, "shared_memory_region");
     int rc;
 
     if (!value)
@@ -222,7 +222,7 @@ read_window(const struct reader *reader, const json_t *params, struct cn_str ten
     window->region = text_of(reader, value);
     if (window->region.len == 0)
         return cn_fail(reader->err, CN_E_NOT_FOUND, "Unable to find shared memory region: ''");
-    value = json_object_get(params, "shared_memory_byte_size");
+    value = cn_v2_json_get(params, "shared_memory_byte_size");
     if (!value)
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "'shared_memory_byte_size' must be specified along with "
@@ -230,7 +230,7 @@ read_window(const struct reader *reader, const json_t *params, struct cn_str ten
                        CN_STR_ARG(tensor));
     if ((rc = read_uint(reader, "shared_memory_byte_size", value, &window->bytes)))
         return rc;
-    if ((value = json_object_get(params, "shared_memory_offset")))
+    if ((value = cn_v2_json_get(params, "shared_memory_offset")))
         rc = read_uint(reader, "shared_memory_offset", value, &window->offset);
     return rc;
 }
@@ -246,11 +246,11 @@ read_source(const struct reader *reader, const json_t *input, struct cn_str name
     int rc;
 
     *source = (struct source){0};
-    source->data = json_object_get(input, "data");
-    if ((params = json_object_get(input, "parameters"))) {
+    source->data = cn_v2_json_get(input, "data");
+    if ((params = cn_v2_json_get(input, "parameters"))) {
         if (!json_is_object(params))
             return unable(reader, "parameters", "object", "object");
-        if ((value = json_object_get(params, "binary_data_size"))) {
+        if ((value = cn_v2_json_get(params, "binary_data_size"))) {
             if ((rc = read_uint(reader, "binary_data_size", value, &source->binary_bytes)))
                 return rc;
             source->is_binary = true;
@@ -329,7 +329,7 @@ read_inputs(struct reader *reader, const json_t *root)
     size_t n;
     int rc;
 
-    if (!(list = json_object_get(root, "inputs")))
+    if (!(list = cn_v2_json_get(root, "inputs")))
         return missing(reader, "inputs");
     if (!json_is_array(list))
         return unable(reader, "inputs", "array", "array");
@@ -367,14 +367,14 @@ read_output(const struct reader *reader, const json_t *value, struct cn_v2_outpu
     if (!json_is_object(value))
         return unable(reader, "outputs", "object", "object");
     if ((rc = read_string(reader, value, "name", true, &output->name)) ||
-        !(params = json_object_get(value, "parameters")))
+        !(params = cn_v2_json_get(value, "parameters")))
         return rc;
     if (!json_is_object(params))
         return unable(reader, "parameters", "object", "object");
-    if ((field = json_object_get(params, "binary_data")) &&
+    if ((field = cn_v2_json_get(params, "binary_data")) &&
         (rc = read_bool(reader, "binary_data", field, &output->binary)))
         return rc;
-    if ((field = json_object_get(params, "classification")) &&
+    if ((field = cn_v2_json_get(params, "classification")) &&
         (rc = read_uint(reader, "classification", field, &output->classes)))
         return rc;
     if ((rc = read_window(reader, params, output->name, &output->window)) ||
@@ -394,7 +394,7 @@ read_outputs(const struct reader *reader, const json_t *root)
     size_t n;
     int rc;
 
-    if (!(list = json_object_get(root, "outputs")))
+    if (!(list = cn_v2_json_get(root, "outputs")))
         return 0;
     if (!json_is_array(list))
         return unable(reader, "outputs", "array", "array");

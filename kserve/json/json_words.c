@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALL_OBJECT 8 /* members; the search in a larger one uses its hash table */
 #define MARK '\x01'
 #define MARK_TEXT "\\u0001" /* the only way to write the mark in JSON */
 #define MARK_LEN (sizeof(MARK_TEXT) - 1)
@@ -208,6 +209,20 @@ marked(const json_t *value)
     const char *text = json_string_value(value);
 
     return text && text[0] == MARK && text[1] != MARK ? text + 1 : NULL;
+}
+
+json_t *
+cn_v2_json_get(const json_t *object, const char *key)
+{
+    json_t *map = (json_t *)object; /* jansson's iterators take no const, but change nothing */
+    void *at;
+
+    if (json_object_size(object) > SMALL_OBJECT)
+        return json_object_get(object, key);
+    for (at = json_object_iter(map); at; at = json_object_iter_next(map, at))
+        if (strcmp(json_object_iter_key(at), key) == 0)
+            return json_object_iter_value(at);
+    return NULL;
 }
 
 bool

@@ -24,6 +24,10 @@
  * values. */
 int cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err);
 
+/* The member of an object; NULL: there is none. For the small objects of a request this is several
+ * times as fast as json_object_get(), which computes a hash of the key. */
+json_t *cn_v2_json_get(const json_t *object, const char *key);
+
 /* Is it a string, and not one that stands for a number? */
 bool cn_v2_json_is_string(const json_t *value);
 /* The text of such a string; it belongs to the value. */

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -108,6 +109,32 @@ too_many_values_are_refused(void **state)
     }
 }
 
+/* Small and large objects are searched in different ways. */
+static void
+members_are_found_in_objects_of_any_size(void **state)
+{
+    json_t *object = json_object(), *list = json_array();
+    char key[8];
+
+    (void)state;
+    assert_null(cn_v2_json_get(object, "m0"));
+    assert_null(cn_v2_json_get(list, "m0"));
+    assert_null(cn_v2_json_get(NULL, "m0"));
+    for (int n = 0; n < 20; n++) {
+        snprintf(key, sizeof(key), "m%d", n);
+        json_object_set_new(object, key, json_integer(n));
+        for (int i = 0; i <= n; i++) {
+            snprintf(key, sizeof(key), "m%d", i);
+            assert_int_equal(json_integer_value(cn_v2_json_get(object, key)), i);
+        }
+        assert_null(cn_v2_json_get(object, "m"));
+        assert_null(cn_v2_json_get(object, "m20"));
+        assert_null(cn_v2_json_get(object, ""));
+    }
+    json_decref(object);
+    json_decref(list);
+}
+
 int
 main(void)
 {
@@ -116,6 +143,7 @@ main(void)
         cmocka_unit_test(a_value_is_written_as_it_stood),
         cmocka_unit_test(no_room_is_told),
         cmocka_unit_test(too_many_values_are_refused),
+        cmocka_unit_test(members_are_found_in_objects_of_any_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
