@@ -69,15 +69,10 @@ lower(unsigned char c)
 }
 
 bool
-cn_str_eq_nocase(struct cn_str a, struct cn_str b)
+cn_bytes_eq_nocase(const char *a, const char *b, size_t len)
 {
-    size_t i;
-
-    if (a.len != b.len)
-        return false;
-    for (i = 0; i < a.len; i++)
-        if (a.ptr[i] != b.ptr[i] &&
-            lower((unsigned char)a.ptr[i]) != lower((unsigned char)b.ptr[i]))
+    for (size_t i = 0; i < len; i++)
+        if (a[i] != b[i] && lower((unsigned char)a[i]) != lower((unsigned char)b[i]))
             return false;
     return true;
 }
@@ -95,15 +90,10 @@ header_char(unsigned char c)
 }
 
 bool
-cn_str_eq_header(struct cn_str a, struct cn_str b)
+cn_bytes_eq_header(const char *a, const char *b, size_t len)
 {
-    size_t i;
-
-    if (a.len != b.len)
-        return false;
-    for (i = 0; i < a.len; i++)
-        if (a.ptr[i] != b.ptr[i] &&
-            header_char((unsigned char)a.ptr[i]) != header_char((unsigned char)b.ptr[i]))
+    for (size_t i = 0; i < len; i++)
+        if (a[i] != b[i] && header_char((unsigned char)a[i]) != header_char((unsigned char)b[i]))
             return false;
     return true;
 }

@@ -90,12 +90,25 @@ bool cn_is_token_char(char c);
 size_t cn_text_token_len(const char *text, size_t len);
 /* Is the text a token: at least one such character, and no other? */
 bool cn_str_is_token(struct cn_str text);
-/* Compares without regard to case, in ASCII only. `-` and `_` are different. */
-bool cn_str_eq_nocase(struct cn_str a, struct cn_str b);
+/* Are `len` bytes the same without regard to case? */
+bool cn_bytes_eq_nocase(const char *a, const char *b, size_t len);
+/* Compares without regard to case, in ASCII only. `-` and `_` are different. Inline, because most
+ * texts that are compared differ in their length. */
+static inline bool
+cn_str_eq_nocase(struct cn_str a, struct cn_str b)
+{
+    return a.len == b.len && cn_bytes_eq_nocase(a.ptr, b.ptr, a.len);
+}
 /* Does the text begin with `with`, without regard to case? */
 bool cn_str_begins_nocase(struct cn_str text, struct cn_str with);
+/* Are `len` bytes of two header names the same? */
+bool cn_bytes_eq_header(const char *a, const char *b, size_t len);
 /* Compares header names: like cn_str_eq_nocase, but `-` equals `_`, since clients of the two API
  * families spell the names differently. */
-bool cn_str_eq_header(struct cn_str a, struct cn_str b);
+static inline bool
+cn_str_eq_header(struct cn_str a, struct cn_str b)
+{
+    return a.len == b.len && cn_bytes_eq_header(a.ptr, b.ptr, a.len);
+}
 
 #endif
