@@ -21,6 +21,7 @@
 #include "frontend/http/transport/http_transport_priv.h"
 #include "frontend/intake/compress.h"
 #include "frontend/intake/headers.h"
+#include "frontend/intake/sequence_names.h"
 #include "scheduler/queue/job.h"
 
 void
@@ -71,8 +72,16 @@ log_dropped_header(const struct cn_answer_box *box, struct cn_str name)
            cn_log_quote(name.ptr, name.len, shown, sizeof(shown)));
 }
 
+/* Handlers of TorchServe give the id of their sequence with each answer. Nothing is lost if that
+ * header is dropped, because the server sends the same id itself. */
+static bool
+is_own_sequence_id(const struct cn_answer_box *box, struct cn_str name, struct cn_str value)
+{
+    return cn_sequence_name_find(name) == CN_NAME_ID && cn_str_eq(value, box->sequence_id);
+}
+
 /* Adds the handler's headers, except those that would break the response (a line break in a value)
- * or that only the server may send. The log has a line for each one that is dropped. */
+ * or that only the server may send. The log has a line for each one that is lost by that. */
 static void
 add_handler_headers(struct cn_http_request *request, const struct cn_answer_box *box)
 {
@@ -90,7 +99,8 @@ add_handler_headers(struct cn_http_request *request, const struct cn_answer_box 
         if (has_type && cn_str_eq_nocase(name, CN_STR("content-type")))
             continue;
         if (!cn_http_header_is_valid(name, value) || cn_header_is_ours(name)) {
-            log_dropped_header(box, name);
+            if (!is_own_sequence_id(box, name, value))
+                log_dropped_header(box, name);
             continue;
         }
         cn_http_tell(request, name, value);

@@ -218,6 +218,19 @@ def test_a_handler_chooses_status_headers_and_content_type(server):
         (418, "lua", "text/x-tea", "short")
 
 
+def test_the_log_tells_of_headers_that_are_lost(server):
+    """A handler that gives the id of its sequence, as those of TorchServe do, loses nothing."""
+    s = server(Model("m", lua("""
+        return { text = "ok", headers = { ["ts_request_sequence_id"] = req.body, ["X-Made-By"] = "lua" } }""")))
+    client = s.client()
+    own = client.step("m", "a", "a")
+    assert (own.headers["ts_request_sequence_id"], own.headers["X-Made-By"]) == ("a", "lua")
+    other = client.step("m", "a", "b")
+    assert (other.headers["ts_request_sequence_id"], other.headers["X-Made-By"]) == ("a", "lua")
+    s.expect_log("event=handler_header_dropped", 'header="ts_request_sequence_id"')
+    assert len([line for line in s.lines if "handler_header_dropped" in line]) == 1
+
+
 def test_json_goes_in_and_out(server):
     """Integers stay integers, and lists stay lists."""
     s = server(Model("m", lua("""
