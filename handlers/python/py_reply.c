@@ -1,8 +1,8 @@
 /* handlers/python/py_reply.c - makes a reply from what a Python handler returns. Worker's thread.
  *
- * A str or a bytes object is the body as it is, and the tensors of an OutputsReply are packed as
- * they are. Everything else goes through continuo._runtime.render, which returns the parts of the
- * reply.
+ * A str or a bytes object is the body as it is, the tensors of an OutputsReply are packed as they
+ * are, and a CheckedReply has the parts of a reply. Everything else goes through
+ * continuo._runtime.render, which returns these parts.
  */
 #include "handlers/python/py_priv.h"
 #include "handlers/reply.h"
@@ -59,21 +59,28 @@ str_of(PyObject *text, struct cn_str *out)
 }
 
 static int
-set_headers(PyObject *headers, struct cn_reply *reply)
+put_header(PyObject *name, PyObject *value, struct cn_reply *reply)
 {
-    struct cn_str name, value;
+    struct cn_str name_text, value_text;
     struct cn_error err;
 
-    for (Py_ssize_t i = 0; i < PyList_Size(headers); i++) {
+    if (str_of(name, &name_text) < 0 || str_of(value, &value_text) < 0)
+        return -1;
+    return cn_reply_put_header(reply, name_text, value_text, &err) < 0 ? cn_py_raise(&err) : 0;
+}
+
+/* Takes a list of pairs. */
+static int
+set_headers(PyObject *headers, struct cn_reply *reply)
+{
+    int rc = 0;
+
+    for (Py_ssize_t i = 0; rc == 0 && i < PyList_Size(headers); i++) {
         PyObject *pair = PyList_GetItem(headers, i);
 
-        if (str_of(PyTuple_GetItem(pair, 0), &name) < 0 ||
-            str_of(PyTuple_GetItem(pair, 1), &value) < 0)
-            return -1;
-        if (cn_reply_put_header(reply, name, value, &err) < 0)
-            return cn_py_raise(&err);
+        rc = put_header(PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1), reply);
     }
-    return 0;
+    return rc;
 }
 
 static int
@@ -114,6 +121,28 @@ set_rendered(struct py_rt *rt, PyObject *rendered, struct cn_reply *reply)
     return 0;
 }
 
+/* A CheckedReply is a tuple. */
+static int
+set_checked(PyObject *value, struct cn_reply *reply)
+{
+    PyObject *body, *type, *headers, *name, *text;
+    Py_ssize_t at = 0;
+    int status, end;
+    struct cn_error err;
+
+    if (!PyArg_ParseTuple(value, "OUiO!p", &body, &type, &status, &PyDict_Type, &headers, &end))
+        return -1;
+    if (status != 200 && cn_reply_set_status(reply, status, &err) < 0)
+        return cn_py_raise(&err);
+    while (PyDict_Next(headers, &at, &name, &text))
+        if (put_header(name, text, reply) < 0)
+            return -1;
+    if (set_type(type, false, reply) < 0 || append_bytes(body, &reply->body) < 0)
+        return -1;
+    reply->end_sequence = end;
+    return 0;
+}
+
 /* An OutputsReply has outputs and nothing else. */
 static int
 set_outputs(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
@@ -140,6 +169,8 @@ cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
         rc = append_bytes(value, &reply->body);
     } else if ((PyObject *)Py_TYPE(value) == rt->outputs_reply) {
         rc = set_outputs(rt, value, reply);
+    } else if ((PyObject *)Py_TYPE(value) == rt->checked_reply) {
+        rc = set_checked(value, reply);
     } else {
         rendered = PyObject_CallFunctionObjArgs(rt->render, value, NULL);
         rc = rendered ? set_rendered(rt, rendered, reply) : -1;

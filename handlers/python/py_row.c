@@ -158,6 +158,33 @@ row_parts(PyObject *self, PyObject *args)
     return list;
 }
 
+/* Returns a dict of the parts as bytearrays, in which the last one of a name counts; None if a part
+ * has a content type. */
+static PyObject *
+row_plain_parts(PyObject *self, PyObject *args)
+{
+    const struct cn_row *row = live_row(self);
+    PyObject *dict = row ? PyDict_New() : NULL;
+
+    (void)args;
+    for (uint32_t i = 0; dict && i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+        PyObject *name = NULL, *data = NULL;
+
+        if (part->content_type.len) {
+            Py_DECREF(dict);
+            Py_RETURN_NONE;
+        }
+        name = text_of(part->name);
+        data = PyByteArray_FromStringAndSize(part->data.ptr, (Py_ssize_t)part->data.len);
+        if (!name || !data || PyDict_SetItem(dict, name, data) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(name);
+        Py_XDECREF(data);
+    }
+    return dict;
+}
+
 static PyObject *
 row_headers(PyObject *self, PyObject *args)
 {
@@ -336,6 +363,7 @@ static PyGetSetDef fields[] = {
 
 static PyMethodDef methods[] = {
     {"parts", row_parts, METH_NOARGS, NULL},
+    {"plain_parts", row_plain_parts, METH_NOARGS, NULL},
     {"headers", row_headers, METH_NOARGS, NULL},
     {"parameters", row_parameters, METH_NOARGS, NULL},
     {"inputs", row_inputs, METH_NOARGS, NULL},

@@ -111,9 +111,6 @@ def render(value: Any) -> Tuple[Any, Optional[str], int, Optional[List[Any]], bo
 
     The content is bytes, or a mapping of outputs, which the worker packs.
     """
-    if type(value) is CheckedReply:
-        return (value.body, value.content_type, 0 if value.status == 200 else value.status,
-                list(value.headers.items()), value.end_sequence, False)
     if isinstance(value, Reply):
         return _render_reply(value)
     content, kind = _content(value)

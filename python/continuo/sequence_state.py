@@ -30,8 +30,8 @@ from typing import Any, Dict, Iterator, List, MutableMapping, Optional
 _MISSING = object()
 
 #: The states of the batch that runs, by sequence id; None between batches. An id of Triton may be an
-#: int.
-_running: Optional[Dict[Any, Dict[str, Any]]] = None
+#: int. A model has either such batches or tasks of asyncio.
+_running: Any = None
 #: The same for a task of asyncio, which overlaps with others.
 _of_task: "contextvars.ContextVar[Optional[Dict[Any, Dict[str, Any]]]]" = contextvars.ContextVar(
     "continuo_states", default=None)
@@ -64,6 +64,9 @@ class SequenceState(MutableMapping[Any, Any]):
         _names.append(name)
         self.name = name
 
+    # The methods below look into the batch first, because each row of it calls some of them.
+    # What they do not find there is found, or refused, by _entries().
+
     def _entries(self, sequence_id: Any) -> Dict[str, Any]:
         running = _states()
         if running is None:
@@ -85,16 +88,26 @@ class SequenceState(MutableMapping[Any, Any]):
             f"context.get_sequence_id(index) or request.correlation_id() returns")
 
     def get(self, sequence_id: Any, default: Any = None) -> Any:
-        return self._entries(sequence_id).get(self.name, default)
+        try:
+            return _running[sequence_id].get(self.name, default)
+        except (KeyError, TypeError):
+            return self._entries(sequence_id).get(self.name, default)
 
     def __getitem__(self, sequence_id: Any) -> Any:
+        try:
+            return _running[sequence_id][self.name]
+        except (KeyError, TypeError):
+            pass
         value = self._entries(sequence_id).get(self.name, _MISSING)
         if value is _MISSING:
             raise KeyError(sequence_id)
         return value
 
     def __setitem__(self, sequence_id: Any, value: Any) -> None:
-        self._entries(sequence_id)[self.name] = value
+        try:
+            _running[sequence_id][self.name] = value
+        except (KeyError, TypeError):
+            self._entries(sequence_id)[self.name] = value
 
     def __delitem__(self, sequence_id: Any) -> None:
         if self._entries(sequence_id).pop(self.name, _MISSING) is _MISSING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from continuo.types import Part, Request
 
@@ -25,6 +25,11 @@ class Row:
 
     def parts(self) -> List[Part]:
         return self._parts
+
+    def plain_parts(self) -> Optional[Dict[str, bytearray]]:
+        if any(part.content_type for part in self._parts):
+            return None
+        return {part.name: bytearray(part.data) for part in self._parts}
 
     def parameters(self) -> List[Part]:
         return [part for part in self._parts if part.content_type.startswith("parameter/")]

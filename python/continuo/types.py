@@ -63,21 +63,15 @@ class Reply:
         self.stop_streams = stop_streams
 
 
-class CheckedReply(Reply):
-    """A reply with a body of bytes whose parts are known to be right. It is made for every answer of
-    a TorchServe handler, so it costs less than a Reply."""
+class CheckedReply(NamedTuple):
+    """A reply whose parts are known to be right, as the worker reads it. It is made for every answer
+    of a TorchServe handler, so it costs less than a Reply."""
 
-    __slots__ = ()
-
-    def __init__(self, body: bytes, status: int, headers: Dict[str, str], content_type: str,
-                 end_sequence: bool) -> None:
-        self.body = body
-        self.text = self.json = self.outputs = None
-        self.status = status
-        self.headers = headers
-        self.content_type = content_type
-        self.end_sequence = end_sequence
-        self.stop_streams = self.has_json = False
+    body: bytes
+    content_type: str  # empty: none
+    status: int
+    headers: Dict[str, str]
+    end_sequence: bool
 
 
 class OutputsReply(Reply):

@@ -8,7 +8,7 @@ from continuo import _entry
 from continuo.testing import request
 from continuo.torchserve.frames import AnswerSocket, FrameError
 from continuo.torchserve.stand_in.ts.protocol.otf_message_handler import create_predict_response
-from continuo.types import Part, Refuse, Reply
+from continuo.types import CheckedReply, Part, Refuse
 from worker_fake import Worker, body
 
 
@@ -408,7 +408,7 @@ def test_the_end_header_ends_its_sequences(serve):
             return data and ["x"] * len(data)
     """, config={"continuousBatching": True}, stateful=True)
     replies = worker.batch(*[request("x", sequence_id=id) for id in ("s1", "s2", "s3")])
-    assert [isinstance(each, Reply) and each.end_sequence for each in replies] == \
+    assert [isinstance(each, CheckedReply) and each.end_sequence for each in replies] == \
         [True, True, False]
 
 

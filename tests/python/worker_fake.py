@@ -8,7 +8,7 @@ import textwrap
 from continuo import _entry, testing
 from continuo.torchserve import metrics as torchserve_metrics
 from continuo import sequence_state
-from continuo.types import Model, Reply
+from continuo.types import CheckedReply, Model, Reply
 
 
 class Worker:
@@ -64,4 +64,4 @@ class Worker:
 
 
 def body(reply):
-    return reply.body if isinstance(reply, Reply) else reply
+    return reply.body if isinstance(reply, (CheckedReply, Reply)) else reply

@@ -10,11 +10,11 @@ import io
 import json
 import logging
 import sys
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
-from continuo.torchserve.context import Context
+from continuo.torchserve.context import Context, RequestProcessor
 from continuo.torchserve.rows import names_in
-from continuo.types import CheckedReply, Refuse, Reply
+from continuo.types import CheckedReply, Refuse
 
 logger = logging.getLogger(__name__)
 
@@ -93,16 +93,26 @@ def of_exception(error: Exception) -> Exception:
     return error
 
 
-def reply(context: Context, idx: int, body: bytes, ends: bool = False) -> Union[bytes, Reply]:
+def reply(processor: RequestProcessor, body: bytes,
+          ends: bool = False) -> Union[bytes, CheckedReply]:
     """The answer of one request with the status and the headers that the handler has set.
 
     An answer has no content type unless the handler sets one.
     """
-    processor = context.processor(idx)
     headers = processor.get_response_headers()
     status = processor.get_response_status_code() or 200
     if not headers and status == 200 and not ends:
         return body
+    kind = ""
+    for name, value in headers.items():
+        if type(name) is not str or type(value) is not str or name.lower() == "content-type":
+            kind, headers = _split_headers(headers)
+            break
+    return tuple.__new__(CheckedReply, (body, kind, status, headers, ends))  # the fastest way
+
+
+def _split_headers(headers: Dict[str, Any]) -> Tuple[str, Dict[str, str]]:
+    """The content type, and the other headers as texts."""
     kind = ""
     kept: Dict[str, str] = {}
     for name, value in headers.items():
@@ -110,7 +120,7 @@ def reply(context: Context, idx: int, body: bytes, ends: bool = False) -> Union[
             kind = str(value)
         else:
             kept[str(name)] = str(value)
-    return CheckedReply(body, status, kept, kind, ends)
+    return kind, kept
 
 
 def ended_sequences(context: Context, n: int) -> List[str]:

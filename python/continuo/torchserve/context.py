@@ -26,10 +26,12 @@ class RequestProcessor:
     _phrase: Optional[str] = None
 
     def __init__(self, request_header: Optional[Mapping[str, Any]] = None,
-                 request: Optional[Request] = None) -> None:
+                 request: Optional[Request] = None, sequence_id: Optional[str] = None) -> None:
+        """`sequence_id`: the request's own, if there is no `request_header`."""
         if request_header is not None:
             self._headers = RequestHeaders(request_header)
         self._request = request
+        self._sequence_id = sequence_id
         self._response_headers: Dict[str, str] = {}
 
     def get_request_properties(self) -> Dict[str, Any]:
@@ -38,8 +40,8 @@ class RequestProcessor:
         return self._headers
 
     def get_request_property(self, key: str) -> Any:
-        if key == SEQUENCE_ID and self._request is not None and self._headers is None:
-            return self._request.sequence_id
+        if key == SEQUENCE_ID and self._headers is None:
+            return self._sequence_id
         return self.get_request_properties().get(key)
 
     def report_status(self, code: int, reason_phrase: Optional[str] = None) -> None:
@@ -60,6 +62,16 @@ class RequestProcessor:
 
     def get_response_header(self, key: str) -> Optional[str]:
         return self._response_headers.get(key)
+
+
+class _NoProcessors:
+    """In place of a list of them."""
+
+    def __getitem__(self, idx: int) -> RequestProcessor:
+        raise LookupError("the context has no request: none is being handled now")
+
+
+_NONE = _NoProcessors()
 
 
 class Context:
@@ -94,9 +106,7 @@ class Context:
         self.cl_socket: Any = None
 
     def processor(self, idx: int) -> RequestProcessor:
-        if self.request_processor is None:
-            raise LookupError("the context has no request: none is being handled now")
-        return self.request_processor[idx]
+        return (self.request_processor or _NONE)[idx]
 
     def get_request_id(self, idx: int = 0) -> Optional[str]:
         return None if self.request_ids is None else self.request_ids.get(idx)
@@ -108,7 +118,8 @@ class Context:
         return self.processor(idx).get_request_properties()
 
     def get_sequence_id(self, idx: int) -> Any:
-        return self.processor(idx).get_request_property(self.header_key_sequence_id)
+        return (self.request_processor or _NONE)[idx].get_request_property(
+            self.header_key_sequence_id)
 
     def get_response_status(self, idx: int) -> Tuple[int, Optional[str]]:
         processor = self.processor(idx)
@@ -126,7 +137,7 @@ class Context:
         return self.processor(idx).get_response_headers()
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
-        self.processor(idx).add_response_property(key, value)
+        (self.request_processor or _NONE)[idx].add_response_property(key, value)
 
     def get_response_content_type(self, idx: int) -> Optional[str]:
         return self.get_response_headers(idx).get("content-type")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Generator, List, Optional
 
+from continuo import sequence_state
 from continuo.torchserve import answers
 from continuo.torchserve.context import RequestProcessor
 from continuo.torchserve.rows import data_of, is_instance
-from continuo.types import Reply, Request
+from continuo.types import CheckedReply, Request
 
 if TYPE_CHECKING:
     from continuo.torchserve.runner import TorchServeProgram
@@ -71,9 +72,9 @@ class Streams:
                 if isinstance(made, Exception):
                     raise made
                 reply, goes_on, _ = made
-                body = reply.body if isinstance(reply, Reply) else reply
+                body = reply.body if isinstance(reply, CheckedReply) else reply
                 if not goes_on:
-                    return reply if isinstance(reply, Reply) and reply.end_sequence else body
+                    return reply if isinstance(reply, CheckedReply) and reply.end_sequence else body
                 stop = yield body
             return b""
         finally:
@@ -99,16 +100,18 @@ class Streams:
         goes on, the request's headers), or the exception that answers it."""
         program = self.program
         everyone = reqs + [stream.req for stream in waiting]
-        processors = [RequestProcessor(request=req) for req in reqs]
+        processors = [RequestProcessor(None, req, req.sequence_id) for req in reqs]
         # TorchServe sends a stream's headers again in each round, and no parameters.
         processors += [RequestProcessor(stream.headers) for stream in waiting]
-        with program.running(everyone, states, processors):
-            try:
-                data = [data_of(req, program.decodes, is_instance(req)) for req in reqs]
-                result = program.call(data + [{} for _ in waiting])
-                return self.replies(everyone, result)
-            except Exception as error:
-                return [error] * len(everyone)
+        program.begin(everyone, states, processors)
+        try:
+            data = [data_of(req, program.decodes, is_instance(req)) for req in reqs]
+            result = program.call(data + [{} for _ in waiting])
+            return self.replies(everyone, result)
+        except Exception as error:
+            return [error] * len(everyone)
+        finally:
+            sequence_state.end()
 
     def replies(self, reqs: List[Request], result: List[Any]) -> List[Any]:
         context = self.program.context
@@ -121,9 +124,9 @@ class Streams:
                 if stops is not None:
                     context.set_response_header(idx, answers.STREAM_NEXT,
                                                 "false" if stops else "true")
-            reply = answers.reply(context, idx, answers.encode(each),
+            processor = context.processor(idx)
+            reply = answers.reply(processor, answers.encode(each),
                                   ends=reqs[idx].sequence_id in ended)
-            processor = context.request_processor[idx]  # type: ignore[index]
             goes_on = stops is False
             made.append((reply, goes_on, processor.get_request_properties() if goes_on else {}))
         return made

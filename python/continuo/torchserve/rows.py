@@ -44,8 +44,10 @@ def data_of(req: Request, decodes: bool = True, opened: bool = False) -> Any:
     """
     if opened:
         return json.loads(req.body)
-    return {name: decode(name, data, content_type, decodes) if content_type else bytearray(data)
-            for name, data, content_type in req._row.parts()}
+    row = req._row
+    return row.plain_parts() or {
+        name: decode(name, data, content_type, decodes) if content_type else bytearray(data)
+        for name, data, content_type in row.parts()}
 
 
 class RequestHeaders(Dict[str, Any]):

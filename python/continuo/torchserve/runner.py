@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import inspect
 import json
@@ -12,7 +11,7 @@ import os
 import sys
 import uuid
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
@@ -117,10 +116,14 @@ class TorchServeProgram(Program):
             return self.batch_apart(states, reqs)
         if self.is_async:
             return [self.answer_alone(req, state) for req, state in zip(reqs, states)]
-        named = dict(zip([req.sequence_id for req in reqs], states))
+        ids = [req._row.sequence_id for req in reqs]
+        named = dict(zip(ids, states))
         named.pop(None, None)  # requests without a sequence
-        with self.running(reqs, named):
+        self.begin(reqs, named, [RequestProcessor(None, req, id) for req, id in zip(reqs, ids)])
+        try:
             return self.answer(reqs)
+        finally:
+            sequence_state.end()
 
     def batch_without(self, lost: List[int], states: List[Any], reqs: List[Request]) -> List[Any]:
         replies: List[Any] = [WorkerLost(req.sequence_id) for req in reqs]
@@ -142,22 +145,18 @@ class TorchServeProgram(Program):
                 replies[idx] = each
         return replies
 
-    @contextlib.contextmanager
-    def running(self, reqs: List[Request], states: Dict[Any, Any],
-                processors: Optional[List[RequestProcessor]] = None) -> Iterator[None]:
-        """Sets up the context for these requests."""
+    def begin(self, reqs: List[Request], states: Dict[Any, Any],
+              processors: List[RequestProcessor]) -> None:
+        """Sets up the context for these requests. The caller must call sequence_state.end()."""
         context = self.context
-        context.request_ids = {idx: req.request_id for idx, req in enumerate(reqs)}
-        context.request_processor = processors or [RequestProcessor(request=req) for req in reqs]
+        context.request_ids = dict(enumerate([req._row.request_id for req in reqs]))
+        context.request_processor = processors
         context.metrics.request_ids = context.request_ids
         if not self.volatile:
             for state in states.values():
-                state.pop(WORKER_KEY, None)
+                if WORKER_KEY in state:
+                    del state[WORKER_KEY]
         sequence_state.begin(states)
-        try:
-            yield
-        finally:
-            sequence_state.end()
 
     def call(self, data: List[Any], opened: bool = False) -> List[Any]:
         """The handler's results for these rows. Raises what answers the requests.
@@ -207,7 +206,7 @@ class TorchServeProgram(Program):
         """
         context = copy.copy(self.context)
         context.request_ids = {0: req.request_id}
-        context.request_processor = [RequestProcessor(request=req)]
+        context.request_processor = [RequestProcessor(None, req, req.sequence_id)]
         sent: List[Piece] = []
 
         def take(piece: Piece) -> None:
@@ -225,7 +224,8 @@ class TorchServeProgram(Program):
     def final(self, idx: int, result: Any, streamed: bool,
               context: Optional[Context] = None) -> Any:
         context = context or self.context
-        headers = context.processor(idx).get_response_headers()
+        processor = context.processor(idx)
+        headers = processor.get_response_headers()
         if context.stopping_criteria:
             stops = context.stopping_criteria[idx](result)
             if stops is not None:
@@ -233,7 +233,7 @@ class TorchServeProgram(Program):
         elif headers.get(answers.STREAM_NEXT) == "true":
             headers[answers.STREAM_NEXT] = "false"
         body = answers.encode(result)
-        return body if streamed else answers.reply(context, idx, body)
+        return body if streamed else answers.reply(processor, body)
 
     # --- describe
 
