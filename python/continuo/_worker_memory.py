@@ -8,7 +8,7 @@ anew.
 from __future__ import annotations
 
 import uuid
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from continuo.types import Refuse
 
@@ -44,5 +44,8 @@ class WorkerMemory:
     def new_state(self) -> Dict[str, Any]:
         return {WORKER_KEY: self.token}
 
-    def has_lost(self, state: Any) -> bool:
-        return isinstance(state, dict) and state.get(WORKER_KEY) != self.token
+    def lost(self, states: List[Any]) -> List[int]:
+        """Which of the states belong to another process, by their index."""
+        token = self.token
+        return [idx for idx, state in enumerate(states)
+                if isinstance(state, dict) and state.get(WORKER_KEY) != token]

@@ -99,15 +99,12 @@ class TorchServeProgram(Program):
     def init(self, req: Request) -> Dict[str, Any]:  # type: ignore[override]
         return self.memory.new_state() if self.volatile else {}
 
-    def is_lost(self, state: Any) -> bool:
-        return self.volatile and self.memory.has_lost(state)
-
     # --- batches
 
     def batch(self, states: List[Any],  # type: ignore[override]
               reqs: List[Request]) -> List[Any]:
         if self.volatile:
-            lost = [idx for idx, state in enumerate(states) if self.is_lost(state)]
+            lost = self.memory.lost(states)
             if lost:
                 return self.batch_without(lost, states, reqs)
         if self.streams is not None:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Union
 
 from continuo.triton.errors import TritonError, TritonModelException
 from continuo.triton.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
-from continuo.triton.tensor import Tensor
+from continuo.triton.tensor import ReceivedTensor, Tensor
 from continuo.types import parameters_of
 
 __all__ = ["InferenceRequest", "InferenceResponse", "InferenceTrace", "PreferredMemory",
@@ -78,7 +78,7 @@ class InferenceRequest:
         self._trace = trace
         self._parameters: Dict[str, Any] = dict(parameters or {})
 
-    # What a request has that a client has sent, unless _received() sets it.
+    # What a request has that a client has sent.
     _model_name = ""
     _timeout = 0
     _trace: Optional[InferenceTrace] = None
@@ -86,23 +86,6 @@ class InferenceRequest:
     _make_sender: Optional[Callable[[Any], InferenceResponseSender]] = None
     #: What answers the request by itself; None: execute() returns the response.
     _sender: Optional[InferenceResponseSender] = None
-
-    @classmethod
-    def _received(cls, row: Any, sequence_id: Optional[str], outputs: List[str],
-                 make_sender: Callable[[Any], InferenceResponseSender]) -> InferenceRequest:
-        """What a client has sent. Everything is read now, because a model may keep the request."""
-        self = object.__new__(cls)
-        self._request_id = row.request_id if row.named_request else ""
-        self._correlation_id = correlation_of(sequence_id)
-        self._inputs = [Tensor._received(*each) for each in row.inputs()]
-        self._outputs = outputs
-        flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if sequence_id and row.start else 0
-        self._flags = flags | TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else flags
-        given = row.parameters()
-        self._parameters = parameters_of(given) if given else {}
-        self._row = row
-        self._make_sender = make_sender
-        return self
 
     def inputs(self) -> List[Tensor]:
         return list(self._inputs)
@@ -167,6 +150,26 @@ class InferenceRequest:
         _refuse_bls(f"InferenceRequest(model_name=\"{self._model_name}\").async_exec()")
 
 
+class ReceivedRequest(InferenceRequest):
+    """What a client has sent. Everything is read at once, because a model may keep the request."""
+
+    def __init__(self, row: Any, sequence_id: Optional[str], outputs: List[str],
+                 make_sender: Callable[[Any], InferenceResponseSender]) -> None:
+        self._request_id = row.request_id if row.named_request else ""
+        self._correlation_id = correlation_of(sequence_id)
+        self._inputs = [ReceivedTensor(each) for each in row.inputs()]
+        self._outputs = outputs
+        flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if sequence_id and row.start else 0
+        self._flags = flags | TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else flags
+        given = row.parameters()
+        self._parameters = parameters_of(given) if given else {}
+        self._row = row
+        self._make_sender = make_sender
+
+
+ReceivedRequest.__name__ = ReceivedRequest.__qualname__ = InferenceRequest.__name__
+
+
 class InferenceResponse:
     """One response: outputs, or an error."""
 
@@ -199,22 +202,21 @@ class InferenceResponse:
         return json.dumps(self._parameters or {})
 
 
-def _tensor_by_name(tensors: List[Tensor], name: str) -> Optional[Tensor]:
-    for each in tensors:
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
+    """The request's input of this name; None if it has none."""
+    for each in inference_request._inputs:
         if each._name == name:
             return each
     return None
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
-    """The request's input of this name; None if it has none."""
-    return _tensor_by_name(inference_request._inputs, name)
-
-
 def get_output_tensor_by_name(inference_response: InferenceResponse,
                               name: str) -> Optional[Tensor]:
     """The response's output of this name; None if it has none."""
-    return _tensor_by_name(inference_response._tensors, name)
+    for each in inference_response._tensors:
+        if each._name == name:
+            return each
+    return None
 
 
 def load_model(model_name: str, *_: Any, **__: Any) -> None:

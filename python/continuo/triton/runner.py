@@ -23,7 +23,8 @@ from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
 from continuo.triton import CLASS, errors, metrics, model_config
 from continuo.triton.errors import TritonModelException
-from continuo.triton.messages import InferenceRequest, InferenceResponse, correlation_of
+from continuo.triton.messages import (InferenceRequest, InferenceResponse, ReceivedRequest,
+                                      correlation_of)
 from continuo.triton.sender import InferenceResponseSender, ResponseStream
 from continuo.types import Model, OutputsReply, Program, Request
 
@@ -120,9 +121,9 @@ class TritonProgram(Program):
 
     def batch(self, states: List[Any],  # type: ignore[override]
               reqs: List[Request]) -> List[Any]:
-        lost = [self.memory.has_lost(state) for state in states] if self.volatile else ()
-        if any(lost):
-            kept = [idx for idx, is_lost in enumerate(lost) if not is_lost]
+        lost = self.memory.lost(states) if self.volatile else None
+        if lost:
+            kept = [idx for idx in range(len(reqs)) if idx not in lost]
             replies: List[Any] = [WorkerLost(str(correlation_of(req.sequence_id))) for req in reqs]
             made = self.batch([states[idx] for idx in kept],
                               [reqs[idx] for idx in kept]) if kept else []
@@ -138,7 +139,7 @@ class TritonProgram(Program):
         for req, state in zip(reqs, states):
             row = req._row
             sequence_id = row.sequence_id
-            request = InferenceRequest._received(row, sequence_id, self.outputs, self.make_sender)
+            request = ReceivedRequest(row, sequence_id, self.outputs, self.make_sender)
             requests.append(request)
             if sequence_id is not None and isinstance(state, dict):
                 by_id[request._correlation_id] = state
@@ -177,9 +178,12 @@ class TritonProgram(Program):
         if len(result) != len(requests):
             raise TritonModelException(f"execute(requests) got {len(requests)} requests and "
                                        f"returned {len(result)} responses: return one for each")
-        return [self.reply_of(each, request) for each, request in zip(result, requests)]
+        return [self.reply(each) if type(each) is InferenceResponse and each._error is None and
+                request._sender is None else self.other_reply(each, request)
+                for each, request in zip(result, requests)]
 
-    def reply_of(self, response: Any, request: InferenceRequest) -> Any:
+    def other_reply(self, response: Any, request: InferenceRequest) -> Any:
+        """The reply by a sender, or with an error."""
         if response is None and request._sender is not None:
             return self.stream(request)
         if request._sender is not None:

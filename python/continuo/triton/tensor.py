@@ -34,6 +34,7 @@ NUMPY_TO_TRITON_TYPE[numpy.bytes_] = 13
 #: numbers in another byte order, may have one, too.
 _PLAIN = frozenset(numpy.dtype(kind) for _, _, _, kind in DATATYPES)
 
+_ndarray = numpy.ndarray
 _NUMBERS = {word: number for _, number, word, _ in DATATYPES}
 _NUMBERS["BF16"] = 14
 
@@ -96,15 +97,15 @@ def _torch_tensor(value: Any) -> bool:
 class Tensor:
     """A named tensor: Tensor(name, numpy_array)."""
 
-    #: _value is an array or a tensor of PyTorch. Without one, _raw is an input: datatype, shape and
-    #: elements as the worker has them.
+    #: _value is an array or a tensor of PyTorch. Without one, _raw is an input: name, datatype, shape
+    #: and elements as the worker has them.
     __slots__ = ("_name", "_value", "_raw")
 
     def __init__(self, name: str, tensor: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"Tensor(name, array): the name must be a str, got "
                             f"{type(name).__name__}")
-        if not isinstance(tensor, numpy.ndarray):
+        if not isinstance(tensor, _ndarray):
             raise TypeError(f"Tensor(\"{name}\", array): a NumPy array is needed, got "
                             f"{type(tensor).__name__}. Tensor.from_dlpack(name, tensor) takes "
                             f"tensors of PyTorch and others")
@@ -112,15 +113,6 @@ class Tensor:
         self._value: Any = tensor
         if tensor.dtype not in _PLAIN:
             self.triton_dtype()  # refuses an array that has no datatype
-
-    @classmethod
-    def _received(cls, name: str, datatype: str, shape: Tuple[int, ...], data: Any) -> Tensor:
-        """An input, whose array is made when the model asks for it."""
-        self = object.__new__(cls)
-        self._name = name
-        self._value = None
-        self._raw: Tuple[str, Tuple[int, ...], Any] = (datatype, shape, data)
-        return self
 
     @classmethod
     def _of_torch(cls, name: str, value: Any) -> Tensor:
@@ -134,7 +126,7 @@ class Tensor:
         return self._name
 
     def shape(self) -> List[int]:
-        return list(self._raw[1] if self._value is None else self._value.shape)
+        return list(self._raw[2] if self._value is None else self._value.shape)
 
     def triton_dtype(self) -> int:
         """The number of the datatype (TRITON_TO_NUMPY_TYPE)."""
@@ -143,7 +135,7 @@ class Tensor:
     def _datatype(self) -> str:
         """The datatype's word in the protocol, such as "FP32"."""
         if self._value is None:
-            return self._raw[0]
+            return self._raw[1]
         if _torch_tensor(self._value):
             word = _tensors.OF_TORCH.get(str(self._value.dtype).rpartition(".")[2])
         else:
@@ -158,13 +150,13 @@ class Tensor:
 
     def as_numpy(self) -> Any:
         """The elements as a NumPy array; strings are bytes objects in an array of objects."""
-        if type(self._value) is numpy.ndarray:
+        if type(self._value) is _ndarray:
             return self._value
         if self._value is None:
-            if self._raw[0] == "BF16":
+            if self._raw[1] == "BF16":
                 raise TritonModelException(
                     f"tensor \"{self._name}\": NumPy has no BF16. torch.from_dlpack(tensor) works")
-            self._value = _tensors.to_array(*self._raw)
+            self._value = _tensors.to_array(*self._raw[1:])
         if not _torch_tensor(self._value):
             return self._value
         if not self.is_cpu():
@@ -176,14 +168,14 @@ class Tensor:
 
     def _exchanged(self) -> Any:
         """The object whose __dlpack__ is used."""
-        if self._value is None and self._raw[0] == "BF16":
+        if self._value is None and self._raw[1] == "BF16":
             try:
                 import torch
             except ImportError:
                 raise TritonModelException(f"tensor \"{self._name}\": BF16 needs PyTorch, which "
                                            f"{sys.executable} does not have") from None
-            self._value = torch.frombuffer(self._raw[2], dtype=torch.bfloat16).reshape(
-                self._raw[1])
+            self._value = torch.frombuffer(self._raw[3], dtype=torch.bfloat16).reshape(
+                self._raw[2])
         if _torch_tensor(self._value):
             return self._value
         array = self.as_numpy()
@@ -231,8 +223,22 @@ class Tensor:
     def _packable(self) -> Any:
         """What the worker can send: an array, a PyTorch tensor, or bytes."""
         if self._value is None:
-            return types.Tensor(*self._raw) if self._raw[0] == "BF16" else self.as_numpy()
+            return types.Tensor(*self._raw[1:]) if self._raw[1] == "BF16" else self.as_numpy()
         return self._value
 
     def __repr__(self) -> str:
         return f"Tensor({self._name!r}, {self._datatype()}, {self.shape()})"
+
+
+class ReceivedTensor(Tensor):
+    """An input, whose array is made when the model asks for it."""
+
+    __slots__ = ()
+
+    def __init__(self, raw: Tuple[str, str, Tuple[int, ...], Any]) -> None:
+        self._name = raw[0]
+        self._value = None
+        self._raw = raw
+
+
+ReceivedTensor.__name__ = ReceivedTensor.__qualname__ = Tensor.__name__
