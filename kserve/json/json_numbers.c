@@ -4,7 +4,9 @@
  * cn_v2_cut() turns {"inputs":[{"name":"X","data":[1,2,3]}]} into the head
  * {"inputs":[{"name":"X","data":[0]}]} and a list with the text [1,2,3]. The head is an ordinary
  * document; its [0] says which array belongs there. An array is cut out only after the key "data"
- * at the depth where inputs have it; a "data" elsewhere is left in the head.
+ * at the depth where inputs have it; a "data" elsewhere is left in the head. Fields are found in
+ * the same way. A key of theirs, at their depth, whose value cannot be cut out ends the attempt, so
+ * that the document never has two values of which only one is cut out.
  *
  * cn_v2_numbers() checks the grammar of JSON while it converts, because nobody else sees this text.
  * Converting uses two exact operations where that is enough: a number of at most 2^53 and a power
@@ -26,6 +28,7 @@
 _Static_assert(CN_V2_CUTS_MAX <= 100, "an array's number has two digits");
 
 #define DATA_DEPTH 3                  /* {"inputs":[{"data": */
+#define PARAMETER_DEPTH 2             /* {"parameters":{"sequence_id": */
 #define DIGITS_MAX 18                 /* integers of this many digits fit into 64 bits */
 #define NUMBER_MAX 64                 /* most bytes of a number that is read by strtod */
 #define EXACT_MAX 22                  /* the largest power of ten that is exact as double */
@@ -73,16 +76,50 @@ string_end(const char *at, const char *end)
     return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
 }
 
-/* Returns the beginning of the array after a key "data" whose closing quote is at `at`; NULL when
- * something else follows. */
+/* Returns the beginning of the value after a key whose closing quote is at `at`; NULL when it is no
+ * key. */
 static const char *
-array_behind(const char *at, const char *end)
+value_behind(const char *at, const char *end)
 {
     int colons = 0;
 
     for (at++; at < end && (is_blank(*at) || (*at == ':' && colons++ == 0)); at++)
         ;
-    return at < end && *at == '[' && colons == 1 ? at : NULL;
+    return at < end && colons == 1 ? at : NULL;
+}
+
+/* Returns the position after the text or number at `at`, which is a field's value; NULL when it is
+ * another one, or unusual. */
+static const char *
+field_end(const char *at, const char *end, enum cn_v2_field field)
+{
+    const char *const from = at;
+
+    if (*at == '"' && field != CN_V2_FIELD_SEQUENCE_STEP) {
+        for (at++; at < end && *at >= ' ' && *at <= '~' && *at != '"' && *at != '\\'; at++)
+            ;
+        return at < end && *at == '"' ? at + 1 : NULL;
+    }
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    return field != CN_V2_FIELD_ID && at > from && at - from <= DIGITS_MAX &&
+                   (*from != '0' || at - from == 1) && at < end &&
+                   (*at == ',' || *at == '}' || is_blank(*at))
+               ? at
+               : NULL;
+}
+
+/* Returns which field a string at this depth is the key of; CN_V2_N_FIELDS: none. */
+static enum cn_v2_field
+field_of(struct cn_str key, int depth)
+{
+    if (depth == 1 && cn_str_eq(key, CN_STR("id")))
+        return CN_V2_FIELD_ID;
+    if (depth == PARAMETER_DEPTH && cn_str_eq(key, CN_STR("sequence_id")))
+        return CN_V2_FIELD_SEQUENCE_ID;
+    if (depth == PARAMETER_DEPTH && cn_str_eq(key, CN_STR("sequence_step")))
+        return CN_V2_FIELD_SEQUENCE_STEP;
+    return CN_V2_N_FIELDS;
 }
 
 /* Appends a part of the request to the head. Returns false when the head becomes too long. */
@@ -108,6 +145,7 @@ cut_out(struct cn_v2_cuts *cuts, const char *from, const char *to)
     if (i == CN_V2_CUTS_MAX)
         return false;
     cuts->at[cuts->n++] = (struct cn_str){from, (size_t)(to - from)};
+    cuts->found++;
     *end++ = '[';
     if (i >= 10)
         *end++ = (char)('0' + i / 10);
@@ -116,14 +154,52 @@ cut_out(struct cn_v2_cuts *cuts, const char *from, const char *to)
     return keep(cuts, place, end);
 }
 
+static bool
+cut_field_out(struct cn_v2_cuts *cuts, enum cn_v2_field field, const char *from, const char *to)
+{
+    const struct cn_str place = *from == '"' ? CN_STR("\"\"") : CN_STR("0");
+
+    if (cuts->fields[field].ptr)
+        return false;
+    cuts->fields[field] = (struct cn_str){from, (size_t)(to - from)};
+    cuts->found++;
+    return keep(cuts, place.ptr, place.ptr + place.len);
+}
+
+/* Handles a string: if it is the key of an array or a field, cuts the value out and moves *at
+ * behind it. *kept is how far the head goes. Returns false when the request must be read as one
+ * document. */
+static bool
+cut_behind(struct cn_v2_cuts *cuts, struct cn_str key, int depth, const char **at,
+           const char *const end, const char **kept)
+{
+    const bool is_data = depth == DATA_DEPTH && cn_str_eq(key, CN_STR("data"));
+    const enum cn_v2_field field = is_data ? CN_V2_N_FIELDS : field_of(key, depth);
+    const char *begin, *to;
+
+    if (!is_data && field == CN_V2_N_FIELDS)
+        return true;
+    begin = value_behind(key.ptr + key.len, end);
+    if (!begin || (is_data && *begin != '['))
+        return true;
+    to = is_data ? array_end(begin, end) : field_end(begin, end, field);
+    if (!to || !keep(cuts, *kept, begin) ||
+        !(is_data ? cut_out(cuts, begin, to) : cut_field_out(cuts, field, begin, to)))
+        return false;
+    *at = *kept = to;
+    return true;
+}
+
 bool
 cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
 {
-    const char *at = text.ptr, *const end = at + text.len, *kept = at, *begin, *close;
+    const char *at = text.ptr, *const end = at + text.len, *kept = at, *close;
+    struct cn_str key;
     int depth = 0;
 
-    out->n = out->taken = 0;
+    out->n = out->found = out->taken = 0;
     out->head_len = 0;
+    memset(out->fields, 0, sizeof(out->fields));
     if (!cn_tuned(CN_TUNING_JSON_CUTS))
         return false;
     while (at < end) {
@@ -139,22 +215,39 @@ cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
         case '"':
             if (!(close = string_end(at, end)))
                 return false;
-            begin = depth == DATA_DEPTH && close - at == 4 && memcmp(at, "data", 4) == 0
-                        ? array_behind(close, end)
-                        : NULL;
+            key = (struct cn_str){at, (size_t)(close - at)};
             at = close + 1;
-            if (!begin)
-                break;
-            if (!(at = array_end(begin, end)) || !keep(out, kept, begin) ||
-                !cut_out(out, begin, at))
+            if (!cut_behind(out, key, depth, &at, end, &kept))
                 return false;
-            kept = at;
             break;
         default:
             break;
         }
     }
-    return out->n > 0 && keep(out, kept, end);
+    return out->found > 0 && keep(out, kept, end);
+}
+
+bool
+cn_v2_cut_field(struct cn_v2_cuts *cuts, enum cn_v2_field field, struct cn_str *out, bool *is_text)
+{
+    *out = cuts->fields[field];
+    if (!out->ptr)
+        return false;
+    *is_text = *out->ptr == '"';
+    if (*is_text)
+        *out = (struct cn_str){out->ptr + 1, out->len - 2};
+    cuts->taken++;
+    return true;
+}
+
+uint64_t
+cn_v2_cut_number(struct cn_str digits)
+{
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < digits.len; i++)
+        value = value * 10 + (unsigned)(digits.ptr[i] - '0');
+    return value;
 }
 
 /* --- converting the numbers */

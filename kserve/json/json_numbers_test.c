@@ -170,7 +170,7 @@ doubles_are_the_nearest_ones(void **state)
 }
 
 static void
-only_data_of_inputs_is_cut_out(void **state)
+only_data_of_inputs_and_fields_are_cut_out(void **state)
 {
     static const struct {
         const char *text, *head; /* head is NULL if the request must be read as one document */
@@ -192,6 +192,24 @@ only_data_of_inputs_is_cut_out(void **state)
         {"{\"inputs\":[{\"p\":{\"data\":[1]}}]}", NULL},
         {"{\"inputs\":[{\"data\":1}]}", NULL},
         {"{\"inputs\":[{\"data\"::[1]}]}", NULL},
+        {"{\"id\":\"abc\",\"parameters\":{\"sequence_id\": 12 ,\"sequence_step\":3}}",
+         "{\"id\":\"\",\"parameters\":{\"sequence_id\": 0 ,\"sequence_step\":0}}"},
+        {"{\"parameters\":{\"sequence_id\":\"a b\",\"x\":1}}",
+         "{\"parameters\":{\"sequence_id\":\"\",\"x\":1}}"},
+        {"{\"id\":7}", NULL},
+        {"{\"id\":\"\xc3\xa4\"}", NULL},
+        {"{\"id\":\"a\nb\"}", NULL},
+        {"{\"id\":\"a", NULL},
+        {"{\"parameters\":{\"id\":\"a\"}}", NULL},
+        {"{\"sequence_id\":7}", NULL},
+        {"{\"parameters\":{\"sequence_step\":\"1\"}}", NULL},
+        {"{\"parameters\":{\"sequence_id\":1,\"sequence_id\":2}}", NULL},
+        {"{\"p\":{\"sequence_id\":1},\"parameters\":{\"sequence_id\":true}}", NULL},
+        {"{\"parameters\":{\"sequence_id\":-1}}", NULL},
+        {"{\"parameters\":{\"sequence_id\":01}}", NULL},
+        {"{\"parameters\":{\"sequence_id\":1.0}}", NULL},
+        {"{\"parameters\":{\"sequence_id\":1", NULL},
+        {"{\"parameters\":{\"sequence_id\":1234567890123456789}}", NULL},
         {"", NULL},
     };
     struct cn_v2_cuts cuts;
@@ -270,6 +288,61 @@ requests_are_read_by_their_heads(void **state)
     cn_arena_fini(&arena);
 }
 
+/* Requests of many sequences have one head, and each is read with its own ids. */
+static void
+fields_are_those_of_their_request(void **state)
+{
+    const struct cn_v2_limits limits = {.json_bytes = 4096};
+    struct cn_v2_request request;
+    struct cn_arena arena;
+    struct cn_error err;
+    char text[256], id[16];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        snprintf(id, sizeof(id), "r%u", i);
+        snprintf(text, sizeof(text),
+                 "{\"inputs\":[],\"id\":\"%s\",\"parameters\":{\"sequence_step\":%u,"
+                 "\"sequence_id\":%s%u%s,\"mine\":7}}",
+                 id, 9 + i, i % 2 ? "\"s" : "", i, i % 2 ? "\"" : "");
+        cn_arena_init(&arena);
+        assert_int_equal(
+            cn_v2_read(cn_str_from(text), strlen(text), "m", &limits, &arena, &request, &err), 0);
+        assert_true(cn_str_eq(request.id, cn_str_from(id)));
+        assert_true(request.has_step);
+        assert_int_equal(request.step, 9 + i);
+        assert_int_equal(request.n_params, 1);
+        assert_int_equal(request.sequence_kind, i == 0  ? CN_V2_NO_ID
+                                                : i % 2 ? CN_V2_ID_TEXT
+                                                        : CN_V2_ID_NUMBER);
+        assert_int_equal(request.sequence_number, i % 2 ? 0 : i);
+        assert_true(cn_str_eq(request.sequence_text,
+                              i % 2 ? (struct cn_str){i == 1 ? "s1" : "s3", 2} : CN_STR("")));
+        cn_arena_fini(&arena);
+    }
+}
+
+/* A field in another object is not the request's. */
+static void
+a_field_that_nobody_takes_is_held_against_the_document(void **state)
+{
+    const struct cn_v2_limits limits = {.json_bytes = 4096};
+    const struct cn_str text = CN_STR("{\"inputs\":[],\"else\":{\"sequence_id\":5}}"),
+                        refused = CN_STR("{\"inputs\":[],\"parameters\":{\"sequence_id\":-5}}");
+    struct cn_v2_request request;
+    struct cn_arena arena;
+    struct cn_error err;
+
+    (void)state;
+    cn_arena_init(&arena);
+    assert_int_equal(cn_v2_read(text, text.len, "m", &limits, &arena, &request, &err), 0);
+    assert_int_equal(request.sequence_kind, CN_V2_NO_ID);
+    assert_int_equal(cn_v2_read(refused, refused.len, "m", &limits, &arena, &request, &err),
+                     CN_E_INTERNAL);
+    assert_non_null(strstr(err.message, "Unable to parse 'sequence_id'"));
+    cn_arena_fini(&arena);
+}
+
 /* The server ignores the data of a requested output, so nothing else would notice that it is not
  * JSON. */
 static void
@@ -297,9 +370,11 @@ main(void)
         cmocka_unit_test(what_is_in_order_is_read_as_the_document_has_it),
         cmocka_unit_test(what_is_not_in_order_is_left_to_the_document),
         cmocka_unit_test(doubles_are_the_nearest_ones),
-        cmocka_unit_test(only_data_of_inputs_is_cut_out),
+        cmocka_unit_test(only_data_of_inputs_and_fields_are_cut_out),
         cmocka_unit_test(a_head_that_is_too_long_or_has_too_many_arrays_is_not_cut),
         cmocka_unit_test(requests_are_read_by_their_heads),
+        cmocka_unit_test(fields_are_those_of_their_request),
+        cmocka_unit_test(a_field_that_nobody_takes_is_held_against_the_document),
         cmocka_unit_test(an_array_that_nobody_takes_is_held_against_the_grammar),
     };
 

@@ -4,10 +4,10 @@
  * The document is read in the protocol's order (id, parameters, inputs, outputs) and not in its
  * own, so that of several errors the same one is always reported first.
  *
- * There are two ways. A request in plain JSON is tried with read_cut() first: json_numbers.h cuts
- * the arrays of numbers out and reads them without a document. If anything is unusual, the attempt
- * leaves no trace, and the request is read again as one document, which then reports the error. A
- * request with binary tensors has a small JSON, which json_heads.h may have in its cache.
+ * There are two ways. A request in plain JSON, or with a sequence, is tried with read_cut() first:
+ * json_numbers.h cuts out the arrays of numbers and what else differs from one request to the next,
+ * and json_heads.h may have the rest in its cache. If anything is unusual, the attempt leaves no
+ * trace, and the request is read again as one document, which then reports the error.
  *
  * All numbers and sizes of the client are checked before memory is allocated for them.
  */
@@ -29,7 +29,7 @@ struct reader {
     const struct cn_v2_limits *limits;
     const char *model;
     struct cn_str tail;      /* the binary data that no input has taken yet */
-    struct cn_v2_cuts *cuts; /* arrays that were cut out of the document; NULL: none was */
+    struct cn_v2_cuts *cuts; /* what was cut out of the document; NULL: nothing was */
     struct cn_error *err;
 };
 
@@ -95,20 +95,48 @@ read_uint(const struct reader *reader, const char *key, const json_t *value, uin
     return 0;
 }
 
+/* Takes a field that was cut out of the document. Returns false if it was not. */
+static bool
+cut_field(const struct reader *reader, enum cn_v2_field field, struct cn_str *out, bool *is_text)
+{
+    return reader->cuts && cn_v2_cut_field(reader->cuts, field, out, is_text);
+}
+
+/* Reads the id of a request, which is not that of a sequence. */
+static int
+read_id(const struct reader *reader, const json_t *root)
+{
+    struct cn_str text;
+    bool is_text;
+
+    if (!cut_field(reader, CN_V2_FIELD_ID, &text, &is_text))
+        return read_string(reader, root, "id", false, &reader->out->id);
+    reader->out->id = cn_arena_str(reader->arena, text);
+    return 0;
+}
+
 /* An id is an integer or a text; 0 and "" stand for no sequence. */
 static int
 read_sequence_id(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
+    struct cn_str cut, *text = &out->sequence_text;
+    bool is_text;
 
-    if (cn_v2_json_uint(value, &out->sequence_number)) {
-        out->sequence_kind = out->sequence_number ? CN_V2_ID_NUMBER : CN_V2_NO_ID;
-        return 0;
-    }
-    if (!cn_v2_json_is_string(value))
+    *text = CN_STR("");
+    if (cut_field(reader, CN_V2_FIELD_SEQUENCE_ID, &cut, &is_text)) {
+        if (is_text)
+            *text = cn_arena_str(reader->arena, cut);
+        else
+            out->sequence_number = cn_v2_cut_number(cut);
+    } else if (cn_v2_json_is_string(value)) {
+        *text = text_of(reader, value);
+    } else if (!cn_v2_json_uint(value, &out->sequence_number)) {
         return unable(reader, key, "string", "string");
-    out->sequence_text = text_of(reader, value);
-    out->sequence_kind = out->sequence_text.len ? CN_V2_ID_TEXT : CN_V2_NO_ID;
+    }
+    out->sequence_kind = text->len              ? CN_V2_ID_TEXT
+                         : out->sequence_number ? CN_V2_ID_NUMBER
+                                                : CN_V2_NO_ID;
     return 0;
 }
 
@@ -116,7 +144,12 @@ read_sequence_id(const struct reader *reader, const char *key, const json_t *val
 static int
 read_step(const struct reader *reader, const json_t *value)
 {
-    if (!cn_v2_json_uint(value, &reader->out->step))
+    struct cn_str cut;
+    bool is_text;
+
+    if (cut_field(reader, CN_V2_FIELD_SEQUENCE_STEP, &cut, &is_text))
+        reader->out->step = cn_v2_cut_number(cut);
+    else if (!cn_v2_json_uint(value, &reader->out->step))
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "parameter sequence_step must be an integer; steps are counted from 1");
     reader->out->has_step = true;
@@ -420,7 +453,7 @@ read_root(struct reader *reader, const json_t *root)
     if (!json_is_object(root))
         return cn_fail(reader->err, CN_E_INTERNAL,
                        "failed to parse the request JSON buffer: the document is not an object");
-    rc = read_string(reader, root, "id", false, &reader->out->id);
+    rc = read_id(reader, root);
     if (!rc)
         rc = read_parameters(reader, root);
     if (!rc)
@@ -430,7 +463,7 @@ read_root(struct reader *reader, const json_t *root)
     return rc;
 }
 
-/* Tries to read the request with its numbers cut out. Returns false when that is not possible; the
+/* Tries to read the request with cuts. Returns false when that is not possible; the
  * caller then reads it as if nothing had happened. */
 static bool
 read_cut(struct cn_str json, const struct reader *like)
@@ -449,7 +482,7 @@ read_cut(struct cn_str json, const struct reader *like)
         rc = read_root(&reader, root);
         json_decref(root);
     }
-    if (!rc && cuts.taken == cuts.n) /* an array that no input took has not been checked */
+    if (!rc && cuts.taken == cuts.found) /* what nobody took has not been checked */
         return true;
     *reader.out = (struct cn_v2_request){.batch = 1};
     return false;
@@ -475,7 +508,9 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
                        "%zu bytes. Use --max-v2-request-size to increase the limit.",
                        json_len, limits->json_bytes);
-    if (reader.tail.len == 0 && read_cut(body, &reader))
+    /* A client whose tensors are binary always sends the same JSON, unless it names sequences. */
+    if ((reader.tail.len == 0 || memmem(body.ptr, json_len, "sequence_", 9)) &&
+        read_cut((struct cn_str){body.ptr, json_len}, &reader))
         return 0;
     rc = (reader.tail.len ? cn_v2_json_head : cn_v2_json_load)((struct cn_str){body.ptr, json_len},
                                                                &root, err);
