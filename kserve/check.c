@@ -16,6 +16,7 @@
 
 #include "config/model/batching.h"
 #include "config/model/stream_input.h"
+#include "core/text/number.h"
 #include "core/text/utf8.h"
 #include "kserve/classify.h"
 #include "kserve/infer_answer.h"
@@ -364,14 +365,16 @@ cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena, s
                   struct cn_error *err)
 {
     struct cn_str text = request->sequence_text;
+    char *id;
 
     *out = (struct cn_str){NULL, 0};
     switch (request->sequence_kind) {
     case CN_V2_NO_ID:
         return 0;
     case CN_V2_ID_NUMBER:
-        *out = cn_str_from(
-            cn_arena_printf(arena, "%c%" PRIu64, CN_SEQUENCE_NUMBER, request->sequence_number));
+        id = cn_arena_alloc(arena, 1 + CN_NUMBER_MAX);
+        *id = CN_SEQUENCE_NUMBER;
+        *out = (struct cn_str){id, (size_t)(cn_put_uint(request->sequence_number, id + 1) - id)};
         return 0;
     case CN_V2_ID_TEXT:
         break;

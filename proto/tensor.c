@@ -18,8 +18,8 @@
 #include "core/text/number.h"
 
 #define PART_PREFIX "tensor/"
-/* Room for "tensor/UINT64[" and 16 dimensions of 19 digits with their commas. */
-#define TYPE_TEXT_MAX (16 + CN_TENSOR_RANK_MAX * 20)
+/* Room for "tensor/UINT64[]" and the dimensions with their commas. */
+#define TYPE_TEXT_MAX(rank) (16 + (rank) * (1 + CN_NUMBER_MAX))
 
 static const struct datatype {
     enum cn_datatype type;
@@ -153,7 +153,7 @@ struct cn_part
 cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *arena)
 {
     struct cn_part part = {.name = tensor->name, .data = tensor->data};
-    char *text = cn_arena_alloc(arena, TYPE_TEXT_MAX);
+    char *text = cn_arena_alloc(arena, TYPE_TEXT_MAX(tensor->rank));
     char *at = stpcpy(stpcpy(text, PART_PREFIX), cn_datatype_word(tensor->type));
 
     *at++ = '[';
