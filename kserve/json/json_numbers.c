@@ -76,8 +76,8 @@ string_end(const char *at, const char *end)
     return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
 }
 
-/* Returns the beginning of the value after a key whose closing quote is at `at`; NULL when it is no
- * key. */
+/* Returns the beginning of the value after a key whose closing quote is at `at`; NULL when it is not
+ * a key. */
 static const char *
 value_behind(const char *at, const char *end)
 {
@@ -439,7 +439,7 @@ cn_v2_cut_values(struct cn_v2_cuts *cuts, const json_t *data, size_t max_bytes,
     char *room;
 
     if (!json_is_array(data) || json_array_size(data) != 1 || i < 0 || i >= cuts->n ||
-        !cn_shape_elements(tensor->shape, tensor->rank, &n) || n == 0 ||
+        !cn_shape_elements(tensor->shape, tensor->rank, &n) || n == 0 || tensor->rank == 0 ||
         __builtin_mul_overflow(n, cn_datatype_bytes(tensor->type), &bytes) || bytes == 0 ||
         bytes > max_bytes || n > cuts->at[i].len)
         return false;
