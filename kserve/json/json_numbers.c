@@ -76,8 +76,8 @@ string_end(const char *at, const char *end)
     return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
 }
 
-/* Returns the beginning of the value after a key whose closing quote is at `at`; NULL when it is not
- * a key. */
+/* Returns the beginning of the value after a key whose closing quote is at `at`; NULL when the text
+ * is not a key. */
 static const char *
 value_behind(const char *at, const char *end)
 {

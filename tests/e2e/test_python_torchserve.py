@@ -91,6 +91,41 @@ def test_a_countdown_streams_and_0_ends_its_sequence(served):
     assert step(ts, "down", "a", 2).text == "2\n"
 
 
+SHOWS_PARTS = """
+def handle(data, context):
+    if data is None:
+        return
+    for index, row in enumerate(data):
+        context.set_response_header(index, "X-Types", " ".join(type(each).__name__ for each in row.values()))
+        context.set_response_header(index, "X-Count", len(row))
+        context.set_response_content_type(index, "text/x-parts")
+        context.set_response_status(202, idx=index)
+    return [repr(row) for row in data]
+"""
+
+
+def part(name, data, kind=""):
+    """A part of a form. Only a file has a type."""
+    kind = f'; filename="{name}"\r\nContent-Type: {kind}' if kind else ""
+    return f'--b\r\nContent-Disposition: form-data; name="{name}"{kind}\r\n\r\n{data}\r\n'
+
+
+@pytest.mark.parametrize("parts, types, shown", [
+    ([("a", "1"), ("b", ""), ("a", "2")], "bytearray bytearray", "{'a': bytearray(b'2'), 'b': bytearray(b'')}"),
+    ([("a", "1"), ("b", "[2]", "application/json"), ("c", "x", "text/plain")], "bytearray list str",
+     "{'a': bytearray(b'1'), 'b': [2], 'c': 'x'}")])
+def test_the_parts_of_a_form_and_all_that_an_answer_has(served, folder, parts, types, shown):
+    """A part is what its type says, the last one of a name counts, and the headers' values become texts."""
+    (folder / "shows.py").write_text(SHOWS_PARTS)
+    (folder / "shows.yaml").write_text("minWorkers: 1\n")
+    ts = served(("shows", folder / "shows.py", folder / "shows.yaml"))
+    body = "".join(part(*each) for each in parts) + "--b--\r\n"
+    answer = ts.client().request("POST", "/predictions/shows", body.encode(),
+                                 {"Content-Type": "multipart/form-data; boundary=b"})
+    assert (answer.status, answer.text, answer.headers["X-Types"], answer.headers["X-Count"],
+            answer.headers["Content-Type"]) == (202, shown, types, str(shown.count(": ")), "text/x-parts")
+
+
 SPEAKS_EARLY = """
 import os
 import time

@@ -76,12 +76,13 @@ class InferenceRequest:
         self._flags = flags
         self._timeout = timeout
         self._trace = trace
-        self._parameters: Dict[str, Any] = dict(parameters or {})
+        self._parameters = dict(parameters or {})
 
     # What a request has that a client has sent.
     _model_name = ""
     _timeout = 0
     _trace: Optional[InferenceTrace] = None
+    _parameters: Dict[str, Any] = {}  # it is never changed
     _row: Any = None
     _make_sender: Optional[Callable[[Any], InferenceResponseSender]] = None
     #: What answers the request by itself; None: execute() returns the response.
@@ -157,12 +158,13 @@ class ReceivedRequest(InferenceRequest):
                  make_sender: Callable[[Any], InferenceResponseSender]) -> None:
         self._request_id = row.request_id if row.named_request else ""
         self._correlation_id = correlation_of(sequence_id)
-        self._inputs = [ReceivedTensor(each) for each in row.inputs()]
+        self._inputs = list(map(ReceivedTensor, row.inputs()))
         self._outputs = outputs
         flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if sequence_id and row.start else 0
         self._flags = flags | TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else flags
         given = row.parameters()
-        self._parameters = parameters_of(given) if given else {}
+        if given:
+            self._parameters = parameters_of(given)
         self._row = row
         self._make_sender = make_sender
 
