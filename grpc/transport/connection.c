@@ -34,32 +34,10 @@
 #define HANG_UP_MS 1000
 #define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
 #define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB, and nothing is left of it */
-#define SENDS_PER_TURN 16     /* of CN_GRPC_OUT_BYTES */
 #define FRAMES_EARLY 256      /* are sent before the end of the turn */
 /* How many frames without data may wait, besides a head and a status for each open call. */
 #define FRAMES_UNSENT_MAX 1000
 #define BYTES_PER_LOOK 16384 /* of a client, between two looks at how many wait */
-
-/* --- the socket */
-
-/* Sends what the socket takes of these bytes. Returns how many; -1: the client is gone. */
-static ptrdiff_t
-write_some(struct cn_grpc_conn *conn, const void *bytes, size_t len)
-{
-    const char *at = bytes;
-    size_t done = 0;
-
-    while (done < len) {
-        ssize_t n = send(conn->fd, at + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK ? (ptrdiff_t)done : -1;
-        done += (size_t)n;
-    }
-    return (ptrdiff_t)done;
-}
 
 /* --- time */
 
@@ -70,10 +48,9 @@ set_timer(struct cn_grpc_conn *conn, uint64_t in_ms)
                  cn_loop_now_ms(conn->site->loop) + in_ms);
 }
 
-/* Sets the timer for a connection that is in use. Hearing something only notes the time, so the
- * timer may come too early and is then set again. */
-static void
-set_watchdog(struct cn_grpc_conn *conn)
+/* Hearing something only notes the time, so the timer may come too early and is then set again. */
+void
+cn_grpc_conn_watch_time(struct cn_grpc_conn *conn)
 {
     const struct cn_grpc_limits *limits = &conn->site->grpc->limits;
     uint64_t at = conn->heard_ms + limits->keepalive_ms + (conn->pinged ? PING_ANSWER_MS : 0);
@@ -104,7 +81,7 @@ on_time(struct cn_timer *timer)
     } else if (conn->stuck_ms && now_ms >= conn->stuck_ms + limits->write_ms) {
         drop_late(conn, "the client reads too slowly (write-timeout)");
     } else if (now_ms < conn->heard_ms + limits->keepalive_ms) {
-        set_watchdog(conn);
+        cn_grpc_conn_watch_time(conn);
     } else if (conn->pinged && now_ms >= conn->heard_ms + limits->keepalive_ms + PING_ANSWER_MS) {
         drop_late(conn, "the client does not answer a ping (grpc-keepalive)");
     } else {
@@ -112,7 +89,7 @@ on_time(struct cn_timer *timer)
             nghttp2_submit_ping(conn->h2, NGHTTP2_FLAG_NONE, NULL);
         conn->pinged = true;
         cn_grpc_conn_touch(conn);
-        set_watchdog(conn);
+        cn_grpc_conn_watch_time(conn);
     }
 }
 
@@ -173,74 +150,7 @@ cn_grpc_conn_drain(struct cn_grpc_conn *conn)
     cn_grpc_conn_touch(conn);
 }
 
-/* --- sending */
-
-static void
-watch_output(struct cn_grpc_conn *conn, bool on)
-{
-    const uint32_t events = EPOLLIN | EPOLLRDHUP | (on ? EPOLLOUT : 0);
-
-    if (on == conn->watches_output)
-        return;
-    conn->watches_output = on;
-    if (cn_loop_rewatch(conn->site->loop, &conn->watch, events, NULL))
-        conn->failed = true;
-}
-
-/* Sends what is left from before. Returns true when it is gone. */
-static bool
-send_rest(struct cn_grpc_conn *conn)
-{
-    ptrdiff_t n;
-
-    if (conn->out.len == 0)
-        return true;
-    n = write_some(conn, conn->out.data + conn->out_at, conn->out.len - conn->out_at);
-    if (n < 0) {
-        conn->failed = true;
-        return false;
-    }
-    conn->out_at += (size_t)n;
-    if (conn->out_at < conn->out.len)
-        return false;
-    cn_buf_fini(&conn->out);
-    conn->out_at = 0;
-    conn->stuck_ms = 0;
-    watch_output(conn, false);
-    return true;
-}
-
-/* Sends bytes, or keeps them behind those that wait. */
-static void
-send_or_keep(struct cn_grpc_conn *conn, const void *bytes, size_t len)
-{
-    ptrdiff_t n = conn->out.len > 0 ? 0 : write_some(conn, bytes, len);
-
-    if (n < 0) {
-        conn->failed = true;
-        return;
-    }
-    if ((size_t)n == len)
-        return;
-    if (conn->out.len == 0)
-        conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
-    if (cn_buf_append(&conn->out, (const char *)bytes + n, len - (size_t)n))
-        conn->failed = true;
-    watch_output(conn, true);
-    if (!conn->shaking_hands && !conn->hung_up)
-        set_watchdog(conn);
-}
-
-/* Sends what TLS has made. */
-static void
-send_sealed(struct cn_grpc_conn *conn)
-{
-    struct cn_buf *sealed = &conn->site->sealed;
-
-    if (sealed->len > 0 && !conn->failed)
-        send_or_keep(conn, sealed->data, sealed->len);
-    cn_buf_reset(sealed);
-}
+/* --- the end of a turn */
 
 /* Everything is sent and nothing more will come: waits for the client's end. */
 static void
@@ -249,69 +159,10 @@ hang_up(struct cn_grpc_conn *conn)
     conn->hung_up = true;
     if (conn->tls) {
         gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
-        send_sealed(conn);
+        cn_grpc_conn_send_sealed(conn);
     }
     shutdown(conn->fd, SHUT_WR);
     set_timer(conn, HANG_UP_MS);
-}
-
-/* Asks nghttp2 for frames until the buffer is full. Returns false when nothing more is to be sent.
- */
-static bool
-fill(struct cn_grpc_conn *conn)
-{
-    struct cn_grpc_site *site = conn->site;
-    const uint8_t *bytes;
-    ssize_t n;
-
-    site->out_len = 0;
-    site->out_full = false;
-    while (site->out_len + CN_GRPC_FRAME_BYTES <= CN_GRPC_OUT_BYTES) {
-        n = nghttp2_session_mem_send(conn->h2, &bytes);
-        if (n < 0)
-            conn->failed = true;
-        if (n <= 0)
-            return site->out_full;
-        memcpy(site->out + site->out_len, bytes, (size_t)n);
-        site->out_len += (size_t)n;
-    }
-    return true;
-}
-
-/* Sends what `fill` has made, and keeps what the socket does not take. Returns true when all is
- * gone. */
-static bool
-send_filled(struct cn_grpc_conn *conn)
-{
-    struct cn_grpc_site *site = conn->site;
-
-    if (!conn->tls) {
-        send_or_keep(conn, site->out, site->out_len);
-    } else {
-        conn->failed |= !cn_grpc_tls_seal(conn, site->out, site->out_len);
-        send_sealed(conn);
-    }
-    return !conn->failed && conn->out.len == 0;
-}
-
-/* Sends what there is, as long as the socket takes it. Returns false when nothing more is to be
- * made. */
-static bool
-send_all(struct cn_grpc_conn *conn)
-{
-    bool more = true;
-    unsigned i;
-
-    for (i = 0; more && !conn->failed && i < SENDS_PER_TURN; i++) {
-        if (!send_rest(conn))
-            return false;
-        more = fill(conn);
-        if (conn->site->out_len > 0 && !send_filled(conn))
-            return false;
-    }
-    if (more && i == SENDS_PER_TURN)
-        cn_grpc_conn_touch(conn);
-    return more;
 }
 
 /* The end of the turn: sends what the calls have to send. */
@@ -319,7 +170,7 @@ static void
 on_flush(struct cn_deferred *deferred)
 {
     struct cn_grpc_conn *conn = cn_container_of(deferred, struct cn_grpc_conn, flush);
-    const bool more = send_all(conn);
+    const bool more = cn_grpc_conn_send_all(conn);
 
     cn_grpc_report_sent(conn->site);
     if (conn->failed) {
@@ -377,7 +228,7 @@ take(struct cn_grpc_conn *conn, size_t len)
         if (nghttp2_session_mem_recv(conn->h2, site->in + at, n) < 0)
             return false;
         if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
-            send_all(conn); /* so that calls which are over give their memory back */
+            cn_grpc_conn_send_all(conn); /* so that calls which are over give their memory back */
         if (conn->failed)
             return false;
         if (has_too_many_unsent(conn)) {
@@ -402,7 +253,7 @@ read_some(struct cn_grpc_conn *conn)
     if (conn->site->sealed.len > 0) {
         const int error = errno;
 
-        send_sealed(conn); /* an alert */
+        cn_grpc_conn_send_sealed(conn); /* an alert */
         errno = error;
     }
     return n;
@@ -434,7 +285,7 @@ on_readable(struct cn_grpc_conn *conn)
         return;
     if (conn->pinged) {
         conn->pinged = false;
-        set_watchdog(conn);
+        cn_grpc_conn_watch_time(conn);
     }
     cn_grpc_conn_touch(conn);
 }
@@ -447,7 +298,7 @@ begin(struct cn_grpc_conn *conn)
     conn->heard_ms = cn_loop_now_ms(conn->site->loop);
     if (!cn_grpc_session_begin(conn))
         return false;
-    set_watchdog(conn);
+    cn_grpc_conn_watch_time(conn);
     cn_grpc_conn_touch(conn);
     return true;
 }
@@ -455,9 +306,9 @@ begin(struct cn_grpc_conn *conn)
 static void
 shake_hands(struct cn_grpc_conn *conn)
 {
-    int rc = send_rest(conn) ? cn_grpc_tls_shake(conn) : 0;
+    int rc = cn_grpc_conn_send_rest(conn) ? cn_grpc_tls_shake(conn) : 0;
 
-    send_sealed(conn);
+    cn_grpc_conn_send_sealed(conn);
     if (conn->failed || rc < 0 || (rc > 0 && !begin(conn)))
         cn_grpc_conn_drop(conn);
     else if (rc > 0)

@@ -3,9 +3,10 @@
  *
  * Messages wait in call->out. At the end of the turn nghttp2 asks how many bytes of data there are
  * (cn_grpc_on_data_wanted), as far as the client's windows allow, and then for a frame with them
- * (cn_grpc_on_send_data). They are copied once, into the buffer from which the connection sends.
- * So a message is done as soon as its last byte is in that buffer. Messages that are done are
- * reported after nghttp2 has returned, because on_sent may send more.
+ * (cn_grpc_on_send_data), which goes to the outbox from which the connection sends. A message is
+ * done as soon as its last byte is there. The outbox points into it, so it is reported, and freed,
+ * after the outbox was sent. Then nghttp2 has returned, too, which matters because on_sent may send
+ * more.
  *
  * From BORROW_BYTES on a body is not copied into the queue; it is released when it is done. Every
  * message is reported by on_sent exactly once, whether it was sent or dropped; the credit of
@@ -215,7 +216,10 @@ cn_grpc_drop_outgoing(struct cn_grpc_call *call)
     cn_timer_cancel(&call->write_timer);
     call->out_bytes = 0;
     while ((node = cn_list_pop_front(&call->out)))
-        report(cn_container_of(node, struct cn_grpc_queued, link));
+        if (call->site->out.bytes > 0) /* it may point into this message */
+            cn_list_push_back(&call->site->sent, node);
+        else
+            report(cn_container_of(node, struct cn_grpc_queued, link));
 }
 
 static void
@@ -319,8 +323,8 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
         call->waits_for_data = true;
         return NGHTTP2_ERR_DEFERRED;
     }
-    site->out_full = site->out_len + CN_GRPC_FRAME_BYTES > CN_GRPC_OUT_BYTES;
-    if (site->out_full)
+    site->out.is_full = site->out.bytes + CN_GRPC_FRAME_BYTES > CN_GRPC_OUT_BYTES;
+    if (site->out.is_full)
         return NGHTTP2_ERR_PAUSE;
     if (len > call->out_bytes)
         len = call->out_bytes;
@@ -334,11 +338,12 @@ cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *room, size_
     return (ssize_t)len;
 }
 
-/* Copies the next bytes of the messages; those that are done go to site->sent. Returns whether
- * there were any. */
+/* Puts the next bytes of the messages into the outbox; messages that are done go to site->sent.
+ * Returns whether there were any. TLS wants the bytes in one piece, which makes whole records. */
 static bool
-copy(struct cn_grpc_call *call, uint8_t *to, size_t len)
+put(struct cn_grpc_call *call, size_t len)
 {
+    struct cn_grpc_outbox *to = &call->site->out;
     bool is_done = false;
 
     while (len > 0) {
@@ -346,8 +351,8 @@ copy(struct cn_grpc_call *call, uint8_t *to, size_t len)
         struct cn_str part = out->parts[out->part];
         size_t n = part.len - out->part_at < len ? part.len - out->part_at : len;
 
-        memcpy(to, part.ptr + out->part_at, n);
-        to += n;
+        (call->conn->tls ? cn_grpc_outbox_copy : cn_grpc_outbox_borrow)(to, part.ptr + out->part_at,
+                                                                        n);
         len -= n;
         call->out_bytes -= n;
         out->part_at += n;
@@ -368,13 +373,11 @@ cn_grpc_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *h
                      nghttp2_data_source *source, void *ctx)
 {
     struct cn_grpc_call *call = source->ptr;
-    struct cn_grpc_site *site = call->site;
     bool is_done;
 
     (void)h2, (void)frame, (void)ctx;
-    memcpy(site->out + site->out_len, head, 9);
-    is_done = copy(call, site->out + site->out_len + 9, len);
-    site->out_len += 9 + len;
+    cn_grpc_outbox_copy(&call->site->out, head, 9);
+    is_done = put(call, len);
     if (cn_list_empty(&call->out))
         cn_timer_cancel(&call->write_timer);
     else if (is_done)

@@ -59,7 +59,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
         site->loop = loops[i];
         site->cut.fn = cut_site;
         site->in = cn_alloc(CN_GRPC_IN_BYTES);
-        site->out = cn_alloc(CN_GRPC_OUT_ROOM);
+        site->out.copied = cn_alloc(CN_GRPC_OUT_ROOM);
         cn_list_init(&site->conns);
         cn_buf_init(&site->sealed, 0);
         cn_list_init(&site->sent);
@@ -164,7 +164,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
         cut_site(&grpc->sites[i].cut);
         cn_assert(grpc->sites[i].n_live == 0);
         cn_free(grpc->sites[i].in);
-        cn_free(grpc->sites[i].out);
+        cn_free(grpc->sites[i].out.copied);
         cn_buf_fini(&grpc->sites[i].sealed);
     }
     cn_list_for_each_safe(node, next, &grpc->servers) {

@@ -8,8 +8,8 @@
  * 3. incoming.c puts messages together and calls the method's on_message.
  * 4. outgoing.c keeps the messages of the answer; trailers.c has the status. nghttp2 is told that
  *    there is something to send.
- * 5. At the end of the turn, connection.c asks nghttp2 for the frames of all calls, which fetches
- *    the messages' bytes, and sends them together.
+ * 5. At the end of the turn, sending.c asks nghttp2 for the frames of all calls, which fetches the
+ *    messages' bytes, and sends them together (outbox.c).
  *
  * nghttp2's rules, which shape the code: its callbacks must not read or send on the session, so
  * everything is sent at the end of the turn; and a stream's user data are used as long as the
@@ -22,6 +22,7 @@
 #include <nghttp2/nghttp2.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 #include "core/containers/list.h"
 #include "core/memory/buf.h"
@@ -35,13 +36,27 @@
 /* What a client may send of one call, and of all calls of a connection, before they are read. */
 #define CN_GRPC_STREAM_WINDOW (1u << 20)
 #define CN_GRPC_CONNECTION_WINDOW (8u << 20)
-/* Where the bytes of a turn are put together before they are sent. */
+/* How many bytes of a connection are put together before they are sent. */
 #define CN_GRPC_OUT_BYTES (128u << 10)
 #define CN_GRPC_IN_BYTES (256u << 10)
 #define CN_GRPC_FRAME_BYTES (16384u + 9u) /* the most that nghttp2 makes at a time */
 /* A turn's last frames with data may fill CN_GRPC_OUT_BYTES, and nghttp2 may make one frame of
  * another kind before it returns. */
 #define CN_GRPC_OUT_ROOM (CN_GRPC_OUT_BYTES + CN_GRPC_FRAME_BYTES)
+/* From this size on, a run of a message's bytes is sent from where it lies. */
+#define CN_GRPC_OUT_BORROWED 4096u
+#define CN_GRPC_OUT_PARTS (2 * (CN_GRPC_OUT_ROOM / CN_GRPC_OUT_BORROWED) + 1)
+
+/* The frames that are sent together. Their heads and small bytes are copied, and large runs of a
+ * message's bytes are borrowed, so no message may be freed before the frames are sent. */
+struct cn_grpc_outbox {
+    uint8_t *copied; /* CN_GRPC_OUT_ROOM bytes */
+    size_t n_copied;
+    size_t bytes; /* of all parts; 0: nothing is borrowed either */
+    unsigned n_parts;
+    bool is_full; /* nghttp2 was told to go on when these frames are sent */
+    struct iovec parts[CN_GRPC_OUT_PARTS];
+};
 
 /* What one loop has of gRPC. */
 struct cn_grpc_site {
@@ -53,10 +68,10 @@ struct cn_grpc_site {
     uint64_t bytes;      /* that they take; bounded by this loop's part of limits.memory_bytes */
     struct cn_list sent; /* messages that were sent in this turn, and not reported yet */
     struct cn_msg cut;
-    uint8_t *in, *out; /* for the bytes of one connection at a time */
-    size_t out_len;
-    bool out_full;        /* nghttp2 was told to go on when the buffer is sent */
-    struct cn_buf sealed; /* of one connection at a time, too: what TLS has made of the bytes */
+    /* For the bytes of one connection at a time. */
+    uint8_t *in;
+    struct cn_grpc_outbox out;
+    struct cn_buf sealed; /* what TLS has made of the bytes */
 };
 
 /* A server's message to a loop. */
@@ -222,6 +237,8 @@ void cn_grpc_conn_arrive(struct cn_msg *msg);
 void cn_grpc_conn_touch(struct cn_grpc_conn *conn);
 /* No new calls; the connection ends with its last one. */
 void cn_grpc_conn_drain(struct cn_grpc_conn *conn);
+/* Sets the timer of a connection that is in use. */
+void cn_grpc_conn_watch_time(struct cn_grpc_conn *conn);
 /* The client has cancelled too many calls: ends the connection at the end of the turn. */
 void cn_grpc_conn_cut(struct cn_grpc_conn *conn);
 /* Ends the connection and all of its calls now, and frees it. Not in a callback of nghttp2. */
@@ -296,6 +313,27 @@ ssize_t cn_grpc_on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *roo
                                uint32_t *flags, nghttp2_data_source *source, void *ctx);
 int cn_grpc_on_send_data(nghttp2_session *h2, nghttp2_frame *frame, const uint8_t *head, size_t len,
                          nghttp2_data_source *source, void *ctx);
+
+/* --- sending.c */
+
+/* Sends what is left from before. Returns true when it is gone. */
+bool cn_grpc_conn_send_rest(struct cn_grpc_conn *conn);
+/* Sends what TLS has made. The outbox must be empty. */
+void cn_grpc_conn_send_sealed(struct cn_grpc_conn *conn);
+/* Sends what there is, as long as the socket takes it. Returns false when nothing more is to be
+ * made. */
+bool cn_grpc_conn_send_all(struct cn_grpc_conn *conn);
+
+/* --- outbox.c */
+
+void cn_grpc_outbox_copy(struct cn_grpc_outbox *out, const void *bytes, size_t len);
+/* Adds a run of bytes that stay where they are until the frames are sent. */
+void cn_grpc_outbox_borrow(struct cn_grpc_outbox *out, const void *bytes, size_t len);
+/* Sends what the socket takes of these bytes. Returns how many; -1: the client is gone. */
+ptrdiff_t cn_grpc_outbox_send(const struct cn_grpc_outbox *out, int fd);
+/* Appends all bytes from `at` on to `to`. Fails as cn_buf_append does. */
+int cn_grpc_outbox_keep(const struct cn_grpc_outbox *out, size_t at, struct cn_buf *to);
+void cn_grpc_outbox_clear(struct cn_grpc_outbox *out);
 
 /* --- trailers.c */
 
