@@ -32,9 +32,10 @@
 
 #define PING_ANSWER_MS 20000
 #define HANG_UP_MS 1000
-#define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
-#define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB, and nothing is left of it */
-#define FRAMES_EARLY 256      /* are sent before the end of the turn */
+#define READ_PER_TURN (1u << 20) /* bytes, so that other connections get their turn */
+#define READS_PER_TURN 32        /* one of TLS brings at most a record of 16 KiB */
+#define BYTES_BEHIND_ROOM 4096   /* see bytes_behind() */
+#define FRAMES_EARLY 256         /* are sent before the end of the turn */
 /* How many frames without data may wait, besides a head and a status for each open call. */
 #define FRAMES_UNSENT_MAX 1000
 #define BYTES_PER_LOOK 16384 /* of a client, between two looks at how many wait */
@@ -211,21 +212,21 @@ has_too_many_unsent(const struct cn_grpc_conn *conn)
            FRAMES_UNSENT_MAX + 2 * (size_t)conn->site->grpc->limits.streams;
 }
 
-/* Gives the bytes to nghttp2, which calls h2_session.c. Returns false if the connection must
- * end. */
+/* Gives the bytes to nghttp2, which calls h2_session.c, in steps of this many. Returns false if the
+ * connection must end. */
 static bool
-take(struct cn_grpc_conn *conn, size_t len)
+feed(struct cn_grpc_conn *conn, const uint8_t *bytes, size_t len, size_t step)
 {
     struct cn_grpc_site *site = conn->site;
     size_t at, n;
 
-    if (!cn_h2_guard_feed(&conn->guard, &site->grpc->h2_limits, conn->from, site->in, len)) {
+    if (!cn_h2_guard_feed(&conn->guard, &site->grpc->h2_limits, conn->from, bytes, len)) {
         cn_grpc_conn_cut(conn);
         return false;
     }
     for (at = 0; at < len; at += n) {
-        n = len - at < BYTES_PER_LOOK ? len - at : BYTES_PER_LOOK;
-        if (nghttp2_session_mem_recv(conn->h2, site->in + at, n) < 0)
+        n = len - at < step ? len - at : step;
+        if (nghttp2_session_mem_recv(conn->h2, bytes + at, n) < 0)
             return false;
         if (nghttp2_session_get_outbound_queue_size(conn->h2) > FRAMES_EARLY)
             cn_grpc_conn_send_all(conn); /* so that calls which are over give their memory back */
@@ -242,13 +243,39 @@ take(struct cn_grpc_conn *conn, size_t len)
     return true;
 }
 
-static ptrdiff_t
-read_some(struct cn_grpc_conn *conn)
+/* Takes `len` bytes that were read, the first of them into `room`. These are the payload of one
+ * frame and are given to nghttp2 together, because their call may end in the next step, and the
+ * room with it. */
+static bool
+take(struct cn_grpc_conn *conn, struct iovec room, size_t len)
 {
+    const size_t n = room.iov_len < len ? room.iov_len : len;
+
+    return (n == 0 || feed(conn, room.iov_base, n, n)) &&
+           (n == len || feed(conn, conn->site->in, len - n, BYTES_PER_LOOK));
+}
+
+/* How many bytes to read behind those that go to `room`. Behind a large frame there is most often
+ * the head of one that has room, too. */
+static size_t
+bytes_behind(struct iovec room)
+{
+    return room.iov_len < CN_GRPC_IN_BYTES ? CN_GRPC_IN_BYTES : BYTES_BEHIND_ROOM;
+}
+
+/* Reads into `room`, and what comes behind it into the site's buffer. */
+static ptrdiff_t
+read_some(struct cn_grpc_conn *conn, struct iovec room)
+{
+    const size_t more = bytes_behind(room);
+    struct iovec parts[] = {room, {conn->site->in, more}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ptrdiff_t n;
 
+    if (!conn->tls && room.iov_len == 0)
+        return recv(conn->fd, conn->site->in, more, MSG_DONTWAIT);
     if (!conn->tls)
-        return recv(conn->fd, conn->site->in, CN_GRPC_IN_BYTES, MSG_DONTWAIT);
+        return recvmsg(conn->fd, &message, MSG_DONTWAIT);
     n = cn_grpc_tls_recv(conn, conn->site->in, CN_GRPC_IN_BYTES);
     if (conn->site->sealed.len > 0) {
         const int error = errno;
@@ -262,19 +289,23 @@ read_some(struct cn_grpc_conn *conn)
 static void
 on_readable(struct cn_grpc_conn *conn)
 {
-    const unsigned reads = conn->tls ? TLS_READS_PER_TURN : READS_PER_TURN;
+    size_t sum = 0;
     ptrdiff_t n = -1;
 
-    for (unsigned i = 0; i < reads; i++) {
-        n = read_some(conn);
+    for (unsigned i = 0; i < READS_PER_TURN && sum < READ_PER_TURN; i++) {
+        const struct iovec room =
+            conn->tls || conn->hung_up ? (struct iovec){0} : cn_grpc_session_room(conn);
+
+        n = read_some(conn, room);
         if (n <= 0)
             break;
-        if (!conn->hung_up && !take(conn, (size_t)n)) {
+        if (!conn->hung_up && !take(conn, room, (size_t)n)) {
             cn_grpc_conn_drop(conn);
             return;
         }
-        if (!conn->tls && n < (ptrdiff_t)CN_GRPC_IN_BYTES)
+        if (!conn->tls && (size_t)n < room.iov_len + bytes_behind(room))
             break;
+        sum += (size_t)n;
     }
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         cn_grpc_conn_drop(conn);

@@ -8,7 +8,9 @@
 #include "frontend/intake/client_addresses.h"
 
 #define PREFACE_BYTES 24
+#define DATA 0
 #define RST_STREAM 3
+#define PADDED 8 /* a flag */
 
 void
 cn_h2_guard_init(struct cn_h2_guard *guard, const struct cn_h2_limits *limits)
@@ -95,4 +97,16 @@ cn_h2_guard_feed(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
         len -= n;
     }
     return true;
+}
+
+uint32_t
+cn_h2_guard_in_data(const struct cn_h2_guard *guard, int32_t *stream)
+{
+    const uint8_t *id = guard->head + 5;
+
+    if (guard->n_head > 0 || guard->head[3] != DATA || (guard->head[4] & PADDED))
+        return 0;
+    *stream = (int32_t)((uint32_t)(id[0] & 0x7f) << 24 | (uint32_t)id[1] << 16 |
+                        (uint32_t)id[2] << 8 | id[3]);
+    return guard->skip;
 }

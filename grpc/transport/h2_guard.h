@@ -38,6 +38,9 @@ void cn_h2_guard_init(struct cn_h2_guard *guard, const struct cn_h2_limits *limi
  * NULL. */
 bool cn_h2_guard_feed(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,
                       struct cn_client_address *from, const void *bytes, size_t len);
+/* How much of the payload of a DATA frame without padding is still to come; 0: the next bytes are
+ * something else. Sets *stream to the frame's stream. */
+uint32_t cn_h2_guard_in_data(const struct cn_h2_guard *guard, int32_t *stream);
 /* The server has reset a call because of a wrong frame. Returns false when the connection must end.
  */
 bool cn_h2_guard_provoked(struct cn_h2_guard *guard, const struct cn_h2_limits *limits,

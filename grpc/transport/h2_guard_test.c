@@ -72,6 +72,38 @@ payloads_are_skipped(void **state)
     assert_int_equal(cancelled(&guard, NULL), 20);
 }
 
+/* Where the payload of a DATA frame goes on is known, and nothing else is taken for one. */
+static void
+it_knows_where_data_are(void **state)
+{
+    uint8_t head[9] = {0, 3, 0xe8, 0, 1, 0x80, 0, 1, 7}, payload[1000] = {0};
+    struct cn_h2_guard guard;
+    int32_t stream = -1;
+
+    (void)state;
+    cn_h2_guard_init(&guard, &limits);
+    begin(&guard);
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 0);
+    for (size_t i = 0; i < sizeof(head); i++) {
+        assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 0);
+        cn_h2_guard_feed(&guard, &limits, NULL, head + i, 1);
+    }
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 1000);
+    assert_int_equal(stream, 263); /* without the reserved bit */
+    cn_h2_guard_feed(&guard, &limits, NULL, payload, 999);
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 1);
+    cn_h2_guard_feed(&guard, &limits, NULL, payload, 1);
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 0);
+    head[4] = 8; /* padded */
+    cn_h2_guard_feed(&guard, &limits, NULL, head, sizeof(head));
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 0);
+    cn_h2_guard_feed(&guard, &limits, NULL, payload, sizeof(payload));
+    head[4] = 0;
+    head[3] = 1; /* HEADERS */
+    cn_h2_guard_feed(&guard, &limits, NULL, head, sizeof(head));
+    assert_int_equal(cn_h2_guard_in_data(&guard, &stream), 0);
+}
+
 static void
 zero_is_without_limit(void **state)
 {
@@ -176,6 +208,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(so_many_a_second),
         cmocka_unit_test(payloads_are_skipped),
+        cmocka_unit_test(it_knows_where_data_are),
         cmocka_unit_test(zero_is_without_limit),
         cmocka_unit_test(an_address_is_bounded),
         cmocka_unit_test(addresses_are_told_apart),

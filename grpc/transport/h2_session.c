@@ -164,7 +164,7 @@ cn_grpc_session_begin(struct cn_grpc_conn *conn)
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits->streams},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, CN_GRPC_STREAM_WINDOW},
-        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, CN_GRPC_IN_BYTES},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, CN_GRPC_IN_FRAME_BYTES},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, limits->metadata_bytes},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
     };
@@ -175,4 +175,14 @@ cn_grpc_session_begin(struct cn_grpc_conn *conn)
                                    sizeof(settings) / sizeof(settings[0])) == 0 &&
            nghttp2_session_set_local_window_size(conn->h2, NGHTTP2_FLAG_NONE, 0,
                                                  CN_GRPC_CONNECTION_WINDOW) == 0;
+}
+
+struct iovec
+cn_grpc_session_room(struct cn_grpc_conn *conn)
+{
+    int32_t stream = 0;
+    const uint32_t most = cn_h2_guard_in_data(&conn->guard, &stream);
+    struct cn_grpc_call *call = most > 0 ? call_of(conn->h2, stream) : NULL;
+
+    return call ? cn_grpc_receive_room(call, most) : (struct iovec){0};
 }

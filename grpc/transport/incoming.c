@@ -6,7 +6,8 @@
  * stream's window is not opened again, so a client can have one message and CN_GRPC_STREAM_WINDOW
  * bytes in the server that its method has not asked for.
  *
- * Memory grows with the bytes that have come, never with the length that was announced.
+ * Memory grows with the bytes that have come, never with the length that was announced. Where a
+ * large message has grown room, its next bytes are read from the socket into it.
  */
 #include <string.h>
 
@@ -15,9 +16,13 @@
 #include "grpc/error_status.h"
 #include "grpc/transport/transport_priv.h"
 
-#define FIRST_ROOM 4096u /* multiplied as often as needed, up to the message's length */
+#define FIRST_ROOM 4096u
 #define DEADLINE_EXCEEDED 4
-#define ROOM_TIMES 4u /* each growth may copy what has come */
+/* There is room for this many times the bytes that have come, up to the message's length, because
+ * each growth may copy them. Room that is not used yet costs addresses and no memory, so only the
+ * bytes that have come are counted. */
+#define ROOM_TIMES 16u
+#define DIRECT_BYTES 4096u /* fewer are not worth a part of their own in a read */
 
 static bool
 is_complete(const struct cn_grpc_inbox *in)
@@ -93,22 +98,17 @@ hold(struct cn_grpc_call *call, struct cn_grpc_held *held, size_t now, struct cn
     return 0;
 }
 
-/* Makes room for `len` more bytes of the message. */
+/* Makes the room large enough for the message's first `len` bytes. */
 static bool
-make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
+grow(struct cn_grpc_inbox *in, size_t len, struct cn_error *err)
 {
-    struct cn_grpc_inbox *in = &call->in;
-    uint64_t room = in->room ? in->room : FIRST_ROOM;
+    uint64_t room = len > FIRST_ROOM / ROOM_TIMES ? (uint64_t)len * ROOM_TIMES : FIRST_ROOM;
     char *bytes;
 
-    if (in->have + len <= in->room)
+    if (len <= in->room)
         return true;
-    while (room < in->have + len)
-        room *= ROOM_TIMES;
     if (room > in->len)
         room = in->len;
-    if (hold(call, &in->held, room, err))
-        return false;
     bytes = cn_try_realloc(in->bytes, room);
     if (!bytes) {
         cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %u bytes", in->len);
@@ -117,6 +117,15 @@ make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
     in->bytes = bytes;
     in->room = (uint32_t)room;
     return true;
+}
+
+/* Makes room for `len` more bytes of the message, which have come. */
+static bool
+make_room(struct cn_grpc_call *call, size_t len, struct cn_error *err)
+{
+    struct cn_grpc_inbox *in = &call->in;
+
+    return hold(call, &in->held, in->have + len, err) == 0 && grow(in, in->have + len, err);
 }
 
 /* Takes bytes up to the end of the message. Returns how many; -1 with the error: the call must end.
@@ -140,7 +149,8 @@ take(struct cn_grpc_call *call, const char *bytes, size_t len, struct cn_error *
         return (ptrdiff_t)done;
     if (!make_room(call, n, err))
         return -1;
-    memcpy(in->bytes + in->have, bytes + done, n);
+    if (bytes + done != in->bytes + in->have) /* else they were read to their place */
+        memcpy(in->bytes + in->have, bytes + done, n);
     in->have += (uint32_t)n;
     return (ptrdiff_t)(done + n);
 }
@@ -289,6 +299,31 @@ cn_grpc_on_read_late(struct cn_timer *timer)
 {
     cn_grpc_call_abort(cn_container_of(timer, struct cn_grpc_call, read_timer), DEADLINE_EXCEEDED,
                        "a message did not arrive in time (body-timeout)");
+}
+
+/* Is it time to make more room for a large message, of which much has come? */
+static bool
+is_filling_up(const struct cn_grpc_inbox *in)
+{
+    const uint32_t left = in->room - in->have;
+
+    return in->room < in->len && in->have >= DIRECT_BYTES && left < CN_GRPC_IN_BYTES &&
+           left <= in->have;
+}
+
+struct iovec
+cn_grpc_receive_room(struct cn_grpc_call *call, size_t most)
+{
+    struct cn_grpc_inbox *in = &call->in;
+    struct cn_error err;
+
+    if (is_deaf(call) || in->n_prefix < CN_GRPC_PREFIX_BYTES || is_complete(in))
+        return (struct iovec){0};
+    if (is_filling_up(in))
+        grow(in, in->room + 1u, &err); /* if there is no memory, cn_grpc_receive() says so */
+    if (most > in->room - in->have)
+        most = in->room - in->have;
+    return (struct iovec){in->bytes + in->have, most < DIRECT_BYTES ? 0 : most};
 }
 
 void

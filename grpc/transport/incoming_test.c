@@ -250,6 +250,155 @@ what_waits_is_counted(void **state)
     cn_request_bytes_set_limit(UINT64_MAX);
 }
 
+/* --- large messages */
+
+/* What the client has to send now. */
+static struct cn_buf
+frames_of(struct test_client *client)
+{
+    const uint8_t *bytes;
+    struct cn_buf all;
+    ssize_t n;
+
+    cn_buf_init(&all, 0);
+    while ((n = nghttp2_session_mem_send(client->h2, &bytes)) > 0)
+        cn_buf_append(&all, bytes, (size_t)n);
+    return all;
+}
+
+/* Bytes that go to the message at once leave the site's buffer as it is. Returns whether there
+ * was room for all of them. */
+static bool
+send_piece(struct test_client *client, const char *bytes, size_t len)
+{
+    static const char untouched[] = "untouched";
+    const struct iovec room = cn_grpc_session_room(test_conn());
+    const bool fits = room.iov_len >= len;
+    const struct cn_grpc_inbox *in;
+    char *site_in = (char *)grpc->sites[0].in;
+
+    if (room.iov_len > 0) {
+        in = &seen_by_server.last->in;
+        assert_ptr_equal(room.iov_base, in->bytes + in->have);
+        assert_true(room.iov_len <= in->room - in->have);
+    }
+    memcpy(site_in, untouched, sizeof(untouched));
+    assert_int_equal(test_write(client, bytes, len), len);
+    cn_loop_turn(loop, 0);
+    assert_int_equal(strcmp(site_in, untouched) == 0, fits);
+    return fits;
+}
+
+/* However its frames are cut, a large message is whole, and most of it is read to its place. */
+static void
+a_large_message_is_read_to_its_place(void **state)
+{
+    static const size_t pieces[] = {997, 5000, 16393, 65536, 99991};
+    static char text[700000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = (char)(i * 31 / 7);
+    for (unsigned i = 0; i < 10; i++) {
+        const size_t most = pieces[i / 2];
+        struct test_client *client = begin(NULL);
+        int32_t echo = test_call(client, "/t/Echo");
+        size_t direct = 0, n;
+        struct cn_buf all;
+
+        test_frame_bytes = i % 2 ? 250000 : 16384;
+        test_send(client, echo, text, sizeof(text), true);
+        all = frames_of(client);
+        for (size_t at = 0; at < all.len; at += n) {
+            n = all.len - at < most ? all.len - at : most;
+            direct += send_piece(client, all.data + at, n) ? n : 0;
+        }
+        if (i % 2)
+            assert_in_range(direct, sizeof(text) / 2, sizeof(text));
+        test_run(client);
+        test_expect(client, echo, "0", 5 + sizeof(text));
+        assert_memory_equal(test_seen_of(client, echo)->data.data + 5, text, sizeof(text));
+        cn_buf_fini(&all);
+        end(client);
+    }
+    test_frame_bytes = 16384;
+}
+
+/* A client that announces a large message and a large frame gets no memory for it before it has
+ * sent something, and what it has sent is counted. */
+static void
+room_grows_with_the_bytes(void **state)
+{
+    const uint64_t limit = 64u << 20;
+    static char text[300000];
+    struct test_client *client = begin(NULL);
+    int32_t echo = test_call(client, "/t/Echo");
+    struct cn_grpc_inbox *in;
+    struct cn_buf all;
+    size_t n;
+
+    (void)state;
+    cn_request_bytes_set_limit(limit);
+    test_frame_bytes = 250000;
+    test_send_bytes(client, echo, "\0\0\x40\0\0", 5, false); /* 4 MiB, the most */
+    test_run(client);
+    in = &seen_by_server.last->in;
+    assert_int_equal(in->len, 4 << 20);
+    assert_int_equal(in->room, 0);
+    test_send_bytes(client, echo, text, sizeof(text), false);
+    all = frames_of(client);
+    for (size_t at = 0; at < all.len; at += n) {
+        n = all.len - at < 3000 ? all.len - at : 3000;
+        send_piece(client, all.data + at, n);
+        assert_in_range(in->room, in->have, in->have < 128 ? 4096 : 32 * in->have);
+        assert_true(cn_request_bytes_fit(limit - in->have));
+        assert_false(cn_request_bytes_fit(limit - in->have + CN_REQUEST_BYTES_STEP));
+    }
+    assert_int_equal(in->have, sizeof(text));
+    cn_buf_fini(&all);
+    end(client);
+    test_frame_bytes = 16384;
+    cn_request_bytes_set_limit(UINT64_MAX);
+}
+
+/* The call ends in the middle of a frame: because too many bytes are held, or as the server wants.
+ * The rest of the frame is dropped, and the next call is served. */
+static void
+a_call_may_end_inside_of_a_frame(void **state)
+{
+    static char text[900000];
+
+    (void)state;
+    test_frame_bytes = 250000;
+    for (unsigned aborts = 0; aborts < 2; aborts++) {
+        struct test_client *client = begin(NULL);
+        int32_t echo = test_call(client, "/t/Echo"), next;
+        struct cn_buf all;
+        size_t n;
+
+        cn_request_bytes_set_limit(aborts ? UINT64_MAX : 400000);
+        test_send(client, echo, text, sizeof(text), true);
+        all = frames_of(client);
+        for (size_t at = 0; at < all.len; at += n) {
+            n = all.len - at < 50000 ? all.len - at : 50000;
+            assert_int_equal(test_write(client, all.data + at, n), n);
+            cn_loop_turn(loop, 0);
+            if (aborts && at == 500000)
+                cn_grpc_call_abort(seen_by_server.last, 10, "enough");
+        }
+        test_run(client);
+        test_expect(client, echo, aborts ? "10" : "14", 0);
+        next = test_call(client, "/t/Echo");
+        test_send(client, next, text, 100000, true);
+        test_run(client);
+        test_expect(client, next, "0", 100005);
+        cn_buf_fini(&all);
+        end(client);
+    }
+    test_frame_bytes = 16384;
+    cn_request_bytes_set_limit(UINT64_MAX);
+}
+
 /* A message that has begun must be complete in time, however often a few bytes of it come. A client
  * that sends nothing is not in the middle of a message. */
 static void
@@ -289,6 +438,9 @@ main(void)
         cmocka_unit_test(wrong_messages_end_the_call),
         cmocka_unit_test(messages_may_be_compressed),
         cmocka_unit_test(what_waits_is_counted),
+        cmocka_unit_test(a_large_message_is_read_to_its_place),
+        cmocka_unit_test(room_grows_with_the_bytes),
+        cmocka_unit_test(a_call_may_end_inside_of_a_frame),
         cmocka_unit_test(a_slow_message_ends_its_call),
     };
 

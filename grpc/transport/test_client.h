@@ -127,6 +127,16 @@ test_give(nghttp2_session *h2, int32_t stream, uint8_t *room, size_t len, uint32
     return (ssize_t)len;
 }
 
+static ssize_t test_frame_bytes = 16384; /* of the client's frames with data */
+
+static ssize_t
+test_on_length(nghttp2_session *h2, uint8_t type, int32_t stream, int32_t connection_window,
+               int32_t window, uint32_t max, void *ctx)
+{
+    (void)h2, (void)type, (void)stream, (void)connection_window, (void)window, (void)ctx;
+    return test_frame_bytes < (ssize_t)max ? test_frame_bytes : (ssize_t)max;
+}
+
 /* Like send() and recv(), through TLS if the client has it. */
 static inline ssize_t
 test_write(struct test_client *client, const void *bytes, size_t len)
@@ -170,6 +180,7 @@ test_client_begin_with(int fd, gnutls_session_t tls, uint32_t window, bool manua
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, test_on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, test_on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, test_on_close);
+    nghttp2_session_callbacks_set_data_source_read_length_callback(callbacks, test_on_length);
     nghttp2_option_new(&option);
     nghttp2_option_set_no_auto_window_update(option, manual);
     assert_int_equal(nghttp2_session_client_new2(&client->h2, callbacks, client, option), 0);

@@ -2,7 +2,9 @@
  * loop.
  *
  * The way of a call:
- * 1. connection.c reads the socket (h2_tls.c decrypts) and gives the bytes to nghttp2.
+ * 1. connection.c reads the socket (h2_tls.c decrypts) and gives the bytes to nghttp2. Those that
+ *    belong to a large message are read to where they stay; nghttp2 does not look at them, and
+ *    says where they lie.
  * 2. h2_session.c has nghttp2's callbacks. It collects the metadata of a request (metadata.c),
  *    makes the call when they are complete (call.c), and hands over its data.
  * 3. incoming.c puts messages together and calls the method's on_message.
@@ -38,8 +40,10 @@
 #define CN_GRPC_CONNECTION_WINDOW (8u << 20)
 /* How many bytes of a connection are put together before they are sent. */
 #define CN_GRPC_OUT_BYTES (128u << 10)
-#define CN_GRPC_IN_BYTES (256u << 10)
-#define CN_GRPC_FRAME_BYTES (16384u + 9u) /* the most that nghttp2 makes at a time */
+/* What is read at a time, besides bytes that are known to belong to a large message. */
+#define CN_GRPC_IN_BYTES (64u << 10)
+#define CN_GRPC_IN_FRAME_BYTES (256u << 10) /* the largest frame that a client may send */
+#define CN_GRPC_FRAME_BYTES (16384u + 9u)   /* the most that nghttp2 makes at a time */
 /* A turn's last frames with data may fill CN_GRPC_OUT_BYTES, and nghttp2 may make one frame of
  * another kind before it returns. */
 #define CN_GRPC_OUT_ROOM (CN_GRPC_OUT_BYTES + CN_GRPC_FRAME_BYTES)
@@ -264,6 +268,9 @@ void cn_grpc_session_start(struct cn_grpc *grpc);
 void cn_grpc_session_stop(struct cn_grpc *grpc);
 /* Makes the connection's session of HTTP/2. Returns false if there is no memory. */
 bool cn_grpc_session_begin(struct cn_grpc_conn *conn);
+/* Finds where the next bytes of the client go: if they belong to a large message, there is room for
+ * some of them in it. Its length is 0 if they must be read first. */
+struct iovec cn_grpc_session_room(struct cn_grpc_conn *conn);
 
 /* --- metadata.c */
 
@@ -291,6 +298,9 @@ void cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why);
 
 /* --- incoming.c */
 
+/* Where the next `most` bytes of the call's messages go; see cn_grpc_session_room(). Nothing is
+ * changed: cn_grpc_receive() must be called with these very bytes when they are there. */
+struct iovec cn_grpc_receive_room(struct cn_grpc_call *call, size_t most);
 /* The client has sent these bytes of its messages, or its last one. */
 void cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len);
 void cn_grpc_receive_end(struct cn_grpc_call *call);
