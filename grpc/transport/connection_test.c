@@ -135,6 +135,29 @@ read_frames_are_not_bounded(void **state)
     test_stop();
 }
 
+/* The reason for which a client goes is kept until it is complete, so a long one is not taken. */
+static void
+a_long_goaway_ends_the_connection(void **state)
+{
+    static const uint32_t lengths[] = {8 + 4000, 8 + 5000, 200000};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        const uint8_t head[9 + 8] = {(uint8_t)(lengths[i] >> 16), (uint8_t)(lengths[i] >> 8),
+                                     (uint8_t)lengths[i], NGHTTP2_GOAWAY};
+        int fd;
+
+        test_start(NULL);
+        fd = connect_raw(0);
+        send_frame(fd, NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, NULL, 0);
+        send_raw(fd, head, sizeof(head));
+        cn_loop_turn(loop, 0);
+        assert_int_equal(test_conn() == NULL, i > 0);
+        close(fd);
+        test_stop();
+    }
+}
+
 static void
 pings_are_answered_and_bounded(void **state)
 {
@@ -281,6 +304,7 @@ main(void)
         cmocka_unit_test(unread_frames_are_bounded),
         cmocka_unit_test(unread_frames_of_one_read_are_bounded),
         cmocka_unit_test(read_frames_are_not_bounded),
+        cmocka_unit_test(a_long_goaway_ends_the_connection),
         cmocka_unit_test(pings_are_answered_and_bounded),
         cmocka_unit_test(provoked_resets_count),
         cmocka_unit_test(a_silent_client_is_pinged),

@@ -1,12 +1,32 @@
 /* grpc/transport/h2_session.c - the session of HTTP/2: its settings, and nghttp2's callbacks. */
 #include "core/errors/panic.h"
+#include "core/log/log.h"
 #include "core/time/clock.h"
 #include "grpc/transport/transport_priv.h"
+
+#define GOAWAY_BYTES_MAX 4096 /* the reasons of real clients are one sentence */
 
 static struct cn_grpc_call *
 call_of(nghttp2_session *h2, int32_t stream)
 {
     return nghttp2_session_get_stream_user_data(h2, stream);
+}
+
+/* nghttp2 keeps the reason of a client that goes until the frame is complete. A client that never
+ * completes it would hold CN_GRPC_IN_FRAME_BYTES. This callback comes before nghttp2 takes memory
+ * for it. */
+static int
+on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *head, void *ctx)
+{
+    const struct cn_grpc_conn *conn = ctx;
+
+    (void)h2;
+    if (head->type != NGHTTP2_GOAWAY || head->length <= GOAWAY_BYTES_MAX)
+        return 0;
+    cn_log(CN_LOG_DEBUG,
+           "event=grpc_connection_dropped fd=%d why=\"the client sends a GOAWAY of %zu bytes\"",
+           conn->fd, head->length);
+    return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 static int
@@ -135,6 +155,7 @@ cn_grpc_session_start(struct cn_grpc *grpc)
 {
     if (nghttp2_session_callbacks_new(&grpc->callbacks) || nghttp2_option_new(&grpc->options))
         cn_panic(__FILE__, __LINE__, "not enough memory");
+    nghttp2_session_callbacks_set_on_begin_frame_callback(grpc->callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(grpc->callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(grpc->callbacks, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(grpc->callbacks, on_frame);
