@@ -114,7 +114,7 @@ static void
 members_are_found_in_objects_of_any_size(void **state)
 {
     json_t *object = json_object(), *list = json_array();
-    char key[8];
+    char key[16];
 
     (void)state;
     assert_null(cn_v2_json_get(object, "m0"));
