@@ -2,8 +2,9 @@
  *
  * The table is searched from its start, and the first row with the path and the method wins, so
  * more specific rows come first. A linear search is fast enough: most patterns differ from a path
- * within a few characters, and the rows that are used most stand first. If there is no such row,
- * but rows that have the path with other methods, the answer is 405 with those, and not 404.
+ * within a few characters, and the rows that are used most stand first. A row that has the path but
+ * not the method only adds its methods to `allowed`; if no later row fits, the answer is 405 with
+ * that list, and not 404.
  */
 #include "frontend/http/route.h"
 
@@ -106,9 +107,12 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         path.len--;
     for (route = table; route->handle; route++) {
         out->n_args = 0;
-        if (!(route->methods & method) ||
-            (route->pattern && !matches(route->pattern, path, raw, &out->n_args)))
+        if (route->pattern && !matches(route->pattern, path, raw, &out->n_args))
             continue;
+        if (!(route->methods & method)) {
+            out->allowed |= route->methods;
+            continue;
+        }
         for (i = 0; i < out->n_args; i++) {
             if (!cn_http_decode(arena, raw[i], false, &out->args[i]))
                 return cn_fail(err, CN_E_BAD_REQUEST,
@@ -117,9 +121,6 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         out->route = route;
         return 0;
     }
-    for (route = table; route->handle; route++)
-        if (!route->pattern || matches(route->pattern, path, raw, &out->n_args))
-            out->allowed |= route->methods;
     out->n_args = 0;
     if (out->allowed)
         return cn_fail(err, CN_E_METHOD_NOT_ALLOWED,
