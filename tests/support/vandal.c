@@ -3,6 +3,7 @@
  * sharedMemoryBytes 1048576. */
 #include <continuo/handler.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +13,15 @@
 #define ANSWER_BYTES 300000
 
 static unsigned char *memory;
+static pthread_t thread;
+static atomic_bool is_over;
 
 static void *
 vandalize(void *unused)
 {
     unsigned seed = 1;
 
-    for (;;) {
+    while (!is_over) {
         for (size_t i = 0; i < MARKS_BYTES; i++)
             memory[i] = (unsigned char)rand_r(&seed);
         for (int i = 0; i < 1000; i++)
@@ -32,10 +35,17 @@ vandalize(void *unused)
 static void
 begin(const void *body)
 {
-    pthread_t thread;
-
     memory = (unsigned char *)body - MARKS_BYTES;
     pthread_create(&thread, NULL, vandalize, NULL);
+}
+
+static void
+unload(struct continuo_model *model)
+{
+    (void)model;
+    is_over = true;
+    if (memory)
+        pthread_join(thread, NULL);
 }
 
 static int
@@ -55,5 +65,7 @@ run(struct continuo_model *model, struct continuo_item *const *items, size_t n)
     return 0;
 }
 
-const struct continuo_handler continuo_handler = {
-    .abi = CONTINUO_HANDLER_ABI, .size = sizeof(struct continuo_handler), .run = run};
+const struct continuo_handler continuo_handler = {.abi = CONTINUO_HANDLER_ABI,
+                                                  .size = sizeof(struct continuo_handler),
+                                                  .unload = unload,
+                                                  .run = run};
