@@ -4,6 +4,7 @@
 #include <continuo/handler.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
