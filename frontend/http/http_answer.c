@@ -17,12 +17,15 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
+#include "core/time/clock.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_transport_priv.h"
 #include "frontend/intake/compress.h"
 #include "frontend/intake/headers.h"
 #include "frontend/intake/sequence_names.h"
 #include "scheduler/queue/job.h"
+
+#define DROPPED_EVERY_MS 1000
 
 void
 cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const char *content_type,
@@ -62,14 +65,24 @@ cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, 
     cn_http_head_send(request, body, true);
 }
 
+/* A handler that gives such a header gives it with every answer, so each loop writes a line at most
+ * once a second, and in it the number of headers that had none. */
 static void
 log_dropped_header(const struct cn_answer_box *box, struct cn_str name)
 {
+    static _Thread_local uint64_t told_ms, untold;
+    const uint64_t now = cn_now_ms();
     char shown[128];
 
-    cn_log(CN_LOG_WARN, "event=handler_header_dropped job=%llu header=%s",
+    if (told_ms && now < told_ms + DROPPED_EVERY_MS) {
+        untold++;
+        return;
+    }
+    cn_log(CN_LOG_WARN, "event=handler_header_dropped job=%llu header=%s untold=%llu",
            (unsigned long long)box->answer.job_id,
-           cn_log_quote(name.ptr, name.len, shown, sizeof(shown)));
+           cn_log_quote(name.ptr, name.len, shown, sizeof(shown)), (unsigned long long)untold);
+    told_ms = now;
+    untold = 0;
 }
 
 /* Handlers of TorchServe give the id of their sequence with each answer. Nothing is lost if that
