@@ -18,6 +18,9 @@
 
 #define MARKS_BYTES 4096 /* one page */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
 
 struct cn_body_memory {
     char *map;
@@ -93,13 +96,24 @@ map(int fd, uint64_t half_bytes, unsigned own, struct cn_error *err)
     return memory;
 }
 
+/* Since Linux 6.3 a system may demand that such memory cannot be executed. Older kernels do not
+ * know the flag. */
+static int
+make_memory(void)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create("continuo bodies", flags | MFD_NOEXEC_SEAL);
+
+    return fd >= 0 || errno != EINVAL ? fd : memfd_create("continuo bodies", flags);
+}
+
 int
 cn_body_memory_create(uint64_t half_bytes, struct cn_body_memory **out, int *fd,
                       struct cn_error *err)
 {
     *out = NULL;
     half_bytes = whole_pages(half_bytes);
-    *fd = memfd_create("continuo bodies", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd = make_memory();
     if (*fd >= 0 && ftruncate(*fd, (off_t)map_bytes(half_bytes)) == 0 &&
         fcntl(*fd, F_ADD_SEALS, SEALS) == 0)
         *out = map(*fd, half_bytes, 0, err);
