@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = "repository/"
 RENAMED = {"docs/README.md": "all-pages.md"}
 SHIM = "assets/iframe-worker.js"
+SEARCH_WORKER = "assets/javascripts/workers/search.*.js"
 CODE = re.compile(r"(?ms)^ *```.*?^ *```[^\n]*$|`[^`\n]*`")
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 INFO = re.compile(r"(?m)^( *```[\w+-]+) [^\n`]+$")  # what follows the language, as in ```text dev
@@ -165,3 +166,15 @@ def tracked_once(kept=[]):
     if not kept:
         kept.append(tracked())
     return kept[0]
+
+
+def on_post_build(config):
+    """Mends the search. Its library, lunr 2.3.9, joins parts of its tree of words that have the same text, and writes
+    that text as letters and numbers without anything between: the letter a, number 1 and the digit 2, number 3 are
+    "a123", and so is the letter a, number 123. Where pages have many numbers, a word then leads to one that no page has,
+    and the search for it fails."""
+    [worker] = pathlib.Path(config.site_dir).glob(SEARCH_WORKER)
+    script = worker.read_text()
+    if script.count("e=e+s+o.id}") != 1:
+        raise SystemExit(f"scripts/site/hooks.py: {worker.name} is not the script whose mistake it mends")
+    worker.write_text(script.replace("e=e+s+o.id}", 'e=e+s+o.id+","}'))
