@@ -16,7 +16,7 @@
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
 
-#define MARKS_BYTES 4096 /* one page */
+#define MARKS_BYTES 65536 /* whole pages, also where a page has 16 or 64 KiB */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8u
@@ -42,8 +42,7 @@ struct cn_body_memory {
     uint32_t n_found;
 };
 
-_Static_assert(2 * CN_BODY_SLOTS * sizeof(_Atomic uint32_t) <= MARKS_BYTES,
-               "the marks fit into a page");
+_Static_assert(2 * CN_BODY_SLOTS * sizeof(_Atomic uint32_t) <= MARKS_BYTES, "the marks have room");
 
 bool
 cn_body_memory_pays(size_t bytes)

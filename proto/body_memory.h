@@ -6,7 +6,7 @@
  * worker uses what the server has written where it lies. The server copies what the worker has
  * written before it looks at it, because a worker may change it at any time.
  *
- * The memory has two halves, one for each direction, and a page of marks:
+ * The memory has two halves, one for each direction, and marks before them:
  *
  *   marks      2 x CN_BODY_SLOTS u32: which bodies are read; the reader of a half sets them
  *   half 0     bodies for the worker; only the server puts something there

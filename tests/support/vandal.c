@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARKS_BYTES 4096
+#define MARKS_BYTES 65536
 #define HALF_BYTES 1048576
 #define SHARED_MIN_BYTES 65536
 #define ANSWER_BYTES 300000
