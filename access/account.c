@@ -224,9 +224,10 @@ cn_account_refuse_sequence(struct cn_account *account, uint64_t now_us, struct c
 {
     note_refusal(account, CN_ACCOUNT_SEQUENCES, now_us);
     return cn_fail(err, CN_E_KEY_LIMIT,
-                   "the key %s has %" PRIu64 " sequences open, and its limit is %" PRIu64
+                   "the key %s has %" PRIu64
+                   " sequences open or about to open, and its limit is %" PRIu64
                    " (maxNumSequence); end one before you begin another",
-                   account->name, shown(GET(sequences)), GET(max_sequences));
+                   account->name, shown(GET(sequences) + GET(reserved)), GET(max_sequences));
 }
 
 bool

@@ -154,8 +154,9 @@ sequences_and_reservations_share_the_places(void **state)
     cn_account_unreserve(account);
     assert_true(cn_account_reserve(account));
     assert_int_equal(cn_account_refuse_sequence(account, 1, &err), CN_E_KEY_LIMIT);
-    assert_string_equal(err.message, "the key shop has 1 sequences open, and its limit is 2 "
-                                     "(maxNumSequence); end one before you begin another");
+    assert_string_equal(err.message,
+                        "the key shop has 2 sequences open or about to open, and its limit is 2 "
+                        "(maxNumSequence); end one before you begin another");
 }
 
 static void

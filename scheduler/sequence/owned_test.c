@@ -231,8 +231,9 @@ a_place_is_reserved_until_the_answer(void **state)
     begin(&c, "shop/c", CN_ROW_START);
     assert_int_equal(c.error, CN_E_KEY_LIMIT);
     assert_int_equal(c.retry_after_s, CN_ACCOUNT_RETRY_S);
-    assert_string_equal(c.text, "the key shop has 0 sequences open, and its limit is 2 "
-                                "(maxNumSequence); end one before you begin another");
+    assert_string_equal(c.text,
+                        "the key shop has 2 sequences open or about to open, and its limit is 2 "
+                        "(maxNumSequence); end one before you begin another");
     answer(0, CN_E_HANDLER_FAILED, CN_STATE_BYTES_UNKNOWN); /* the first one opens nothing */
     begin(&c, "shop/c", CN_ROW_START);
     assert_int_equal(c.finals, 0);

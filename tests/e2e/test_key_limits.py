@@ -79,7 +79,7 @@ def test_each_api_says_that_a_limit_is_used_up(server, keys):
               "parameters": {"sequence_id": "b", "sequence_start": True}}
     answer = requests.post(s.inference + "/v2/models/accumulator/infer", data=json.dumps(tensor), headers=keys.http("full"),
                            timeout=limit(20))
-    said = "the key full has 1 sequences open, and its limit is 1 (maxNumSequence); end one before you begin another"
+    said = "the key full has 1 sequences open or about to open, and its limit is 1 (maxNumSequence); end one before you begin another"
     assert (answer.status_code, answer.json()) == (429, {"error": said})
     with Rpc(s.grpc) as client:
         error = refused(client.predict, "counter", 1, "b", metadata=keys.rpc("full"))
