@@ -375,7 +375,7 @@ struct got {
     uint64_t job, generation, step, opened_wall_ms;
     char body[2048];
     size_t body_bytes; /* of the last piece */
-    bool was_placed;   /* the last piece came through shared memory */
+    bool was_placed;   /* the last piece came through the body memory */
 };
 
 static inline void *

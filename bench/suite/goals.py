@@ -12,9 +12,9 @@ CPU = [
     ("the same for a gRPC stream, to the bare C core", "grpc", "grpc-bidi-asleep", "grpc-core-bidi", 1.8, CONNECTIONS),
     ("CPU a request, v2 binary, `--busy-wait 0`, to the bare echo", "v2", "v2-binary-asleep", "v2-mhd-binary", 1.6, CONNECTIONS),
     ("CPU a request of 1 MB, v2 binary, `--busy-wait 0`, to the bare echo", "large", "mb-binary", "mb-mhd", 1.2, LARGE),
-    ("CPU a request of 1 MB, gRPC, to the bare C core", "large", "mb-grpc", "mb-core", 1.2, LARGE),
-    ("CPU a request of 10 MB, v2 binary, to the bare echo", "large", "10mb-binary", "10mb-mhd", 1.7, LARGE),
-    ("CPU a request of 10 MB, gRPC, to the bare C core", "large", "10mb-grpc", "10mb-core", 1.7, LARGE),
+    ("CPU a request of 1 MB, gRPC, `--busy-wait 0`, to the bare C core", "large", "mb-grpc", "mb-core", 1.2, LARGE),
+    ("CPU a request of 10 MB, v2 binary, `--busy-wait 0`, to the bare echo", "large", "10mb-binary", "10mb-mhd", 1.7, LARGE),
+    ("CPU a request of 10 MB, gRPC, `--busy-wait 0`, to the bare C core", "large", "10mb-grpc", "10mb-core", 1.7, LARGE),
 ]
 STEPS = [
     ("steps/s to TorchServe's, the same handler", "torchserve", "ts-ours", "ts-theirs", {1: 12, 16: 15, 64: 12, 256: 10}),

@@ -298,8 +298,9 @@ void cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why);
 
 /* --- incoming.c */
 
-/* Where the next `most` bytes of the call's messages go; see cn_grpc_session_room(). Nothing is
- * changed: cn_grpc_receive() must be called with these very bytes when they are there. */
+/* Where the next `most` bytes of the call's messages go; see cn_grpc_session_room(). It may make
+ * more room, and counts no byte: cn_grpc_receive() must be called with these very bytes when they
+ * are there. */
 struct iovec cn_grpc_receive_room(struct cn_grpc_call *call, size_t most);
 /* The client has sent these bytes of its messages, or its last one. */
 void cn_grpc_receive(struct cn_grpc_call *call, const uint8_t *bytes, size_t len);

@@ -463,8 +463,8 @@ read_root(struct reader *reader, const json_t *root)
     return rc;
 }
 
-/* Tries to read the request with cuts. Returns false when that is not possible; the
- * caller then reads it as if nothing had happened. */
+/* Tries to read the request without what json_numbers.h cuts out of it. Returns false when that is
+ * not possible; the caller then reads it as if nothing had happened. */
 static bool
 read_cut(struct cn_str json, const struct reader *like)
 {

@@ -24,8 +24,8 @@
  * values. */
 int cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err);
 
-/* The member of an object; NULL: there is none. For the small objects of a request this is several
- * times as fast as json_object_get(), which computes a hash of the key. */
+/* The member of an object; NULL: there is none. For the small objects of a request this saves the
+ * hash of the key that json_object_get() computes. */
 json_t *cn_v2_json_get(const json_t *object, const char *key);
 
 /* Is it a string, and not one that stands for a number? */

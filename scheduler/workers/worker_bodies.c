@@ -4,9 +4,7 @@
  * The memory is made when it is first useful, so a model with small bodies has none. Its descriptor
  * goes in a message of its own, which must not come into the middle of a frame: if something is
  * still to be sent, the next row tries again. */
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/log/log.h"
@@ -22,31 +20,15 @@ has_large_part(const struct cn_row *row)
     return false;
 }
 
-/* Sends one MEMORY frame with the descriptor. */
 static bool
 send_memory(struct cn_worker_link *link, uint64_t half_bytes, int fd)
 {
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct msghdr message = {
-        .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
     struct cn_buf frame;
-    struct iovec text;
     bool sent;
 
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &fd, sizeof(int));
     cn_buf_init(&frame, 0);
     cn_frame_put_memory(&frame, &(struct cn_memory_order){half_bytes});
-    text = (struct iovec){frame.data, frame.len};
-    message.msg_iov = &text;
-    sent = !frame.failed &&
-           sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)frame.len;
+    sent = cn_worker_link_send_fds(link, &frame, &fd, 1);
     cn_buf_fini(&frame);
     return sent;
 }

@@ -357,34 +357,42 @@ cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load
     cn_worker_link_flush_later(link);
 }
 
-/* Sends the frame and its descriptors in one message at once: nothing else is under way to a
- * zygote. */
 bool
-cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])
+cn_worker_link_send_fds(struct cn_worker_link *link, const struct cn_buf *frame, const int *fds,
+                        unsigned n)
 {
     union {
         struct cmsghdr head;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(CN_LINK_FDS_MAX * sizeof(int))];
     } control = {0};
-    struct msghdr message = {
-        .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    struct iovec text = {frame->data, frame->len};
+    struct msghdr message = {.msg_iov = &text,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_SPACE(n * sizeof(int))};
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    struct iovec text;
+
+    cn_assert(n <= CN_LINK_FDS_MAX && link->out.len == 0);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(head), fds, n * sizeof(int));
+    return !frame->failed &&
+           sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)frame->len;
+}
+
+/* At once: nothing else is under way to a zygote. */
+bool
+cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])
+{
     struct cn_buf frame;
     bool sent;
 
     if (!cn_worker_link_usable(link) || link->out.len > 0)
         return false;
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    memcpy(CMSG_DATA(head), fds, 2 * sizeof(int));
     cn_buf_init(&frame, 0);
     cn_frame_put_fork(&frame, label);
-    text = (struct iovec){frame.data, frame.len};
-    message.msg_iov = &text;
-    sent = !frame.failed &&
-           sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)frame.len;
+    sent = cn_worker_link_send_fds(link, &frame, fds, 2);
     cn_buf_fini(&frame);
     if (sent)
         link->n_forks++;

@@ -103,9 +103,9 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     struct cn_worker_stats stats;
     int rc = cn_frame_get_stats(frame, &stats, err);
 
-    /* A worker that only streams to slow clients may have no answer to give for a long time. */
     if (rc == 0 && link->body_memory)
         cn_body_memory_trim(link->body_memory);
+    /* A worker that only streams to slow clients may have no answer to give for a long time. */
     if (rc == 0 && stats.streams > 0)
         link->progress_ms = cn_loop_now_ms(link->loop);
     if (rc == 0 && link->queue)

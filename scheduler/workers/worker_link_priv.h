@@ -158,6 +158,12 @@ char *cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body);
 /* Writes what `out` holds. Errors are reported at the end of a turn, never from inside this
  * call. */
 void cn_worker_link_flush(struct cn_worker_link *link);
+/* Sends a frame and its `n` descriptors in one message at once. `out` must be empty, because a
+ * message must not come into the middle of a frame. Returns false if the socket does not take
+ * it. */
+#define CN_LINK_FDS_MAX 2
+bool cn_worker_link_send_fds(struct cn_worker_link *link, const struct cn_buf *frame,
+                             const int *fds, unsigned n);
 /* Lets cn_worker_link_flush() run once at the end of the turn. */
 void cn_worker_link_flush_later(struct cn_worker_link *link);
 /* The jobs leave this link, so their memory may no longer be borrowed. A frame that was begun

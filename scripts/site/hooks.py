@@ -169,10 +169,10 @@ def tracked_once(kept=[]):
 
 
 def on_post_build(config):
-    """Mends the search. Its library, lunr 2.3.9, joins parts of its tree of words that have the same text, and writes
-    that text as letters and numbers without anything between: the letter a, number 1 and the digit 2, number 3 are
-    "a123", and so is the letter a, number 123. Where pages have many numbers, a word then leads to one that no page has,
-    and the search for it fails."""
+    """Mends the search. Its library, lunr 2.3.9, merges nodes of its tree of words that have the same description. A
+    description is, for each next letter, that letter and the number of the node behind it, with nothing between: "a" with
+    node 1 and "2" with node 3 give "a123", and "a" with node 123 gives the same. Where pages have many numbers, different
+    nodes are merged by that, and the search fails for some words."""
     [worker] = pathlib.Path(config.site_dir).glob(SEARCH_WORKER)
     script = worker.read_text()
     if script.count("e=e+s+o.id}") != 1:

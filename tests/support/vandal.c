@@ -1,6 +1,6 @@
 /* tests/support/vandal.c - a handler that writes over the memory which its worker shares with the
  * server, all the time and everywhere. For tests/e2e/test_large_bodies.py, whose model has
- * sharedMemoryBytes 1048576. */
+ * bodyMemoryBytes 1048576. */
 #include <continuo/handler.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 
 #define MARKS_BYTES 65536
 #define HALF_BYTES 1048576
-#define SHARED_MIN_BYTES 65536
+#define LARGE_BYTES 65536
 #define ANSWER_BYTES 300000
 
 static unsigned char *memory;
@@ -59,7 +59,7 @@ run(struct continuo_model *model, struct continuo_item *const *items, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct continuo_bytes body = continuo_body(items[i]);
 
-        if (!memory && body.len >= SHARED_MIN_BYTES)
+        if (!memory && body.len >= LARGE_BYTES)
             begin(body.data);
         continuo_reply(items[i], answer, sizeof(answer));
     }

@@ -66,13 +66,20 @@ cn_id_hash(struct cn_str id)
     return hash;
 }
 
+/* Tells the server that the parts of the row which lie in the body memory are read. */
+static void
+release_bodies(struct cn_body_memory *memory, const struct cn_row *row)
+{
+    for (uint32_t i = 0; i < row->n_parts; i++)
+        cn_body_memory_release(memory, row->parts[i].data.ptr);
+}
+
 void
 cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
 {
     cn_assert(!pending->row || cn_row_phases[pending->phase].followers == 0);
-    for (uint32_t i = 0; pending->row && worker->channel.body_memory && i < pending->row->n_parts;
-         i++)
-        cn_body_memory_release(worker->channel.body_memory, pending->row->parts[i].data.ptr);
+    if (pending->row && worker->channel.body_memory)
+        release_bodies(worker->channel.body_memory, pending->row);
     cn_list_remove(&pending->link);
     cn_block_unref(&worker->channel, pending->block);
     cn_list_push_front(&worker->spare, &pending->link);

@@ -117,6 +117,8 @@ class Context:
     def get_all_request_header(self, idx: int) -> Dict[str, Any]:
         return self.processor(idx).get_request_properties()
 
+    # Handlers call the next method and set_response_header() for each row, so these two do without
+    # the call of processor().
     def get_sequence_id(self, idx: int) -> Any:
         return (self.request_processor or _NONE)[idx].get_request_property(
             self.header_key_sequence_id)

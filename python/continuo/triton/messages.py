@@ -204,21 +204,22 @@ class InferenceResponse:
         return json.dumps(self._parameters or {})
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
-    """The request's input of this name; None if it has none."""
-    for each in inference_request._inputs:
+def _tensor_by_name(tensors: List[Tensor], name: str) -> Optional[Tensor]:
+    for each in tensors:
         if each._name == name:
             return each
     return None
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Optional[Tensor]:
+    """The request's input of this name; None if it has none."""
+    return _tensor_by_name(inference_request._inputs, name)
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse,
                               name: str) -> Optional[Tensor]:
     """The response's output of this name; None if it has none."""
-    for each in inference_response._tensors:
-        if each._name == name:
-            return each
-    return None
+    return _tensor_by_name(inference_response._tensors, name)
 
 
 def load_model(model_name: str, *_: Any, **__: Any) -> None:

@@ -34,7 +34,6 @@ NUMPY_TO_TRITON_TYPE[numpy.bytes_] = 13
 #: numbers in another byte order, may have one, too.
 _PLAIN = frozenset(numpy.dtype(kind) for _, _, _, kind in DATATYPES)
 
-_ndarray = numpy.ndarray
 _NUMBERS = {word: number for _, number, word, _ in DATATYPES}
 _NUMBERS["BF16"] = 14
 
@@ -105,7 +104,7 @@ class Tensor:
         if not isinstance(name, str):
             raise TypeError(f"Tensor(name, array): the name must be a str, got "
                             f"{type(name).__name__}")
-        if not isinstance(tensor, _ndarray):
+        if not isinstance(tensor, numpy.ndarray):
             raise TypeError(f"Tensor(\"{name}\", array): a NumPy array is needed, got "
                             f"{type(tensor).__name__}. Tensor.from_dlpack(name, tensor) takes "
                             f"tensors of PyTorch and others")
@@ -150,7 +149,7 @@ class Tensor:
 
     def as_numpy(self) -> Any:
         """The elements as a NumPy array; strings are bytes objects in an array of objects."""
-        if type(self._value) is _ndarray:
+        if type(self._value) is numpy.ndarray:
             return self._value
         if self._value is None:
             if self._raw[1] == "BF16":
