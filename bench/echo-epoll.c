@@ -2,7 +2,8 @@
  *
  * It looks for the end of the head and for Content-Length, and for nothing else. No server on
  * sockets and epoll can be faster, and what echo-mhd needs beyond it is HTTP. It takes requests of
- * up to 8 kB, and closes the connection of a larger one.
+ * up to 8 kB, and closes the connection of a larger one. With --busy-wait it polls and never
+ * sleeps.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -106,14 +107,19 @@ receive(struct conn *c)
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
+    bool polls = argc == 2 && strcmp(argv[1], "--busy-wait") == 0;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(address);
     struct conn listener = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event events[256];
 
+    if (argc > 1 && !polls) {
+        fputs("usage: echo-epoll [--busy-wait]\n", stderr);
+        return 2;
+    }
     if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, len) < 0 ||
         listen(listener.fd, 1024) < 0 ||
         getsockname(listener.fd, (struct sockaddr *)&address, &len) < 0)
@@ -122,7 +128,7 @@ main(void)
     printf("echo-epoll ready: port=%d\n", ntohs(address.sin_port));
     fflush(stdout);
     for (;;) {
-        int n = epoll_wait(epoll_fd, events, 256, -1);
+        int n = epoll_wait(epoll_fd, events, 256, polls ? 0 : -1);
 
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == &listener)

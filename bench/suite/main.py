@@ -18,6 +18,7 @@ import measure
 import page
 import rows
 import systems
+import whose
 from systems import ROOT, Unavailable
 
 PLOTS = [["matplotlib>=3.8,<4"]]
@@ -148,6 +149,7 @@ def measure_all(options):
 
 def draw(results, options):
     results["ratios"], results["goals"] = goals.ratios(results), goals.goals(results)
+    results["split"], results["bounds"] = whose.split(results), whose.bounds(results)
     options.output.mkdir(parents=True, exist_ok=True)
     file = options.output / "benchmarks" / "results.json"
     file.parent.mkdir(exist_ok=True)

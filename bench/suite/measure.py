@@ -12,13 +12,14 @@ import sys
 import time
 
 import systems
+import whose
 from systems import BIN, Steps, tree
 
 HERE = pathlib.Path(__file__).resolve().parent
 SUITE = HERE.parent.parent / "build/suite"
 VALUES = "0.5,1.5,-2.25,3.0,0.125,5.5,6.5,-7.75,8.5,9.25,10.5,11.0,-12.5,13.5,14.75,15.5]}]}"
 #: Figures of a run of which the median of all rounds is kept.
-FIGURES = ("steps_per_s", "p50_ms", "p99_ms", "p999_ms", "cpu_us", "client_busiest_share", "client_waited_s")
+FIGURES = ("steps_per_s", "p50_ms", "p99_ms", "p999_ms", "cpu_us", "client_busiest_share", "client_waited_s", *whose.PARTS)
 #: Figures whose ratio is taken in each round, because the load of the machine changes from round to round.
 PAIRED = ("steps_per_s", "p99_ms", "cpu_us")
 ANSWER_TIMEOUT_S = 60
@@ -99,26 +100,45 @@ def only(pids, name):
                 os.kill(pid, signal.SIGCONT)
 
 
-def cpu_seconds(pids):
-    """The CPU time of all threads of these processes."""
-    spent = 0
+def cpu_time(pids):
+    """The CPU time of all threads of these processes in seconds, and how many clock ticks fell into their own code and
+    into the kernel."""
+    spent = own = kernel = 0
     for pid in pids:
+        with contextlib.suppress(OSError):
+            words = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            own, kernel = own + int(words[11]), kernel + int(words[12])
         for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError):
                 spent += int(path.read_text().split()[0])
-    return spent / 1e9
+    return spent / 1e9, own, kernel
+
+
+def parts(before, after):
+    """What cpu_time() has counted in between: seconds in own code, and in the kernel. Their sum is exact, and the ticks
+    divide it."""
+    spent, own, kernel = (there - here for here, there in zip(before, after))
+    in_kernel = spent * kernel / max(own + kernel, 1)
+    return spent - in_kernel, in_kernel
 
 
 def run(system, pids, command, connections, seconds, processes):
-    """Runs a load tool once. `cpu_us` is the CPU time of all processes of the system for a step."""
+    """Runs a load tool once. `cpu_us` is the CPU time of all processes of the system for a step, and whose.PARTS are its
+    parts and the load tool's time."""
     words = [str(word) for word in command(system, connections, seconds, min(processes, connections))]
-    before = cpu_seconds(pids)
+    sides = {"server": pids[:system.servers], "worker": pids[system.servers:]}
+    before = {side: cpu_time(those) for side, those in sides.items()}
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-    spent = cpu_seconds(pids) - before
+    spent = {side: parts(before[side], cpu_time(those)) for side, those in sides.items()}
     if done.returncode not in (0, 1, 3) or not done.stdout:
         raise SystemExit(f"{' '.join(words)}: {done.stderr[-2000:]}")
     result = json.loads(done.stdout.splitlines()[-1])
-    result["cpu_us"] = spent / max(result["steps"], 1) * 1e6
+    us = 1e6 / max(result["steps"], 1)
+    for side, (own, kernel) in spent.items():
+        result |= {f"{side}_own_us": own * us, f"{side}_kernel_us": kernel * us}
+    result["cpu_us"] = sum(map(sum, spent.values())) * us
+    if "client_cpu_s" in result:  # wrk does not say it
+        result["load_us"] = result["client_cpu_s"] * us
     return result
 
 

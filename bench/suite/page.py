@@ -4,6 +4,7 @@ import datetime
 import statistics
 
 import goals
+import whose
 
 HEAD = """# Benchmarks
 
@@ -143,20 +144,71 @@ def short_text(results):
             text.append(f"| {words} | {' | '.join(shown)} |")
     judged = [goal for goal in results["goals"] if goal["judged"]]
     missed = sum(not goal["reached"] for goal in judged)
-    text.append(f"\n{missed} of {len(judged)} goals are missed; [the last section](#goals) has all of them.\n")
+    bare = sum(not goal["reached"] and goal["ceiling"] is not None and not goal["ceiling_reached"] for goal in judged)
+    text.append(f"\n{missed} of {len(judged)} goals are missed{f', {bare} of them also by a bare echo' if bare else ''}; "
+                "[the last section](#goals) has all of them.\n")
     return "\n".join(text)
+
+
+SPLIT = """At 100,000 steps/s, {cores} cores have {each:g} µs for each step. The table says who takes this time, in the rows that belong to goals: the load tool, the server, and its workers. The time of server and workers is divided into their own code and what the kernel does for them, which is mostly sockets. *Idle* is what is left of the cores, with what other programs took. Continuo without `--busy-wait 0` and one of the echoes poll, and so take time that would be idle otherwise. The sum of own code and kernel is exact. The kernel's clock ticks divide it, so each of the two is good to about a tenth of the sum.
+"""
+BOUNDS = """The next table says how many steps/s any server could do on these cores, as multiples of those of the other server. *A bare echo* is the better one of the two echoes, which get the same requests in the same rounds. *At most* is what a server could do whose own code takes no time: the cores are shared by the load tool and the kernel's work for the echo's sockets only, each with its smallest figure in the table. With one connection there is no such bound, because load tool and server wait for each other.
+"""
+
+
+def split_text(results):
+    """The parts of a step's time, and how many steps a server could do at most."""
+    if not results["split"]:
+        return "## Whose microseconds\n\nThis measurement does not say who took the time of a step.\n"
+    names = [*whose.PARTS.values(), whose.IDLE]
+    text = ["## Whose microseconds\n", SPLIT.format(cores=results["cores"], each=results["cores"] * 10),
+            plot("whose", "Who takes the time of the cores for a step"),
+             f"| system | connections | all, µs | {' | '.join(names)} |", "|---" * (3 + len(names)) + "|"]
+    group = None
+    for row in results["split"]:
+        if row["group"] != group:
+            group = row["group"]
+            text.append(f"| **{group}** |" + " |" * (2 + len(names)))
+        figures = [number(us, 1) for us in (row["total_us"], *row["parts_us"])]
+        text.append(f"| {row['title']} | {row['connections']} | {' | '.join(figures)} |")
+    bounds = [] if results["busy"] else results["bounds"]  # on a busy machine, they are those of the other programs
+    if bounds:
+        text += ["", BOUNDS, "| other server | connections | its steps/s | a bare echo | at most |", "|---" * 5 + "|"]
+    for row in bounds:
+        text.append(f"| {row['peer']} | {row['connections']} | {number(row['steps_per_s'])} | {ratio(row['echo'])} | "
+                    f"{ratio(row['most']) if row['most'] else ''} |")
+    return "\n".join(text) + "\n"
+
+
+BARE = """The last column says what a bare echo makes of a goal that Continuo misses: the better one of two echoes, with the same requests, in the same rounds and on the same cores. If it misses a goal for steps/s, too, then the load tool and the kernel's sockets leave too little of the cores: [whose microseconds](#whose-microseconds) has their parts. A p99 that it misses proves less, because a p99 also depends on the order in which the kernel runs the processes.
+"""
+
+
+def verdict(reached):
+    return "reached" if reached else "**missed**"
+
+
+def goal_line(goal, bare):
+    """`bare`: the table has a column for the bare echo."""
+    line = (f"| {goal['what']} | {goal['connections']} | {ratio(goal['measured'])} | {goal['goal']} | "
+            f"{verdict(goal['reached'])} |")
+    if not bare:
+        return line
+    if goal["reached"] or goal["ceiling"] is None:
+        return line + " |"
+    return line + f" {ratio(goal['ceiling'])}, {verdict(goal['ceiling_reached'])} |"
 
 
 def goals_text(results):
     """What the figures say about the goals, and where we lose."""
-    text = ["## Goals\n", "| what | connections | measured | goal | |", "|---" * 5 + "|"]
     judged = [goal for goal in results["goals"] if goal["judged"]]
+    bare = any(goal["ceiling"] is not None for goal in judged)
+    text = ["## Goals\n"]
     if len(judged) < len(results["goals"]):
-        text.insert(1, "Goals for steps per second and for latencies are not judged here, because the machine was busy.\n")
-    for goal in judged:
-        text.append(f"| {goal['what']} | {goal['connections']} | {ratio(goal['measured'])} | {goal['goal']} | "
-                    f"{'reached' if goal['reached'] else '**missed**'} |")
-    return "\n".join(text) + "\n"
+        text.append("Goals for steps per second and for latencies are not judged here, because the machine was busy.\n")
+    text += [BARE] if bare else []
+    text += ["| what | connections | measured | goal | |" + " a bare echo |" * bare, "|---" * (5 + bare) + "|"]
+    return "\n".join(text + [goal_line(goal, bare) for goal in judged]) + "\n"
 
 
 def write(results, path):
@@ -166,7 +218,7 @@ def write(results, path):
              plot("cpu", "CPU time of a step of all systems"), plot("latency", "99th percentile of the latency")]
     parts += [group_text(group, results["connections"]) for group in results["groups"]]
     parts += [facts_text(results)] if results["facts"] else []
-    parts.append(goals_text(results))
+    parts += [split_text(results), goals_text(results)]
     path.write_text("\n".join(parts), encoding="utf-8")
 
 

@@ -15,7 +15,13 @@ matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "continuo", 
                             "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
 import matplotlib.pyplot as plt  # noqa: E402
 
+import whose  # noqa: E402
+
 OURS, CEILING, PEER = "#3f51b5", "#9e9e9e", "#e07b39"
+
+#: Of the parts of a step, as in flame graphs: own code is blue and the kernel orange, darker for the server.
+PARTS = {"load_us": CEILING, "server_own_us": OURS, "server_kernel_us": "#fb8c00", "worker_own_us": "#9fa8da",
+         "worker_kernel_us": "#ffcc80", "idle": "#f0f0f0"}
 
 
 def colour(title):
@@ -104,6 +110,37 @@ def peers(results, folder):
     save(figure, folder, "peers")
 
 
+def parts(results, folder, at):
+    """A panel for each group, with a bar for each row: who takes the cores' time for a step. The bar of a peer may be
+    many times as long, so it is cut off."""
+    rows = [row for row in results["split"] if str(row["connections"]) == at]
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    if not groups:
+        return
+    heights = [sum(row["group"] == group for row in rows) + 1 for group in groups]
+    figure, panels = plt.subplots(len(groups), 1, figsize=(8, 0.3 * sum(heights) + 1.1), squeeze=False,
+                                  gridspec_kw={"height_ratios": heights})
+    for panel, group in zip(panels[:, 0], groups):
+        found = [row for row in rows if row["group"] == group][::-1]
+        left = [0] * len(found)
+        for number, (name, shade) in enumerate(PARTS.items()):
+            widths = [row["parts_us"][number] for row in found]
+            panel.barh([plain(row["title"]) for row in found], widths, left=left, color=shade,
+                       label=whose.PARTS.get(name, whose.IDLE))
+            left = [here + width for here, width in zip(left, widths)]
+        shown = [row["total_us"] for row in found if colour(row["title"]) != PEER] or [row["total_us"] for row in found]
+        limit = max(shown) * 1.1
+        for place, row in enumerate(found):
+            panel.text(min(row["total_us"], limit), place, f" {row['total_us']:,.1f}", va="center")
+        panel.set_xlim(0, limit)
+        panel.set_title(group, loc="left", fontsize=10)
+        panel.grid(axis="y", visible=False)
+    panels[0, 0].legend(fontsize=7, ncols=len(PARTS), loc="lower right", bbox_to_anchor=(1.08, 1.2 + 0.5 / heights[0]),
+                        frameon=False, columnspacing=1)
+    panels[-1, 0].set_xlabel(f"µs of all cores a step, {at} connections or calls in flight")
+    save(figure, folder, "whose")
+
+
 def main():
     results, folder = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,6 +149,7 @@ def main():
     bars(results, "cpu_us", "µs of CPU a step, all processes of the server", "cpu", folder, at)
     lines(results, "p99_ms", "p99, ms", "latency", folder)
     peers(results, folder)
+    parts(results, folder, at)
 
 
 if __name__ == "__main__":

@@ -95,15 +95,21 @@ GROUPS = [
                   needs="wrk")]),
     Group("torchserve", "Beside TorchServe", "Both run the same file, examples/torchserve-stateful/running_sum.py, with "
           "the same Python. TorchServe 0.12 has the settings that bench/torchserve_handler.py --tune found best (2 "
-          "workers, batches of 16), and keeps the sums in memory. Continuo commits each step.", "ts-theirs", [
+          "workers, batches of 16), and keeps the sums in memory. Continuo commits each step. The echoes get the same "
+          "requests.", "ts-theirs", [
+              Row("ts-epoll", "ceiling: epoll alone", "epoll", continuo_bench("--model", "sum", "--echo")),
+              Row("ts-epoll-polling", "ceiling: epoll alone, polling", "epoll-polling", continuo_bench("--model", "sum", "--echo")),
               Row("ts-ours", "Continuo, the same handler", "same-handler", SUM_TEXT, model="sum", opened=1000),
               Row("ts-theirs", "TorchServe", "torchserve",
                   continuo_bench("--model", "sum", "--header", "ts_request_sequence_id"), pause_s=TORCHSERVE_PAUSE_S,
                   warm_steps=TORCHSERVE_WARM_STEPS, model="sum", opened=1000)]),
     Group("triton", "Beside Triton", "A running sum over v2 JSON. Triton 2.51 and Continuo run the same model.py on the "
           "same model repository, with one instance, the strategy `oldest` and batches of up to 64. A third row has the "
-          "same model in Lua. Continuo commits the sums of the Lua model; a model.py keeps its own in memory on both.",
-          "tr-theirs", [
+          "same model in Lua. Continuo commits the sums of the Lua model; a model.py keeps its own in memory on both. The "
+          "echoes get the same requests.", "tr-theirs", [
+              Row("tr-epoll", "ceiling: epoll alone", "epoll", continuo_bench("--model", "sum", "--v2", "--echo")),
+              Row("tr-epoll-polling", "ceiling: epoll alone, polling", "epoll-polling",
+                  continuo_bench("--model", "sum", "--v2", "--echo")),
               Row("tr-lua", "Continuo, Lua", "sum-lua", SUM_V2, kind="v2", model="sum", opened=OPENED_TYPED),
               Row("tr-ours", "Continuo, the same model.py", "sum-python", SUM_V2, kind="v2", model="sum", opened=OPENED_TYPED),
               Row("tr-theirs", "Triton", "triton", SUM_V2, kind="v2", model="sum", opened=OPENED_TYPED)]),

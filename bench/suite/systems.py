@@ -1,8 +1,9 @@
 """The systems that bench/suite.sh compares: ours, the ceilings, and other servers, each started in a folder of its own.
 
 A running system has `pid` (its first process), `http` and `grpc` ("ADDRESS:PORT", or None), `began` (when it was
-started), close(), and for servers with a handler also worker_pids() and restart(). A peer that cannot be installed
-raises Unavailable with the reason."""
+started), close(), and for servers with a handler also worker_pids() and restart(). The first `servers` processes of its
+tree are the server itself, and the others are workers. A peer that cannot be installed raises Unavailable with the
+reason."""
 
 import contextlib
 import functools
@@ -99,6 +100,8 @@ def began_at(pid):
 class Ceiling:
     """An echo without sequences, handlers or state."""
 
+    servers = 1
+
     def __init__(self, command, grpc=False):
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -114,6 +117,8 @@ class Ceiling:
 
 class Ours:
     """Continuo with packed models."""
+
+    servers = 1
 
     def __init__(self, models, flags=(), grpc=False):
         self.model = next(iter(models))
@@ -137,6 +142,8 @@ class Ours:
 
 
 class TorchServe:
+    servers = 2  # a Python process that starts Java, and Java
+
     def __init__(self, peer):
         self.peer = peer
         self._start()
@@ -159,6 +166,8 @@ class TorchServe:
 
 class Repository:
     """Triton or Continuo on a model repository with the model `sum`."""
+
+    servers = 1
 
     def __init__(self, start, backend, settings=None):
         self.start = start
@@ -232,6 +241,7 @@ def same_handler():
 #: name -> what starts it
 SYSTEMS = {
     "epoll": lambda: Ceiling([BIN / "echo-epoll"]),
+    "epoll-polling": lambda: Ceiling([BIN / "echo-epoll", "--busy-wait"]),
     "mhd": lambda: Ceiling([BIN / "echo-mhd", "--loops", "1"]),
     "grpc-core": lambda: Ceiling([BIN / "grpc-bench", "echo"], grpc=True),
     "lua": lambda: Ours({"counter": (LUA, COUNTER)}, grpc=True),

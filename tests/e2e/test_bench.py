@@ -135,6 +135,7 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
                               {"name": "big", "title": "Big", "base": "big", "cells": {"4": cell(1, 1, 1)}}]}]}
     assert goals.of_rounds(ours["1"], theirs["1"], "steps_per_s") == [4, 2]
     results["ratios"], results["goals"] = goals.ratios(results), goals.goals(results)
+    results["split"], results["bounds"] = [], []  # a file from before there were such figures
     assert (results["ratios"][0]["steps"], results["goals"][0]["reached"]) == (3, False)
     page.write(results, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
@@ -142,6 +143,33 @@ def test_the_page_says_what_could_not_be_measured(suite, tmp_path):
     assert "| Slow | refused 3 times: the load tool was slower than the server" in text
     assert "used 0.10 and 1.40 of its 2 cores" in text and "Other programs wanted these cores" in text
     assert "| 4 | Big | 10 | 1.00 |" in text and "| 1 | Big |" not in text
+
+
+def test_the_page_says_whose_microseconds_a_step_takes(suite, tmp_path):
+    """A reader sees who takes the cores' time, and which goals a server would miss that only echoes."""
+    goals, measure, page, whose = suite("goals"), suite("measure"), suite("page"), suite("whose")
+    assert measure.parts((1, 10, 10), (3, 40, 20)) == (1.5, 0.5)
+
+    def cell(steps, load, *sides):
+        latency = dict.fromkeys(("p50_ms", "p99_ms", "p999_ms", "client_busiest_share"), 1.0)
+        return {"steps_per_s": steps, "cpu_us": sum(sides), "rounds": {"steps_per_s": [steps], "p99_ms": [1.0]}, "refused": 0,
+                "errors": 0, **latency, **dict(zip(whose.PARTS, (load, *sides)))}
+
+    cells = {"tr-epoll": cell(100000, 9, 1, 7, 0, 0), "tr-epoll-polling": cell(50000, 12, 4, 20, 0, 0),
+             "tr-ours": cell(40000, 10, 5, 6, 8, 2), "tr-theirs": cell(20000, 11, 30, 20, 30, 5)}
+    rows = [{"name": name, "title": name, "base": "tr-theirs", "missing": None, "cells": {"1": each, "64": each}}
+            for name, each in cells.items()]
+    results = {"date": "2026-01-01", "commit": "abc", "machine": "m", "cores": 2, "used_cores": [0.1], "busy": False, "rounds": 1,
+               "versions": {"Python": "3"}, "seconds": 1, "processes": 2, "connections": [1, 64], "facts": [],
+               "groups": [{"name": "triton", "title": "Beside Triton", "about": "A.", "base": "tr-theirs", "rows": rows}]}
+    results["ratios"], results["goals"] = goals.ratios(results), goals.goals(results)
+    results["split"], results["bounds"] = whose.split(results), whose.bounds(results)
+    page.write(results, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert "| tr-ours | 64 | 50.0 | 10.0 | 5.0 | 6.0 | 8.0 | 2.0 | 19.0 |" in text
+    # 2 cores, and 9 us of the load tool and 7 us of the kernel at least, are 125,000 steps/s
+    assert "| Triton | 64 | 20,000 | 5.00 | 6.25 |" in text and "| Triton | 1 | 20,000 | 5.00 |  |" in text
+    assert "| steps/s to Triton's, the same model.py | 64 | 2.00 | at least 10 | **missed** | 5.00, **missed** |" in text
 
 
 WRK = [sys.executable, ROOT / "bench/suite/wrk.py"]
