@@ -1,7 +1,8 @@
 /* proto/body_memory.c - the two ends of body memory. Each is used from one thread.
  *
  * Places are found first-fit from the beginning of the half, so that the pages in use stay few. The
- * list of bodies is short (CN_BODY_SLOTS) and in the order of their places. */
+ * list of bodies is short (CN_BODY_SLOTS) and in the order of their places. A place is either put
+ * already, or a buffer's that is still being written. */
 #include "proto/body_memory.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/containers/list.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
@@ -28,8 +30,10 @@ struct cn_body_memory {
     unsigned own;      /* the half into which this side puts: 0 for the server, 1 for the worker */
 
     /* This side's half. */
+    struct cn_buf_home home;
     struct cn_body_place used[CN_BODY_SLOTS]; /* by their places */
     uint32_t n_used;
+    uint64_t written; /* a bit for each slot: a buffer's, not put yet */
     uint32_t number;  /* of the body that was put last */
     uint64_t touched; /* bytes from the beginning that may have pages */
     bool idle;        /* no body has passed since the last trim */
@@ -75,6 +79,9 @@ whole_pages(uint64_t bytes)
     return (bytes + MARKS_BYTES - 1) / MARKS_BYTES * MARKS_BYTES;
 }
 
+static char *take_room(struct cn_buf_home *home, size_t bytes);
+static void give_room_back(struct cn_buf_home *home, char *data);
+
 /* Maps the memory behind `fd`. */
 static struct cn_body_memory *
 map(int fd, uint64_t half_bytes, unsigned own, struct cn_error *err)
@@ -92,6 +99,7 @@ map(int fd, uint64_t half_bytes, unsigned own, struct cn_error *err)
     memory->map = at;
     memory->half_bytes = (size_t)half_bytes;
     memory->own = own;
+    memory->home = (struct cn_buf_home){CN_BODY_MEMORY_MIN_BYTES, take_room, give_room_back};
     return memory;
 }
 
@@ -206,29 +214,102 @@ free_slot(const struct cn_body_memory *memory)
     return (uint32_t)__builtin_ctzll(~taken);
 }
 
-bool
-cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes, struct cn_body_place *out)
+/* Takes a place of this size. Returns NULL when none is free. */
+static struct cn_body_place *
+take_place(struct cn_body_memory *memory, size_t bytes)
 {
+    struct cn_body_place *place;
+    uint32_t slot;
     uint64_t at;
     int before;
 
     forget_read(memory);
-    if (memory->n_used == CN_BODY_SLOTS || (before = find_gap(memory, bytes.len, &at)) < 0)
-        return false;
+    if (memory->n_used == CN_BODY_SLOTS || (before = find_gap(memory, bytes, &at)) < 0)
+        return NULL;
     if (++memory->number == 0)
         memory->number = 1;
-    *out = (struct cn_body_place){free_slot(memory), memory->number, at, (uint32_t)bytes.len};
+    slot = free_slot(memory);
     /* The mark of the slot's last body must not count for this one. */
-    atomic_store_explicit(mark(memory, memory->own, out->slot), 0, memory_order_relaxed);
-    memcpy(half(memory, memory->own) + at, bytes.ptr, bytes.len);
-    memmove(&memory->used[before + 1], &memory->used[before],
-            (memory->n_used - (uint32_t)before) * sizeof(*memory->used));
-    memory->used[before] = *out;
+    atomic_store_explicit(mark(memory, memory->own, slot), 0, memory_order_relaxed);
+    place = &memory->used[before];
+    memmove(place + 1, place, (memory->n_used - (uint32_t)before) * sizeof(*place));
+    *place = (struct cn_body_place){slot, memory->number, at, (uint32_t)bytes};
     memory->n_used++;
-    if (memory->touched < at + bytes.len)
-        memory->touched = at + bytes.len;
+    if (memory->touched < at + bytes)
+        memory->touched = at + bytes;
     memory->idle = false;
+    return place;
+}
+
+/* Returns the index in the list of a buffer's place that begins at `at`; -1: none does. */
+static int
+find_written(const struct cn_body_memory *memory, const char *at)
+{
+    for (uint32_t i = 0; memory->written && i < memory->n_used; i++) {
+        const struct cn_body_place *place = &memory->used[i];
+
+        if ((memory->written >> place->slot & 1) && half(memory, memory->own) + place->at == at)
+            return (int)i;
+    }
+    return -1;
+}
+
+bool
+cn_body_memory_is_written(const struct cn_body_memory *memory, const char *at)
+{
+    return memory && find_written(memory, at) >= 0;
+}
+
+bool
+cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes, struct cn_body_place *out)
+{
+    const int written = find_written(memory, bytes.ptr);
+    struct cn_body_place *place;
+
+    if (written >= 0) {
+        place = &memory->used[written];
+        cn_assert(bytes.len <= place->bytes);
+        place->bytes = (uint32_t)bytes.len;
+        memory->written &= ~(1ull << place->slot);
+    } else {
+        place = take_place(memory, bytes.len);
+        if (!place)
+            return false;
+        memcpy(half(memory, memory->own) + place->at, bytes.ptr, bytes.len);
+    }
+    *out = *place;
     return true;
+}
+
+struct cn_buf_home *
+cn_body_memory_home(struct cn_body_memory *memory)
+{
+    return memory ? &memory->home : NULL;
+}
+
+static char *
+take_room(struct cn_buf_home *home, size_t bytes)
+{
+    struct cn_body_memory *memory = cn_container_of(home, struct cn_body_memory, home);
+    struct cn_body_place *place = bytes < UINT32_MAX ? take_place(memory, bytes) : NULL;
+
+    if (!place)
+        return NULL;
+    memory->written |= 1ull << place->slot;
+    return half(memory, memory->own) + place->at;
+}
+
+static void
+give_room_back(struct cn_buf_home *home, char *data)
+{
+    struct cn_body_memory *memory = cn_container_of(home, struct cn_body_memory, home);
+    const int written = find_written(memory, data);
+
+    cn_assert(written >= 0);
+    memory->written &= ~(1ull << memory->used[written].slot);
+    memory->n_used--;
+    memmove(&memory->used[written], &memory->used[written + 1],
+            (memory->n_used - (uint32_t)written) * sizeof(*memory->used));
 }
 
 bool

@@ -2,9 +2,10 @@
  * pass.
  *
  * A body that goes through the socket is copied twice by the kernel. From CN_BODY_MEMORY_MIN_BYTES
- * on its sender copies it into the body memory instead, and the frame only says where it lies. The
- * worker uses what the server has written where it lies. The server copies what the worker has
- * written before it looks at it, because a worker may change it at any time.
+ * on its sender copies it into the body memory instead, and the frame only says where it lies. A
+ * worker's handler writes its output there in the first place. The worker uses what the server has
+ * written where it lies. The server copies what the worker has written before it looks at it,
+ * because a worker may change it at any time.
  *
  * The memory has two halves, one for each direction, and marks before them:
  *
@@ -26,6 +27,7 @@
 #include <stdint.h>
 
 #include "core/errors/error.h"
+#include "core/memory/buf.h"
 #include "core/text/str.h"
 
 /* From this size on a body goes through the body memory. */
@@ -60,9 +62,15 @@ int cn_body_memory_open(int fd, uint64_t half_bytes, struct cn_body_memory **out
 /* Unmaps this side's end; NULL does nothing. What the other side has mapped stays. */
 void cn_body_memory_free(struct cn_body_memory *memory);
 
-/* Copies `bytes` into this side's half. Returns false when no place is free. */
+/* Copies `bytes` into this side's half. Bytes that a buffer has written there stay where they are,
+ * and that buffer must leave its home then. Returns false when no place is free. */
 bool cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes,
                         struct cn_body_place *out);
+/* This side's half as the home of buffers, in which bodies are written that are to be put. The
+ * buffers must have another home before the memory is freed. */
+struct cn_buf_home *cn_body_memory_home(struct cn_body_memory *memory);
+/* Does a buffer with its home in this side's half begin at `at`? */
+bool cn_body_memory_is_written(const struct cn_body_memory *memory, const char *at);
 /* Finds a body that the other side says it has put. *out stays valid until _release. Returns false
  * when the place is not one: outside of the half, or its slot is in use. */
 bool cn_body_memory_find(struct cn_body_memory *memory, const struct cn_body_place *place,

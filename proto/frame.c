@@ -121,7 +121,8 @@ write_placed(struct cn_buf *buf, struct cn_body_memory *body_memory, struct cn_s
 {
     struct cn_body_place place;
 
-    if (!body_memory || buf->failed || !cn_body_memory_pays(text.len) ||
+    if (!body_memory || buf->failed ||
+        !(cn_body_memory_pays(text.len) || cn_body_memory_is_written(body_memory, text.ptr)) ||
         !cn_body_memory_put(body_memory, text, &place))
         return false;
     cn_write_u32(buf, CN_FRAME_PLACED);

@@ -121,6 +121,29 @@ what_has_no_place_goes_through_the_socket(void **state)
     free(body);
 }
 
+/* A handler writes its output in the body memory, and its answer becomes an error. Then the place
+ * is free again. */
+static void
+an_answer_that_is_dropped_leaves_no_place_behind(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->load.answer_max_bytes = HALF / 2;
+    assert_int_equal(client_start(c, false), 0);
+    send_memory(c, HALF, true);
+    assert_string_equal(client_step(c, 1, "a", "1", 0, 0).body, "1");
+    for (uint64_t job = 2; job <= 150; job += 2) {
+        got = client_step(c, job, "a", "answer 600000", 0, 0);
+        assert_int_equal(got.code, CN_E_HANDLER_FAILED);
+        got = client_step(c, job + 1, "a", "answer 500000", 0, 0);
+        assert_true(got.was_placed);
+        assert_int_equal(got.body_bytes, 500000);
+    }
+    assert_int_equal(client_stop(c), 0);
+    forget_memory(c);
+}
+
 /* Rows of a batch, of which some are in the body memory, keep their bodies until they have run. */
 static void
 rows_of_a_batch_keep_their_bodies(void **state)
@@ -193,6 +216,8 @@ main(void)
             client_teardown),
         cmocka_unit_test_setup_teardown(what_has_no_place_goes_through_the_socket, client_setup,
                                         client_teardown),
+        cmocka_unit_test_setup_teardown(an_answer_that_is_dropped_leaves_no_place_behind,
+                                        client_setup, client_teardown),
         cmocka_unit_test_setup_teardown(rows_of_a_batch_keep_their_bodies, client_setup,
                                         client_teardown),
         cmocka_unit_test_setup_teardown(wrong_memory_ends_the_worker, client_setup,

@@ -1,7 +1,8 @@
 /* core/memory/buf.c - a byte buffer that doubles when it is full. Owned by its holder; no locks.
  *
  * Memory that was allocated stays until fini or take, so a buffer that is filled again and again
- * soon allocates nothing. The limit (max_bytes) is on the content, not on the memory. */
+ * soon allocates nothing. Memory from a buffer's home is given back with each reset, because others
+ * need it, too. The limit (max_bytes) is on the content, not on the memory. */
 #include "core/memory/buf.h"
 
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 #include "core/text/number.h"
 
 #define FIRST_CAP 256
+/* Behind one large piece a buffer at home has this much room for more. */
+#define SPARE_BYTES 4096
 
 void
 cn_buf_init(struct cn_buf *buf, size_t max_bytes)
@@ -20,18 +23,89 @@ cn_buf_init(struct cn_buf *buf, size_t max_bytes)
     *buf = (struct cn_buf){.max_bytes = max_bytes};
 }
 
+static void
+free_data(struct cn_buf *buf)
+{
+    if (buf->at_home)
+        buf->home->give_back(buf->home, buf->data);
+    else
+        cn_free(buf->data);
+}
+
 void
 cn_buf_fini(struct cn_buf *buf)
 {
-    cn_free(buf->data);
-    cn_buf_init(buf, buf->max_bytes);
+    free_data(buf);
+    *buf = (struct cn_buf){.max_bytes = buf->max_bytes, .home = buf->home};
 }
 
 void
 cn_buf_reset(struct cn_buf *buf)
 {
+    if (buf->at_home)
+        cn_buf_fini(buf);
     buf->len = 0;
     buf->failed = 0;
+}
+
+void
+cn_buf_set_home(struct cn_buf *buf, struct cn_buf_home *home)
+{
+    cn_assert(buf->len == 0);
+    if (buf->at_home || (home && buf->cap >= home->min_bytes))
+        cn_buf_fini(buf);
+    buf->home = home;
+}
+
+void
+cn_buf_leave_home(struct cn_buf *buf)
+{
+    if (!buf->at_home)
+        return;
+    buf->at_home = false;
+    buf->data = NULL;
+    buf->len = buf->cap = 0;
+}
+
+/* Moves the content to memory from home. Growing by one large piece takes only what that needs,
+ * because other buffers live there, too. Returns false when there is no place. */
+static bool
+move_home(struct cn_buf *buf, size_t need, size_t cap)
+{
+    char *data;
+
+    if (!buf->home || need < buf->home->min_bytes)
+        return false;
+    if (need - buf->len > need / 2 && cap > need + SPARE_BYTES)
+        cap = need + SPARE_BYTES;
+    data = buf->home->take(buf->home, cap + 1);
+    if (!data)
+        return false;
+    if (buf->len)
+        memcpy(data, buf->data, buf->len);
+    free_data(buf);
+    buf->data = data;
+    buf->cap = cap;
+    buf->at_home = true;
+    return true;
+}
+
+/* Moves the content to memory from the heap. */
+static bool
+move_to_heap(struct cn_buf *buf, size_t cap)
+{
+    char *data = cn_try_realloc(buf->at_home ? NULL : buf->data, cap + 1);
+
+    if (!data)
+        return false;
+    if (buf->at_home) {
+        memcpy(data, buf->data, buf->len);
+        free_data(buf);
+        buf->at_home = false;
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return true;
 }
 
 /* Makes the capacity at least `need`. One byte more than `cap` is always allocated, so that
@@ -41,18 +115,12 @@ grow(struct cn_buf *buf, size_t need)
 {
     size_t limit = buf->max_bytes ? buf->max_bytes : SIZE_MAX / 2;
     size_t cap = buf->cap ? buf->cap : FIRST_CAP;
-    char *data;
 
     while (cap < need)
         cap = cap > limit / 2 ? limit : cap * 2;
     if (cap > limit)
         cap = limit;
-    data = cn_try_realloc(buf->data, cap + 1);
-    if (!data)
-        return -1;
-    buf->data = data;
-    buf->cap = cap;
-    return 0;
+    return move_home(buf, need, cap) || move_to_heap(buf, cap) ? 0 : -1;
 }
 
 char *
@@ -155,6 +223,12 @@ cn_buf_take(struct cn_buf *buf, size_t *len)
 {
     char *data = buf->data ? buf->data : cn_alloc(1);
 
+    if (buf->at_home) { /* the caller gets memory from the heap in any case */
+        data = cn_alloc(buf->len + 1);
+        memcpy(data, buf->data, buf->len);
+        free_data(buf);
+        buf->at_home = false;
+    }
     data[buf->len] = '\0';
     if (len)
         *len = buf->len;

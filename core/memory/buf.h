@@ -1,28 +1,47 @@
 /* core/memory/buf.h - a byte buffer that grows up to a limit. Not thread-safe.
  *
  * A failure is sticky: once something did not fit, all further appends fail and `failed` stays set.
- * So a caller may append many parts and look once at the end. */
+ * So a caller may append many parts and look once at the end.
+ *
+ * A buffer's memory comes from the heap. A buffer that has a home takes large memory from there
+ * instead, so that its content is where it is needed in the end and is not copied. */
 #ifndef CN_CORE_MEMORY_BUF_H
 #define CN_CORE_MEMORY_BUF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "core/text/str.h"
 
+struct cn_buf_home {
+    size_t min_bytes; /* smaller memory comes from the heap */
+    /* Returns `bytes` bytes of memory, or NULL when there is no room: then the heap is used. */
+    char *(*take)(struct cn_buf_home *home, size_t bytes);
+    void (*give_back)(struct cn_buf_home *home, char *data);
+};
+
 struct cn_buf {
     char *data;       /* freed by fini; NULL while empty */
     size_t len, cap;  /* bytes */
     size_t max_bytes; /* 0: no limit of its own */
-    int failed;       /* something did not fit; `len` is then what fitted before */
+    struct cn_buf_home *home;
+    bool at_home; /* `data` comes from `home` */
+    int failed;   /* something did not fit; `len` is then what fitted before */
 };
 
 /* Makes an empty buffer, which allocates nothing yet; fini frees its memory. */
 void cn_buf_init(struct cn_buf *buf, size_t max_bytes);
 void cn_buf_fini(struct cn_buf *buf);
-/* Empties the buffer, keeps its memory and clears `failed`. */
+/* Empties the buffer, clears `failed`, and keeps its memory if that is from the heap. */
 void cn_buf_reset(struct cn_buf *buf);
+
+/* Gives an empty buffer a home, or none (NULL). The home must live as long as the buffer has it. */
+void cn_buf_set_home(struct cn_buf *buf, struct cn_buf_home *home);
+/* Empties a buffer whose memory is at home, without giving that back: it belongs to the home's
+ * other user now. Does nothing when the memory is from the heap. */
+void cn_buf_leave_home(struct cn_buf *buf);
 
 /* The part of cn_buf_reserve that allocates. */
 char *cn_buf_make_room(struct cn_buf *buf, size_t bytes);

@@ -135,6 +135,129 @@ numbers_are_written_in_decimal(void **state)
     cn_buf_fini(&buf);
 }
 
+/* --- a home */
+
+#define HOME_BYTES 1100
+
+/* Has room for one buffer at a time. */
+struct home {
+    struct cn_buf_home home;
+    char room[HOME_BYTES];
+    size_t taken; /* bytes; 0: nothing */
+};
+
+static char *
+take(struct cn_buf_home *home, size_t bytes)
+{
+    struct home *all = (struct home *)home;
+
+    if (all->taken || bytes > HOME_BYTES)
+        return NULL;
+    all->taken = bytes;
+    return all->room;
+}
+
+static void
+give_back(struct cn_buf_home *home, char *data)
+{
+    struct home *all = (struct home *)home;
+
+    assert_ptr_equal(data, all->room);
+    assert_int_not_equal(all->taken, 0);
+    all->taken = 0;
+}
+
+static void
+append_many(struct cn_buf *buf, size_t bytes)
+{
+    while (bytes--)
+        cn_buf_puts(buf, "x");
+}
+
+static void
+a_buffer_grows_into_its_home_and_out_of_it(void **state)
+{
+    struct home home = {{400, take, give_back}, {0}, 0};
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_buf_set_home(&buf, &home.home);
+    append_many(&buf, 300);
+    assert_false(buf.at_home); /* too small */
+    cn_buf_append(&buf, (char[250]){"y"}, 250);
+    assert_ptr_equal(buf.data, home.room);
+    assert_int_equal(buf.len, 550);
+    assert_int_equal(buf.data[299], 'x');
+    assert_int_equal(buf.data[300], 'y');
+    append_many(&buf, 650); /* more than it has room for */
+    assert_false(buf.at_home);
+    assert_int_equal(home.taken, 0);
+    assert_int_equal(buf.len, 1200);
+    assert_int_equal(buf.data[300], 'y');
+    cn_buf_fini(&buf);
+}
+
+/* One large piece takes what it needs, and not twice as much. */
+static void
+a_home_is_not_wasted(void **state)
+{
+    struct home home = {{1, take, give_back}, {0}, 0};
+    char piece[600] = {0};
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 650);
+    cn_buf_set_home(&buf, &home.home);
+    cn_buf_append(&buf, piece, sizeof(piece));
+    assert_true(buf.at_home);
+    assert_int_equal(home.taken, 651);
+    append_many(&buf, 51);
+    assert_true(buf.failed); /* the limit is the same */
+    assert_int_equal(buf.len, 650);
+    cn_buf_reset(&buf);
+    assert_false(buf.at_home);
+    assert_int_equal(home.taken, 0);
+    cn_buf_fini(&buf);
+}
+
+static void
+what_is_left_at_home_belongs_to_another(void **state)
+{
+    struct home home = {{100, take, give_back}, {0}, 0};
+    struct cn_buf buf;
+    size_t len;
+    char *text;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    append_many(&buf, 300);
+    cn_buf_leave_home(&buf); /* it has none */
+    assert_int_equal(buf.len, 300);
+    cn_buf_reset(&buf);
+    cn_buf_set_home(&buf, &home.home); /* gives up the heap's large memory */
+    append_many(&buf, 300);
+    assert_true(buf.at_home);
+    cn_buf_leave_home(&buf);
+    assert_null(buf.data);
+    assert_int_equal(buf.len + buf.cap, 0);
+    assert_int_not_equal(home.taken, 0);
+    append_many(&buf, 300); /* no room: it is on the heap */
+    assert_false(buf.at_home);
+    home.taken = 0;
+    cn_buf_reset(&buf);
+    cn_buf_set_home(&buf, &home.home);
+    append_many(&buf, 300);
+    text = cn_buf_take(&buf, &len); /* always from the heap */
+    assert_int_equal(home.taken, 0);
+    assert_int_equal(strlen(text), 300);
+    cn_free(text);
+    append_many(&buf, 300);
+    assert_true(buf.at_home); /* it still has its home */
+    cn_buf_fini(&buf);
+    assert_int_equal(home.taken, 0);
+}
+
 int
 main(void)
 {
@@ -145,6 +268,9 @@ main(void)
         cmocka_unit_test(printf_grows_as_needed),
         cmocka_unit_test(consume_drops_the_front),
         cmocka_unit_test(take_hands_over_text_with_a_nul),
+        cmocka_unit_test(a_buffer_grows_into_its_home_and_out_of_it),
+        cmocka_unit_test(a_home_is_not_wasted),
+        cmocka_unit_test(what_is_left_at_home_belongs_to_another),
     };
 
     return cmocka_run_group_tests_name("core.buf", tests, NULL, NULL);

@@ -39,7 +39,7 @@
 #define CN_GRPC_STREAM_WINDOW (1u << 20)
 #define CN_GRPC_CONNECTION_WINDOW (8u << 20)
 /* How many bytes of a connection are put together before they are sent. */
-#define CN_GRPC_OUT_BYTES (128u << 10)
+#define CN_GRPC_OUT_BYTES (256u << 10)
 /* What is read at a time, besides bytes that are known to belong to a large message. */
 #define CN_GRPC_IN_BYTES (64u << 10)
 #define CN_GRPC_IN_FRAME_BYTES (256u << 10) /* the largest frame that a client may send */

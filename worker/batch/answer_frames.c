@@ -3,8 +3,9 @@
  *
  * An answer is one frame, or several when the handler gave it in pieces. Status, content type and
  * headers (the "head") go with the first frame that has anything for the client; later frames have
- * a body only. Large bodies are not copied into the output: they are sent from the reply, which
- * therefore must not change until the batch's output was flushed.
+ * a body only. Large bodies are not copied into the output: the handler has written them in the
+ * body memory, or they are sent from the reply, which therefore must not change until the batch's
+ * output was flushed.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -200,6 +201,9 @@ cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry)
     /* The body may be borrowed: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed,
                          worker->channel.body_memory, &answer);
+    if (reply->body.at_home &&
+        !cn_body_memory_is_written(worker->channel.body_memory, reply->body.data))
+        cn_buf_leave_home(&entry->item.reply.body); /* it is the server's to read now */
     cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 
