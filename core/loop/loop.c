@@ -430,6 +430,23 @@ wait_for_events(struct cn_loop *loop, int timeout_ms)
     return count;
 }
 
+/* Clients that were answered in this turn often send their next steps before it is over. If the
+ * turn has steps of others, too, it looks once more before any step is sent, so that all of them go
+ * to the worker in one batch, which it is woken for only once. A loop that polls gives the worker
+ * the first steps at once: its worker polls, too, and needs no wake-up. */
+static void
+look_again(struct cn_loop *loop, int count)
+{
+    if (loop->busy_wait.limit_us > 0 || count < 2 || loop->n_answered == 0 ||
+        cn_list_empty(&loop->deferred))
+        return;
+    count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
+    if (count <= 0)
+        return;
+    give_events(loop, count);
+    read_clock(loop);
+}
+
 void
 cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 {
@@ -453,6 +470,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
         read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
     read_mail(mail);
+    look_again(loop, count);
     run_deferred(loop);
 
     end_us = cn_now_us();

@@ -409,6 +409,55 @@ mail_is_not_from_the_future(void **state)
     close_pipe(&p);
 }
 
+/* The first of two pipes: it stands for a worker whose answer lets a client send its next step. */
+static struct pipe_watch *client;
+
+static void
+on_answer(struct cn_watch *watch, uint32_t events)
+{
+    on_pipe(watch, events);
+    cn_loop_answered(loop);
+    assert_int_equal(write(client->fds[1], "y", 1), 1);
+}
+
+static void
+on_step(struct cn_watch *watch, uint32_t events)
+{
+    static struct cn_deferred dispatch = {.fn = on_deferred};
+
+    on_pipe(watch, events);
+    cn_loop_defer(loop, &dispatch);
+}
+
+/* Steps that came while others were answered go to the worker together with those that the turn
+ * already has, unless the loop polls. */
+static void
+steps_after_answers_are_sent_with_the_others(void **state)
+{
+    struct pipe_watch answer = {.watch.fn = on_answer}, step = {.watch.fn = on_step},
+                      next = {.watch.fn = on_step};
+
+    for (uint32_t busy_wait_us = 0; busy_wait_us <= 100; busy_wait_us += 100) {
+        tear_down(state);
+        set_up(state);
+        cn_loop_set_busy_wait(loop, busy_wait_us);
+        open_pipe(&answer);
+        open_pipe(&step);
+        assert_int_equal(pipe(next.fds), 0);
+        client = &next;
+        assert_int_equal(cn_loop_watch(loop, &answer.watch, answer.fds[0], EPOLLIN | EPOLLET, NULL),
+                         0);
+        assert_int_equal(cn_loop_watch(loop, &step.watch, step.fds[0], EPOLLIN | EPOLLET, NULL), 0);
+        assert_int_equal(cn_loop_watch(loop, &next.watch, next.fds[0], EPOLLIN | EPOLLET, NULL), 0);
+        cn_loop_turn(loop, 0);
+        cn_loop_turn(loop, 0);
+        assert_string_equal(trace, busy_wait_us ? "ffdfd" : "fffd");
+        close_pipe(&answer);
+        close_pipe(&step);
+        close_pipe(&next);
+    }
+}
+
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -428,6 +477,7 @@ main(void)
         LOOP_TEST(assertions_hold_outside_of_run),
         LOOP_TEST(a_moved_clock_is_seen_while_waiting),
         LOOP_TEST(mail_is_not_from_the_future),
+        LOOP_TEST(steps_after_answers_are_sent_with_the_others),
     };
 
     return cmocka_run_group_tests_name("core.loop", tests, NULL, NULL);

@@ -83,6 +83,7 @@ lockstep_is_broken(void **state)
 
     c->load.batch_size = 64;
     c->load.handler = "apart";
+    c->load.busy_wait_us = 100;
     assert_int_equal(client_start(c, false), 0);
     assert_int_equal(round_of(c, &job, 0, 20), 1); /* no batch ran before */
     /* The test cannot decide whether the worker already waits when they come. */
@@ -93,7 +94,8 @@ lockstep_is_broken(void **state)
 }
 
 /* Two groups that alternate keep server and worker busy, so their batches are not split. A batch
- * that its handler computes in one run of a model is not split either. */
+ * that its handler computes in one run of a model is not split either, nor is one of a worker that
+ * sleeps whenever it waits. */
 static void
 what_is_not_in_lockstep_stays_whole(void **state)
 {
@@ -103,11 +105,17 @@ what_is_not_in_lockstep_stays_whole(void **state)
     c->load.batch_size = 64;
     for (int apart = 0; apart < 2; apart++) {
         c->load.handler = apart ? "apart" : "fine";
+        c->load.busy_wait_us = 100;
         assert_int_equal(client_start(c, false), 0);
         for (int round = 0; round < 200; round++)
             assert_int_equal(round_of(c, &job, apart ? round % 2 * 20 : 0, 20), 1);
         client_stop(c);
     }
+    c->load.busy_wait_us = 0;
+    assert_int_equal(client_start(c, false), 0);
+    for (int round = 0; round < 200; round++)
+        assert_int_equal(round_of(c, &job, 0, 20), 1);
+    client_stop(c);
 }
 
 /* If a client has gone away while its row still waits, the step is not done. */

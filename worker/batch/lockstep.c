@@ -4,7 +4,10 @@
  * Clients that were all answered at once send their next steps at once, so that from then on server
  * and worker only ever wait for each other. If a large batch saves the handler nothing, half of the
  * rows are taken instead: while these are answered and their clients' next steps are read, the
- * other half runs. From then on two groups of clients alternate. */
+ * other half runs. From then on two groups of clients alternate.
+ *
+ * A worker that does not poll (--busy-wait 0) splits nothing: each half costs a commit and two
+ * wake-ups of threads that sleep, which is more than the alternation gains. */
 #include "core/tuning/tuning.h"
 #include "worker/worker_priv.h"
 
@@ -47,7 +50,8 @@ cn_lockstep_rows(const struct cn_worker *worker)
     const struct cn_list *link;
     uint32_t waiting = 0;
 
-    if (!cn_tuned(CN_TUNING_LOCKSTEP) || !worker->rt->runs_rows_apart || !in_lockstep(worker))
+    if (!cn_tuned(CN_TUNING_LOCKSTEP) || worker->channel.busy_wait.limit_us == 0 ||
+        !worker->rt->runs_rows_apart || !in_lockstep(worker))
         return most;
     cn_list_for_each(link, &worker->pending)
         waiting++;
