@@ -138,19 +138,6 @@ cn_buf_make_room(struct cn_buf *buf, size_t bytes)
 }
 
 int
-cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len)
-{
-    char *to = cn_buf_reserve(buf, len);
-
-    if (!to)
-        return -1;
-    if (len)
-        memcpy(to, bytes, len);
-    buf->len += len;
-    return 0;
-}
-
-int
 cn_buf_append_str(struct cn_buf *buf, struct cn_str text)
 {
     return cn_buf_append(buf, text.ptr, text.len);

@@ -56,11 +56,22 @@ cn_buf_reserve(struct cn_buf *buf, size_t bytes)
     return cn_buf_make_room(buf, bytes);
 }
 
-/* These return 0, or -1 and set `failed`. */
-int cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len);
+/* These return 0, or -1 and set `failed`. cn_buf_append and cn_buf_puts are inline, because the
+ * compiler knows the length of most texts, and copies a short one without a call. */
+static inline int
+cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len)
+{
+    char *to = cn_buf_reserve(buf, len);
+
+    if (!to)
+        return -1;
+    if (len)
+        memcpy(to, bytes, len);
+    buf->len += len;
+    return 0;
+}
 int cn_buf_append_str(struct cn_buf *buf, struct cn_str text);
 int cn_buf_printf(struct cn_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Inline, because the compiler knows the length of most texts. */
 static inline int
 cn_buf_puts(struct cn_buf *buf, const char *text)
 {

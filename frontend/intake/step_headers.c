@@ -92,6 +92,8 @@ refuse_misspelt(struct cn_str name, struct cn_error *err)
     unsigned best = MISSPELT_EDITS + 1;
     size_t nearest = 0;
 
+    if (name.len + MISSPELT_EDITS < MISSPELT_NAME_MIN) /* most headers */
+        return 0;
     for (size_t i = 0; best > 0 && i < sizeof(known) / sizeof(known[0]); i++) {
         unsigned edits;
 

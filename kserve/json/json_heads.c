@@ -58,22 +58,28 @@ heads_of_thread(void)
     return heads;
 }
 
+static uint64_t
+mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 32;
+}
+
 /* Hashes the text, eight bytes at a time. A client that provokes collisions only makes its own
  * heads be parsed again. */
 static size_t
 place_of(struct cn_str text)
 {
     uint64_t hash = text.len, word;
-    size_t at = 0, part;
+    size_t at = 0;
 
-    for (; at < text.len; at += part) {
-        part = text.len - at < sizeof(word) ? text.len - at : sizeof(word);
-        word = 0;
-        memcpy(&word, text.ptr + at, part);
-        hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        hash ^= hash >> 32;
+    for (; text.len - at >= sizeof(word); at += sizeof(word)) {
+        memcpy(&word, text.ptr + at, sizeof(word));
+        hash = mix(hash, word);
     }
-    return hash % CN_V2_HEADS;
+    word = 0;
+    memcpy(&word, text.ptr + at, text.len - at);
+    return mix(hash, word) % CN_V2_HEADS;
 }
 
 int

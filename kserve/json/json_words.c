@@ -219,9 +219,12 @@ cn_v2_json_get(const json_t *object, const char *key)
 
     if (json_object_size(object) > SMALL_OBJECT)
         return json_object_get(object, key);
-    for (at = json_object_iter(map); at; at = json_object_iter_next(map, at))
-        if (strcmp(json_object_iter_key(at), key) == 0)
+    for (at = json_object_iter(map); at; at = json_object_iter_next(map, at)) {
+        const char *has = json_object_iter_key(at);
+
+        if (*has == *key && strcmp(has, key) == 0)
             return json_object_iter_value(at);
+    }
     return NULL;
 }
 

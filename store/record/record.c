@@ -165,6 +165,8 @@ put_numbers(unsigned char *at, const struct cn_record *record, uint64_t content_
         [BODY_BYTES] = record->body.len,
     };
 
+    /* unrolled, so that the widths are constants: a quarter fewer instructions */
+#pragma GCC unroll 32
     for (size_t i = 0; i < N_NUMBERS; i++)
         at = (unsigned char *)cn_put_wide_varint(numbers[i], least[i], (char *)at);
     return at;

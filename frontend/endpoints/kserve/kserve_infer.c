@@ -15,6 +15,7 @@
  */
 #include "access/keys.h"
 #include "core/memory/mem.h"
+#include "core/text/number.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve/kserve_http.h"
 #include "frontend/endpoints/kserve/kserve_http_priv.h"
@@ -162,6 +163,14 @@ answer_binary(struct cn_http_request *request, struct cn_buf *body)
     cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
 }
 
+static const char *
+number_text(struct cn_arena *arena, size_t number)
+{
+    char text[CN_NUMBER_MAX];
+
+    return cn_arena_strndup(arena, text, (size_t)(cn_put_uint(number, text) - text));
+}
+
 /* Answers with the tensors of the box. Returns false if the request has taken the box over. */
 static bool
 answer_tensors(struct cn_v2_http_call *call, struct cn_answer_box *box)
@@ -182,7 +191,7 @@ answer_tensors(struct cn_v2_http_call *call, struct cn_answer_box *box)
     } else if (json_len == 0) {
         cn_http_answer_taken(request, "application/json", &body);
     } else {
-        request->json_length = cn_arena_printf(&request->arena, "%zu", json_len);
+        request->json_length = number_text(&request->arena, json_len);
         if (last.len &&
             cn_http_answer_with_box(request, "application/octet-stream", &body, last, box))
             return false;
