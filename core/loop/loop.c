@@ -31,6 +31,7 @@
 #include "core/memory/mem.h"
 #include "core/time/busy_wait.h"
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
 #include "metrics/counters/metrics.h"
 
 #define EVENTS_MAX 256
@@ -438,7 +439,7 @@ static void
 look_again(struct cn_loop *loop, int count)
 {
     if (loop->busy_wait.limit_us > 0 || count < 2 || loop->n_answered == 0 ||
-        cn_list_empty(&loop->deferred))
+        cn_list_empty(&loop->deferred) || !cn_tuned(CN_TUNING_LOOK_AGAIN))
         return;
     count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
     if (count <= 0)
