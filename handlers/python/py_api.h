@@ -6,6 +6,7 @@
 #define Py_LIMITED_API 0x03090000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 /* The stable ABI promises this function from 3.10 on, but 3.9 has the same one. Without it each
  * text would be copied twice. The text belongs to the object. */

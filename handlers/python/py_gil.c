@@ -1,9 +1,14 @@
-/* handlers/python/py_gil.c - the interpreter's lock (GIL) in the worker's thread. */
+/* handlers/python/py_gil.c - the interpreter's lock (GIL) in the worker's thread, and what becomes
+ * of the worker in a child that is forked. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "core/errors/panic.h"
 #include "handlers/python/py_priv.h"
+#include "proto/frame.h"
+
+#define LOCK_FD (CN_WORKER_FD + 1) /* management/workers/spawn.h */
 
 /* The interpreter's state of the worker's thread, kept here while the thread does not hold the
  * lock. */
@@ -13,11 +18,27 @@ static bool in_child;  /* this process is a child that the handler has forked */
 static bool by_zygote; /* the fork that is under way makes a worker */
 
 void
+cn_py_hide_fds(void)
+{
+    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* A child may outlive the worker. It must neither answer nor keep the next server from the state
+ * folder. */
+static void
+close_fds(void)
+{
+    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
+        close(fd);
+}
+
+void
 cn_py_forked(void)
 {
     in_child = !by_zygote;
     if (in_child)
-        cn_py_close_fds();
+        close_fds();
 }
 
 /* What os.fork() does around a fork. It also calls the functions that modules have registered with

@@ -13,28 +13,12 @@
 #include "worker/process/confine.h"
 #include "worker/worker.h"
 
-#define LOCK_FD (CN_WORKER_FD + 1) /* management/workers/spawn.h */
-
 struct py_rt *cn_py_rt;
 
 static const struct cn_runtime_ops *
 find_runtime(const char *name)
 {
     return name && strcmp(name, cn_python_runtime_ops.name) == 0 ? &cn_python_runtime_ops : NULL;
-}
-
-void
-cn_py_hide_fds(void)
-{
-    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
-void
-cn_py_close_fds(void)
-{
-    for (int fd = CN_WORKER_FD; fd <= LOCK_FD; fd++)
-        close(fd);
 }
 
 /* The last word of the command line names the model and the worker. Returns the address of this
@@ -247,6 +231,12 @@ static PyMethodDef functions[] = {
     {"alarm_signal", module_alarm_signal, METH_NOARGS, "The signal for which overdue() is."},
     {"memory_limit", module_memory_limit, METH_NOARGS, "handler.limits.memoryBytes; 0: none."},
     {"loop_begin", module_loop_begin, METH_VARARGS, "The asyncio loop was made."},
+    {"use_triton", cn_py_triton_use, METH_VARARGS, "The classes of continuo.triton."},
+    {"receive", cn_py_triton_receive, METH_VARARGS, "Requests as models of Triton get them."},
+    {"use_torchserve", cn_py_torchserve_use, METH_VARARGS, "What continuo.torchserve has."},
+    {"receive_rows", cn_py_torchserve_receive, METH_VARARGS, "A batch as TorchServe has it."},
+    {"plain_data", cn_py_torchserve_data, METH_O, "The parts of requests by name."},
+    {"give_results", cn_py_torchserve_give, METH_VARARGS, "Makes replies of results."},
     {"state_to_bytes", module_state_to_bytes, METH_VARARGS, "A state as it is stored."},
     {"state_from_bytes", module_state_from_bytes, METH_VARARGS, "A stored state."},
     {NULL, NULL, 0, NULL},
@@ -267,7 +257,8 @@ PyInit__worker(void)
     PyObject *module = PyModule_Create(&definition),
              *state = module ? PyImport_ImportModule("continuo._state") : NULL;
 
-    if (state && cn_py_row_init() == 0 && cn_py_state_write_init(state) == 0 &&
+    if (state && cn_py_row_init() == 0 && cn_py_triton_init(module) == 0 &&
+        cn_py_torchserve_init(module) == 0 && cn_py_state_write_init(state) == 0 &&
         cn_py_state_read_init(state) == 0 &&
         PyModule_AddStringConstant(module, "VERSION", CN_VERSION) == 0) {
         Py_DECREF(state);

@@ -15,9 +15,8 @@
 
 #define LITTLE_ENDIAN_HOST (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
-/* Returns the class numpy.ndarray, borrowed; NULL while nobody has imported NumPy. */
-static PyTypeObject *
-array_class(void)
+PyTypeObject *
+cn_py_array_class(void)
 {
     static PyObject *found;
     PyObject *name, *numpy;
@@ -37,7 +36,7 @@ array_class(void)
 static bool
 is_array(PyObject *value)
 {
-    PyTypeObject *array = array_class();
+    PyTypeObject *array = cn_py_array_class();
 
     return array && (cn_py_is(value, array) || PyType_IsSubtype(Py_TYPE(value), array));
 }
@@ -204,8 +203,8 @@ put_packed(struct cn_tensor *tensor, PyObject *packed, struct cn_buf *out)
     return 0;
 }
 
-static int
-put_output(struct py_rt *rt, PyObject *name, PyObject *value, struct cn_buf *out)
+int
+cn_py_put_output(struct py_rt *rt, PyObject *name, PyObject *value, struct cn_buf *out)
 {
     struct cn_tensor tensor = {0};
     PyObject *declared, *made;
@@ -258,7 +257,7 @@ cn_py_put_outputs(struct py_rt *rt, PyObject *outputs, struct cn_buf *out)
         PyObject *pair = PyList_GetItem(items, i);
 
         if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2) {
-            rc = put_output(rt, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1), out);
+            rc = cn_py_put_output(rt, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1), out);
         } else {
             PyErr_SetString(PyExc_TypeError, "Reply.outputs: items() must give pairs");
             rc = -1;

@@ -18,6 +18,7 @@
 #include "core/time/timer_wheel.h"
 #include "handlers/python/py_runtime.h"
 #include "handlers/runtime.h"
+#include "proto/tensor.h"
 
 #define PY_RT_MAGIC 0x50595254u
 
@@ -80,6 +81,8 @@ struct py_rt {
 /* py_gil.c: takes and gives back the interpreter's lock in the worker's thread. */
 void cn_py_enter(void);
 void cn_py_leave(void);
+/* Programs that the handler starts do not get the server's socket and lock. */
+void cn_py_hide_fds(void);
 /* Called in a process that was forked. If the handler has done it, the process must never go on as
  * a worker. */
 void cn_py_forked(void);
@@ -103,6 +106,19 @@ struct py_row {
 /* Makes the type. Returns 0, or -1 with an exception set. */
 int cn_py_row_init(void);
 struct py_row *cn_py_row_new(struct py_rt *rt, struct cn_item *item);
+/* Returns what is under a row; NULL with an exception if the request is over, or if the object is
+ * something else. */
+const struct cn_row *cn_py_row_of(PyObject *object);
+/* Returns a list of the parameters of a v2 request: (name, value as bytes, type). */
+PyObject *cn_py_row_parameters(PyObject *self, PyObject *ignored);
+/* Returns a dict of the parts as bytearrays, in which the last one of a name counts; None if a part
+ * has a content type. */
+PyObject *cn_py_row_plain_parts(PyObject *self, PyObject *ignored);
+/* Returns a tensor's shape as a tuple. */
+PyObject *cn_py_shape(const struct cn_tensor *tensor);
+/* Returns a tensor's elements as a bytearray, or for BYTES as a list of bytes objects. */
+PyObject *cn_py_elements(const struct cn_tensor *tensor);
+PyObject *cn_py_text(struct cn_str text);
 /* Called when the item runs again. Moves what was sent meanwhile into its reply. Returns 0, or -1
  * with an exception set. */
 int cn_py_row_resume(struct py_row *row, struct cn_item *item);
@@ -114,12 +130,41 @@ void cn_py_row_end(struct py_row *row);
 /* py_reply.c: fill a reply from what a handler gave. 0, or -1 with an exception set. */
 int cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
 int cn_py_add_piece(struct py_rt *rt, PyObject *value, struct cn_reply *reply);
+/* Gives the text of a str, which must stay alive while the text is used. */
+int cn_py_str(PyObject *text, struct cn_str *out);
+int cn_py_append_bytes(PyObject *bytes, struct cn_buf *out);
 /* Raises the message of `err` as a ValueError. Returns -1. */
 int cn_py_raise(const struct cn_error *err);
 
 /* py_outputs.c: appends a packed set of tensors (proto/tensor.h). `outputs` is a mapping of names
  * to values. 0, or -1 with an exception set. */
 int cn_py_put_outputs(struct py_rt *rt, PyObject *outputs, struct cn_buf *out);
+
+int cn_py_put_output(struct py_rt *rt, PyObject *name, PyObject *value, struct cn_buf *out);
+/* Returns the class numpy.ndarray, borrowed; NULL while nobody has imported NumPy. */
+PyTypeObject *cn_py_array_class(void);
+
+/* py_triton.c: models for Triton's Python backend. Makes the types. */
+int cn_py_triton_init(PyObject *module);
+/* Functions of the module. */
+PyObject *cn_py_triton_use(PyObject *self, PyObject *args);
+PyObject *cn_py_triton_receive(PyObject *self, PyObject *args);
+/* Is this an InferenceResponse, and not of a class derived from it? */
+bool cn_py_is_response(PyObject *value);
+/* Appends the outputs of a response. Returns 0; 1, and appends nothing, if only the program's
+ * reply() can make a reply of it; or -1 with an exception set. */
+int cn_py_put_response(struct py_rt *rt, PyObject *response, struct cn_buf *out);
+
+/* py_torchserve.c: handlers of TorchServe. Makes the type. */
+int cn_py_torchserve_init(PyObject *module);
+/* Functions of the module. */
+PyObject *cn_py_torchserve_use(PyObject *self, PyObject *args);
+PyObject *cn_py_torchserve_receive(PyObject *self, PyObject *args);
+PyObject *cn_py_torchserve_data(PyObject *self, PyObject *reqs);
+PyObject *cn_py_torchserve_give(PyObject *self, PyObject *args);
+/* Is this a RequestProcessor, which give_results() makes a reply? */
+bool cn_py_is_processor(PyObject *value);
+int cn_py_set_processor(PyObject *value, struct cn_reply *reply);
 
 /* py_error.c: turns the exception that is set into a failed reply, and logs it. */
 void cn_py_fail_reply(struct py_rt *rt, struct cn_reply *reply);
@@ -172,12 +217,7 @@ PyObject *cn_py_state_read(struct cn_str bytes, bool pickle);
 int cn_py_state_write_init(PyObject *module);
 int cn_py_state_read_init(PyObject *module);
 
-/* py_module.c: programs that the handler starts do not get the server's socket and lock. */
-void cn_py_hide_fds(void);
-/* In a child that the handler has forked: it may outlive the worker, and it must neither answer nor
- * keep the next server from the state folder. */
-void cn_py_close_fds(void);
-/* The runtime that is open; NULL: none. */
+/* py_module.c: the runtime that is open; NULL: none. */
 extern struct py_rt *cn_py_rt;
 
 static inline struct py_rt *

@@ -35,8 +35,8 @@ append_text(PyObject *text, struct cn_buf *out)
     return 0;
 }
 
-static int
-append_bytes(PyObject *bytes, struct cn_buf *out)
+int
+cn_py_append_bytes(PyObject *bytes, struct cn_buf *out)
 {
     Py_ssize_t len;
     char *at;
@@ -47,9 +47,8 @@ append_bytes(PyObject *bytes, struct cn_buf *out)
     return 0;
 }
 
-/* Returns the text of an object. The object must stay alive while the text is used. */
-static int
-str_of(PyObject *text, struct cn_str *out)
+int
+cn_py_str(PyObject *text, struct cn_str *out)
 {
     Py_ssize_t len;
 
@@ -64,7 +63,7 @@ put_header(PyObject *name, PyObject *value, struct cn_reply *reply)
     struct cn_str name_text, value_text;
     struct cn_error err;
 
-    if (str_of(name, &name_text) < 0 || str_of(value, &value_text) < 0)
+    if (cn_py_str(name, &name_text) < 0 || cn_py_str(value, &value_text) < 0)
         return -1;
     return cn_reply_put_header(reply, name_text, value_text, &err) < 0 ? cn_py_raise(&err) : 0;
 }
@@ -91,7 +90,7 @@ set_type(PyObject *type, bool tensors, struct cn_reply *reply)
 
     if ((type == Py_None && !tensors) || reply->head_out)
         return 0;
-    if (!tensors && str_of(type, &text) < 0)
+    if (!tensors && cn_py_str(type, &text) < 0)
         return -1;
     return cn_reply_set_content_type(reply, text, &err) < 0 ? cn_py_raise(&err) : 0;
 }
@@ -114,7 +113,7 @@ set_rendered(struct py_rt *rt, PyObject *rendered, struct cn_reply *reply)
     if (set_type(type, tensors, reply) < 0)
         return -1;
     if (tensors ? cn_py_put_outputs(rt, content, &reply->body) < 0
-                : append_bytes(content, &reply->body) < 0)
+                : cn_py_append_bytes(content, &reply->body) < 0)
         return -1;
     reply->end_sequence = end;
     reply->stop_streams = stop;
@@ -137,7 +136,7 @@ set_checked(PyObject *value, struct cn_reply *reply)
     while (PyDict_Next(headers, &at, &name, &text))
         if (put_header(name, text, reply) < 0)
             return -1;
-    if (set_type(type, false, reply) < 0 || append_bytes(body, &reply->body) < 0)
+    if (set_type(type, false, reply) < 0 || cn_py_append_bytes(body, &reply->body) < 0)
         return -1;
     reply->end_sequence = end;
     return 0;
@@ -156,6 +155,21 @@ set_outputs(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
     return rc;
 }
 
+/* An InferenceResponse of a model for Triton, without an error. */
+static int
+set_response(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
+{
+    PyObject *made;
+    int rc = cn_py_put_response(rt, value, &reply->body);
+
+    if (rc <= 0)
+        return rc < 0 ? rc : set_type(Py_None, true, reply);
+    made = PyObject_CallMethod(rt->program, "reply", "O", value);
+    rc = made ? set_outputs(rt, made, reply) : -1;
+    Py_XDECREF(made);
+    return rc;
+}
+
 int
 cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
 {
@@ -166,9 +180,13 @@ cn_py_set_reply(struct py_rt *rt, PyObject *value, struct cn_reply *reply)
     if (cn_py_is(value, &PyUnicode_Type)) {
         rc = append_text(value, &reply->body);
     } else if (cn_py_is(value, &PyBytes_Type)) {
-        rc = append_bytes(value, &reply->body);
+        rc = cn_py_append_bytes(value, &reply->body);
     } else if ((PyObject *)Py_TYPE(value) == rt->outputs_reply) {
         rc = set_outputs(rt, value, reply);
+    } else if (cn_py_is_response(value)) {
+        rc = set_response(rt, value, reply);
+    } else if (cn_py_is_processor(value)) {
+        rc = cn_py_set_processor(value, reply);
     } else if ((PyObject *)Py_TYPE(value) == rt->checked_reply) {
         rc = set_checked(value, reply);
     } else {

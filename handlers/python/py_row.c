@@ -30,14 +30,23 @@ live_row(PyObject *self)
     return row->row;
 }
 
+const struct cn_row *
+cn_py_row_of(PyObject *object)
+{
+    if (cn_py_is(object, row_type))
+        return live_row(object);
+    PyErr_SetString(PyExc_TypeError, "the worker's row is needed");
+    return NULL;
+}
+
 static PyObject *
 bytes_of(struct cn_str text)
 {
     return PyBytes_FromStringAndSize(text.ptr, (Py_ssize_t)text.len);
 }
 
-static PyObject *
-text_of(struct cn_str text)
+PyObject *
+cn_py_text(struct cn_str text)
 {
     return PyUnicode_DecodeUTF8(text.ptr ? text.ptr : "", (Py_ssize_t)text.len, "replace");
 }
@@ -68,7 +77,7 @@ row_sequence_id(PyObject *self, void *closure)
         return NULL;
     if (!(row->flags & CN_ROW_STATEFUL))
         Py_RETURN_NONE;
-    return text_of(row->sequence_id);
+    return cn_py_text(row->sequence_id);
 }
 
 static PyObject *
@@ -77,7 +86,7 @@ row_request_id(PyObject *self, void *closure)
     const struct cn_row *row = live_row(self);
 
     (void)closure;
-    return row ? text_of(row->request_id) : NULL;
+    return row ? cn_py_text(row->request_id) : NULL;
 }
 
 static PyObject *
@@ -152,21 +161,19 @@ row_parts(PyObject *self, PyObject *args)
     for (uint32_t i = 0; list && i < row->n_parts; i++) {
         const struct cn_part *part = &row->parts[i];
 
-        push(&list, Py_BuildValue("(NNN)", text_of(part->name), bytes_of(part->data),
-                                  text_of(part->content_type)));
+        push(&list, Py_BuildValue("(NNN)", cn_py_text(part->name), bytes_of(part->data),
+                                  cn_py_text(part->content_type)));
     }
     return list;
 }
 
-/* Returns a dict of the parts as bytearrays, in which the last one of a name counts; None if a part
- * has a content type. */
-static PyObject *
-row_plain_parts(PyObject *self, PyObject *args)
+PyObject *
+cn_py_row_plain_parts(PyObject *self, PyObject *ignored)
 {
     const struct cn_row *row = live_row(self);
     PyObject *dict = row ? PyDict_New() : NULL;
 
-    (void)args;
+    (void)ignored;
     for (uint32_t i = 0; dict && i < row->n_parts; i++) {
         const struct cn_part *part = &row->parts[i];
         PyObject *name = NULL, *data = NULL;
@@ -175,7 +182,7 @@ row_plain_parts(PyObject *self, PyObject *args)
             Py_DECREF(dict);
             Py_RETURN_NONE;
         }
-        name = text_of(part->name);
+        name = cn_py_text(part->name);
         data = PyByteArray_FromStringAndSize(part->data.ptr, (Py_ssize_t)part->data.len);
         if (!name || !data || PyDict_SetItem(dict, name, data) < 0)
             Py_CLEAR(dict);
@@ -193,27 +200,26 @@ row_headers(PyObject *self, PyObject *args)
 
     (void)args;
     for (uint32_t i = 0; list && i < row->n_headers; i++)
-        push(&list,
-             Py_BuildValue("(NN)", text_of(row->headers[i].name), text_of(row->headers[i].value)));
+        push(&list, Py_BuildValue("(NN)", cn_py_text(row->headers[i].name),
+                                  cn_py_text(row->headers[i].value)));
     return list;
 }
 
-/* Returns a list of the parameters of a v2 request: (name, value as text, type). */
-static PyObject *
-row_parameters(PyObject *self, PyObject *args)
+PyObject *
+cn_py_row_parameters(PyObject *self, PyObject *ignored)
 {
     static const char kind[] = "parameter/";
     const struct cn_row *row = live_row(self);
     PyObject *list = row ? PyList_New(0) : NULL;
 
-    (void)args;
+    (void)ignored;
     for (uint32_t i = 0; list && i < row->n_parts; i++) {
         const struct cn_part *part = &row->parts[i];
 
         if (part->content_type.len > sizeof(kind) - 1 &&
             memcmp(part->content_type.ptr, kind, sizeof(kind) - 1) == 0)
-            push(&list, Py_BuildValue("(NNN)", text_of(part->name), bytes_of(part->data),
-                                      text_of(part->content_type)));
+            push(&list, Py_BuildValue("(NNN)", cn_py_text(part->name), bytes_of(part->data),
+                                      cn_py_text(part->content_type)));
     }
     return list;
 }
@@ -231,8 +237,8 @@ list_of_bytes(struct cn_str data)
     return list;
 }
 
-static PyObject *
-shape_of(const struct cn_tensor *tensor)
+PyObject *
+cn_py_shape(const struct cn_tensor *tensor)
 {
     PyObject *shape = PyTuple_New((Py_ssize_t)tensor->rank);
 
@@ -245,8 +251,15 @@ shape_of(const struct cn_tensor *tensor)
     return shape;
 }
 
-/* Returns the tensors as tuples (name, datatype, shape, elements). The elements are a bytearray, or
- * for BYTES a list of bytes objects. */
+PyObject *
+cn_py_elements(const struct cn_tensor *tensor)
+{
+    return tensor->type == CN_DATATYPE_BYTES
+               ? list_of_bytes(tensor->data)
+               : PyByteArray_FromStringAndSize(tensor->data.ptr, (Py_ssize_t)tensor->data.len);
+}
+
+/* Returns the tensors as tuples (name, datatype, shape, elements). */
 static PyObject *
 row_inputs(PyObject *self, PyObject *args)
 {
@@ -258,12 +271,8 @@ row_inputs(PyObject *self, PyObject *args)
     for (uint32_t i = 0; list && i < row->n_parts; i++) {
         if (!cn_tensor_of_part(&row->parts[i], &tensor))
             continue;
-        push(&list, Py_BuildValue("(NsNN)", text_of(tensor.name), cn_datatype_word(tensor.type),
-                                  shape_of(&tensor),
-                                  tensor.type == CN_DATATYPE_BYTES
-                                      ? list_of_bytes(tensor.data)
-                                      : PyByteArray_FromStringAndSize(
-                                            tensor.data.ptr, (Py_ssize_t)tensor.data.len)));
+        push(&list, Py_BuildValue("(NsNN)", cn_py_text(tensor.name), cn_datatype_word(tensor.type),
+                                  cn_py_shape(&tensor), cn_py_elements(&tensor)));
     }
     return list;
 }
@@ -363,9 +372,9 @@ static PyGetSetDef fields[] = {
 
 static PyMethodDef methods[] = {
     {"parts", row_parts, METH_NOARGS, NULL},
-    {"plain_parts", row_plain_parts, METH_NOARGS, NULL},
+    {"plain_parts", cn_py_row_plain_parts, METH_NOARGS, NULL},
     {"headers", row_headers, METH_NOARGS, NULL},
-    {"parameters", row_parameters, METH_NOARGS, NULL},
+    {"parameters", cn_py_row_parameters, METH_NOARGS, NULL},
     {"inputs", row_inputs, METH_NOARGS, NULL},
     {"send", row_send, METH_O, NULL},
     {"wake", row_wake, METH_NOARGS, NULL},

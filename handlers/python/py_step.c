@@ -234,7 +234,8 @@ is_plain(const struct py_rt *rt, PyObject *result)
 
     return type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyDict_Type ||
            type == &PyList_Type || type == (PyTypeObject *)rt->outputs_reply ||
-           type == (PyTypeObject *)rt->checked_reply || type == (PyTypeObject *)rt->reply;
+           type == (PyTypeObject *)rt->checked_reply || type == (PyTypeObject *)rt->reply ||
+           cn_py_is_response(result) || cn_py_is_processor(result);
 }
 
 /* Handles what the handler returned, which may be a stream. Takes the reference. */

@@ -4,6 +4,7 @@ tests/differential/torchserve_handlers.py compares what handlers get and return 
 TorchServe cannot do, and what an operator does."""
 
 import concurrent.futures
+import json
 import os
 import signal
 import sys
@@ -124,6 +125,51 @@ def test_the_parts_of_a_form_and_all_that_an_answer_has(served, folder, parts, t
                                  {"Content-Type": "multipart/form-data; boundary=b"})
     assert (answer.status, answer.text, answer.headers["X-Types"], answer.headers["X-Count"],
             answer.headers["Content-Type"]) == (202, shown, types, str(shown.count(": ")), "text/x-parts")
+
+
+GIVES = """
+import json
+
+VALUES = [5, -7, 2 ** 70, True, "text", b"bytes", bytearray(b"array"), {"a": [1]}, 1.5, None, "\\u00fc", "", "\\ud800"]
+
+
+def handle(data, context):
+    if data is None:
+        return
+    asked = json.loads(data[0]["body"])
+    for key, value in asked.get("headers", {}).items():
+        context.set_response_header(0, key, value)
+    assert context.get_response_headers(0) == asked.get("headers", {})
+    if "status" in asked:
+        context.set_response_status(asked["status"])
+    return [VALUES[asked["value"]]]
+"""
+
+
+def test_what_a_handler_returns_is_the_answer(served, folder):
+    """Each kind of value has its text, with and without headers and a status of its own."""
+    (folder / "gives.py").write_text(GIVES)
+    (folder / "gives.yaml").write_text("minWorkers: 1\n")
+    ts = served(("gives", folder / "gives.py", folder / "gives.yaml"))
+    client = ts.client()
+    texts = ["5", "-7", str(2 ** 70), "true", "text", "bytes", "array", '{\n  "a": [\n    1\n  ]\n}', "1.5", "null", "\u00fc", ""]
+
+    def give(value, **more):
+        return client.request("POST", "/predictions/gives", json.dumps({"value": value, **more}).encode())
+
+    for i, text in enumerate(texts):
+        plain = give(i)
+        assert (plain.status, plain.text, plain.headers.get("Content-Type")) == (200, text, None), i
+        full = give(i, status=201, headers={"X-Mine": "yes", "content-TYPE": "text/x-own"})
+        assert (full.status, full.text, full.headers["X-Mine"], full.headers["Content-Type"]) == \
+            (201, text, "yes", "text/x-own"), i
+        other = give(i, headers={"X-Number": 3, "ts_stream_next": "true"})
+        assert (other.status, other.text, other.headers["X-Number"], other.headers["ts_stream_next"]) == \
+            (200, text, "3", "false"), i
+        assert (give(i, status=404).status, give(i, status=404).text) == (404, text), i
+    assert give(12).status >= 500  # it has no UTF-8
+    assert give(0, headers={"X-Bad": "two\nlines"}).status == 503
+    assert give(0, status=42).status == 503 and give(0).text == "5"
 
 
 SPEAKS_EARLY = """

@@ -627,6 +627,59 @@ def test_what_a_model_does_wrong_answers_its_request(serve, repository):
     assert {name: s.ready_pids(name) for name in BAD} == pids
 
 
+OWN = """import gc
+
+
+class Kept(pb_utils.Tensor):
+    def __init__(self, name, array):
+        super().__init__(name, array)
+        self.note = [self]
+
+
+class Sum(pb_utils.InferenceResponse):
+    pass
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = []
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            self.kept.append(request)
+            request.note = "mine"
+            x = pb_utils.get_input_tensor_by_name(request, "X")
+            assert isinstance(x, pb_utils.Tensor) and isinstance(request, pb_utils.InferenceRequest)
+            assert x.as_numpy() is x.as_numpy() and type(x) is pb_utils.Tensor and type(request) is pb_utils.InferenceRequest
+            sum = np.array([int(each.inputs()[0].as_numpy()[0]) for each in self.kept], np.int32).sum(keepdims=True)
+            y = [lambda: Kept("Y", sum.astype(np.int32)), lambda: pb_utils.Tensor(name="Y", tensor=sum.astype(np.int32)),
+                 lambda: pb_utils.Tensor("Y", sum.astype(">i4"))][len(self.kept) % 3]()
+            assert y.as_numpy().tolist() == sum.tolist() and y.shape() == [1]
+            unknown = pb_utils.Tensor("unknown", sum)
+            answers.append([lambda: pb_utils.InferenceResponse(output_tensors=[y]), lambda: Sum([unknown, y]),
+                            lambda: pb_utils.InferenceResponse((y,), None), lambda: pb_utils.InferenceResponse([y, x, unknown]),
+                            lambda: pb_utils.InferenceResponse([y], parameters={"a": 1})][len(self.kept) % 5]())
+            for wrong in (lambda: pb_utils.InferenceResponse([1]), lambda: pb_utils.InferenceResponse(output_tensors=["Y"]),
+                          lambda: pb_utils.Tensor(1, sum), lambda: pb_utils.Tensor("Y", sum, 3), lambda: pb_utils.Tensor("Y"),
+                          lambda: pb_utils.InferenceResponse(tensors=[])):
+                try:
+                    wrong()
+                except TypeError:
+                    continue
+                raise AssertionError("it was not refused")
+        gc.collect()
+        return answers
+"""
+
+
+def test_classes_of_a_models_own(serve, repository):
+    """A model may derive classes, name arguments, keep its requests, and answer with an input or in an unusual way."""
+    put(repository, "own", OWN, X_TO_Y + 'output { name: "X" data_type: TYPE_INT32 dims: [ 1 ] }')
+    s = serve()
+    assert [ask(s, "own", i) for i in range(1, 41)] == [sum(range(1, i + 1)) for i in range(1, 41)]
+
+
 def test_an_output_that_is_missing(serve, repository):
     """The client that asked for it by name gets an error; another one gets what there is."""
     put(repository, "half", execute("answers.append(total(1))"),

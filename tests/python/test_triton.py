@@ -218,7 +218,6 @@ def test_a_wrong_call_of_send_says_so(sender, give, says):
 
 def test_tensors_share_memory_by_dlpack():
     """Nothing is copied; what DLPack or NumPy does not have is refused by name."""
-    from continuo.triton.tensor import ReceivedTensor
     from continuo.triton.tensor import Tensor as Made
 
     array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
@@ -232,8 +231,8 @@ def test_tensors_share_memory_by_dlpack():
     with pytest.raises(Exception, match="has no datatype of Triton"):
         Made("complex", numpy.zeros(1, complex))
     with pytest.raises(Exception, match="NumPy has no BF16"):
-        ReceivedTensor(("bf", "BF16", (1,), bytearray(2))).as_numpy()
-    raw = ReceivedTensor(("bf", "BF16", (1,), bytearray(2)))
+        Made._received("bf", "BF16", (1,), bytearray(2)).as_numpy()
+    raw = Made._received("bf", "BF16", (1,), bytearray(2))
     assert raw._packable() == Tensor("BF16", (1,), bytearray(2)) and raw.triton_dtype() == 14
 
 

@@ -52,7 +52,8 @@ class Worker:
             kept = self.states.get(req.sequence_id)
             states.append(copy.deepcopy(kept) if kept is not None or req.sequence_id is None
                           else self.program.init(req))
-        replies = self.program.batch(states, list(reqs))
+        replies = [self.program.reply(each) if type(each).__name__ == "InferenceResponse" else each
+                   for each in self.program.batch(states, list(reqs))]
         for req, state, reply in zip(reqs, states, replies):
             if req.sequence_id is not None and not isinstance(reply, Exception):
                 self.states[req.sequence_id] = state

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from continuo.torchserve.fields import ProcessorFields
 from continuo.torchserve.rows import (SEQUENCE_END, SEQUENCE_ID, SEQUENCE_START, RequestHeaders,
                                       headers_of)
 from continuo.types import Request
@@ -17,51 +18,37 @@ from continuo.types import Request
 API_VERSION = "0.12.0"
 
 
-class RequestProcessor:
+class RequestProcessor(ProcessorFields):
     """The headers of one request, and the status and headers of its answer."""
-
-    # Most handlers set none of these, and one object is made for each request.
-    _headers: Optional[RequestHeaders] = None
-    _status = 200
-    _phrase: Optional[str] = None
 
     def __init__(self, request_header: Optional[Mapping[str, Any]] = None,
                  request: Optional[Request] = None, sequence_id: Optional[str] = None) -> None:
         """`sequence_id`: the request's own, if there is no `request_header`."""
+        super().__init__()
         if request_header is not None:
             self._headers = RequestHeaders(request_header)
-        self._request = request
-        self._sequence_id = sequence_id
-        self._response_headers: Dict[str, str] = {}
+        if request is not None:
+            self._request = request
+        if sequence_id is not None:
+            self._sequence_id = sequence_id
 
     def get_request_properties(self) -> Dict[str, Any]:
         if self._headers is None:  # most handlers read no header, so they are made on demand
             self._headers = headers_of(self._request) if self._request else RequestHeaders()
         return self._headers
 
-    def get_request_property(self, key: str) -> Any:
-        if key == SEQUENCE_ID and self._headers is None:
-            return self._sequence_id
-        return self.get_request_properties().get(key)
-
     def report_status(self, code: int, reason_phrase: Optional[str] = None) -> None:
         self._status = code
         self._phrase = reason_phrase
 
     def get_response_status_code(self) -> int:
-        return self._status
+        return 200 if self._status is None else self._status
 
     def get_response_status_phrase(self) -> Optional[str]:
         return self._phrase
 
-    def add_response_property(self, key: str, value: str) -> None:
-        self._response_headers[key] = value
-
-    def get_response_headers(self) -> Dict[str, str]:
-        return self._response_headers
-
     def get_response_header(self, key: str) -> Optional[str]:
-        return self._response_headers.get(key)
+        return self.get_response_headers().get(key)
 
 
 class _NoProcessors:

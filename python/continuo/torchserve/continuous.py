@@ -103,7 +103,7 @@ class Streams:
         processors = [RequestProcessor(None, req, req.sequence_id) for req in reqs]
         # TorchServe sends a stream's headers again in each round, and no parameters.
         processors += [RequestProcessor(stream.headers) for stream in waiting]
-        program.begin(everyone, states, processors)
+        program.begin({idx: req.request_id for idx, req in enumerate(everyone)}, states, processors)
         try:
             data = [data_of(req, program.decodes, is_instance(req)) for req in reqs]
             result = program.call(data + [{} for _ in waiting])

@@ -19,6 +19,8 @@ from continuo.torchserve import answers, entry_points
 from continuo.torchserve.context import Context, RequestProcessor
 from continuo.torchserve.continuous import Streams
 from continuo.torchserve.envelopes import Envelope, find_envelope
+from continuo.torchserve.fields import (give_results, plain_data, receive_rows,
+                                        use_torchserve)
 from continuo.torchserve.frames import AnswerSocket, Piece
 from continuo.torchserve.metrics import MetricsCache
 from continuo.torchserve.rows import data_of, is_instance
@@ -76,6 +78,7 @@ class TorchServeProgram(Program):
             self.model.name, self.model.dir, read_manifest(self.model.dir), self.model.batch_size,
             gpu_of(self.model.device), metrics=MetricsCache(self.model.name, self.model.metrics),
             model_yaml_config=self.model.config)
+        use_torchserve(RequestProcessor, answers.encode)
         _, _, entry = self.model.file.partition(":")
         self.entry = entry_points.find(self.module, entry)
         self.run(self.entry.initialize(self.context))
@@ -113,10 +116,8 @@ class TorchServeProgram(Program):
             return self.batch_apart(states, reqs)
         if self.is_async:
             return [self.answer_alone(req, state) for req, state in zip(reqs, states)]
-        ids = [req._row.sequence_id for req in reqs]
-        named = dict(zip(ids, states))
-        named.pop(None, None)  # requests without a sequence
-        self.begin(reqs, named, [RequestProcessor(None, req, id) for req, id in zip(reqs, ids)])
+        processors, request_ids, named = receive_rows(states, reqs)
+        self.begin(request_ids, named, processors)
         try:
             return self.answer(reqs)
         finally:
@@ -142,13 +143,13 @@ class TorchServeProgram(Program):
                 replies[idx] = each
         return replies
 
-    def begin(self, reqs: List[Request], states: Dict[Any, Any],
+    def begin(self, request_ids: Dict[int, str], states: Dict[Any, Any],
               processors: List[RequestProcessor]) -> None:
         """Sets up the context for these requests. The caller must call sequence_state.end()."""
         context = self.context
-        context.request_ids = dict(enumerate([req._row.request_id for req in reqs]))
+        context.request_ids = request_ids
         context.request_processor = processors
-        context.metrics.request_ids = context.request_ids
+        context.metrics.request_ids = request_ids
         if not self.volatile:
             for state in states.values():
                 if WORKER_KEY in state:
@@ -187,12 +188,17 @@ class TorchServeProgram(Program):
         context.cl_socket = AnswerSocket(take)
         try:
             opened = is_instance(reqs[0])
-            result = self.call([data_of(req, self.decodes, opened) for req in reqs], opened)
+            data = None if opened else plain_data(reqs)
+            if data is None:
+                data = [data_of(req, self.decodes, opened) for req in reqs]
+            result = self.call(data, opened)
             if opened:
                 return [Reply(answers.encode_json(each), content_type="application/json")
                         for each in result]
-            return [self.final(idx, each, bool(sent) and ids[idx] in sent)
-                    for idx, each in enumerate(result)]
+            given = (None if sent or context.stopping_criteria else
+                     give_results(context.request_processor, result))
+            return given or [self.final(idx, each, bool(sent) and ids[idx] in sent)
+                             for idx, each in enumerate(result)]
         except Exception as error:
             return [error] * len(reqs)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Set, Union
+from typing import Any, Callable, List, NoReturn, Optional, Set, Union
 
 from continuo.triton.errors import TritonError, TritonModelException
+from continuo.triton.fields import RequestFields, ResponseFields
 from continuo.triton.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
-from continuo.triton.tensor import ReceivedTensor, Tensor
+from continuo.triton.tensor import Tensor
 from continuo.types import parameters_of
 
 __all__ = ["InferenceRequest", "InferenceResponse", "InferenceTrace", "PreferredMemory",
@@ -58,7 +59,7 @@ def correlation_of(sequence_id: Optional[str]) -> Union[int, str]:
     return int(sequence_id[1:]) if sequence_id.startswith(_NUMBER) else sequence_id
 
 
-class InferenceRequest:
+class InferenceRequest(RequestFields):
     """One request of a batch. Models make one themselves for BLS only, which is not available."""
 
     def __init__(self, request_id: str = "", correlation_id: Union[int, str] = 0,
@@ -76,17 +77,29 @@ class InferenceRequest:
         self._flags = flags
         self._timeout = timeout
         self._trace = trace
-        self._parameters = dict(parameters or {})
+        #: A dict, or the worker's list of those that a client has sent; None: there are none.
+        self._parameters: Any = dict(parameters or {})
+        self._row: Any = None
+        self._make_sender: Optional[Callable[[Any], InferenceResponseSender]] = None
+        #: What answers the request by itself; None: execute() returns the response.
+        self._sender: Optional[InferenceResponseSender] = None
 
     # What a request has that a client has sent.
     _model_name = ""
     _timeout = 0
     _trace: Optional[InferenceTrace] = None
-    _parameters: Dict[str, Any] = {}  # it is never changed
-    _row: Any = None
-    _make_sender: Optional[Callable[[Any], InferenceResponseSender]] = None
-    #: What answers the request by itself; None: execute() returns the response.
-    _sender: Optional[InferenceResponseSender] = None
+
+    @classmethod
+    def _received(cls, row: Any, outputs: List[str], make_sender: Any) -> InferenceRequest:
+        """What a client has sent, if the worker does not make it."""
+        flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if row.sequence_id and row.start else 0
+        self = cls(row.request_id if row.named_request else "", correlation_of(row.sequence_id),
+                   [Tensor._received(*each) for each in row.inputs()], outputs,
+                   flags=flags | (TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else 0))
+        self._parameters = row.parameters()
+        self._row = row
+        self._make_sender = make_sender
+        return self
 
     def inputs(self) -> List[Tensor]:
         return list(self._inputs)
@@ -120,7 +133,8 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The request's own parameters as a JSON object."""
-        return json.dumps(self._parameters)
+        given = self._parameters or {}
+        return json.dumps(parameters_of(given) if isinstance(given, list) else given)
 
     def is_cancelled(self) -> bool:
         """Has the client left?"""
@@ -151,32 +165,11 @@ class InferenceRequest:
         _refuse_bls(f"InferenceRequest(model_name=\"{self._model_name}\").async_exec()")
 
 
-class ReceivedRequest(InferenceRequest):
-    """What a client has sent. Everything is read at once, because a model may keep the request."""
-
-    def __init__(self, row: Any, sequence_id: Optional[str], outputs: List[str],
-                 make_sender: Callable[[Any], InferenceResponseSender]) -> None:
-        self._request_id = row.request_id if row.named_request else ""
-        self._correlation_id = correlation_of(sequence_id)
-        self._inputs = list(map(ReceivedTensor, row.inputs()))
-        self._outputs = outputs
-        flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if sequence_id and row.start else 0
-        self._flags = flags | TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if row.end else flags
-        given = row.parameters()
-        if given:
-            self._parameters = parameters_of(given)
-        self._row = row
-        self._make_sender = make_sender
-
-
-ReceivedRequest.__name__ = ReceivedRequest.__qualname__ = InferenceRequest.__name__
-
-
-class InferenceResponse:
+class InferenceResponse(ResponseFields):
     """One response: outputs, or an error."""
 
-    def __init__(self, output_tensors: Optional[List[Tensor]] = None,
-                 error: Optional[TritonError] = None, parameters: Any = None) -> None:
+    def _begin(self, output_tensors: Optional[List[Tensor]] = None,
+               error: Optional[TritonError] = None, parameters: Any = None) -> None:
         tensors = list(output_tensors or ())
         for each in tensors:
             if not isinstance(each, Tensor):

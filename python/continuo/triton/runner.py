@@ -23,9 +23,10 @@ from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
 from continuo.triton import CLASS, errors, metrics, model_config
 from continuo.triton.errors import TritonModelException
-from continuo.triton.messages import (InferenceRequest, InferenceResponse, ReceivedRequest,
-                                      correlation_of)
+from continuo.triton.fields import receive, use_triton
+from continuo.triton.messages import InferenceRequest, InferenceResponse, correlation_of
 from continuo.triton.sender import InferenceResponseSender, ResponseStream
+from continuo.triton.tensor import Tensor
 from continuo.types import Model, OutputsReply, Program, Request
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class TritonProgram(Program):
         self.is_async = inspect.iscoroutinefunction(execute)
         if self.decoupled and not self.is_async:
             self.thread = concurrent.futures.ThreadPoolExecutor(1, "execute")
+        use_triton(InferenceRequest, Tensor, InferenceResponse, self.known_outputs)
         self.apart(self.initialize)
         atexit.register(self.finalize)
         self.volatile = self.model.stateful and not sequence_state.in_use()
@@ -134,15 +136,10 @@ class TritonProgram(Program):
             for state in states:
                 if isinstance(state, dict):
                     state.pop(WORKER_KEY, None)
-        by_id: Dict[Any, Any] = {}
-        requests: List[InferenceRequest] = []
-        for req, state in zip(reqs, states):
-            row = req._row
-            sequence_id = row.sequence_id
-            request = ReceivedRequest(row, sequence_id, self.outputs, self.make_sender)
-            requests.append(request)
-            if sequence_id is not None and isinstance(state, dict):
-                by_id[request._correlation_id] = state
+        requests: List[InferenceRequest] = receive(reqs, self.outputs, self.make_sender)
+        by_id = {request._correlation_id: state for request, state in zip(requests, states)
+                 if isinstance(state, dict)}
+        by_id.pop(0, None)  # a request without a sequence
         if self.decoupled:
             return self.begin_decoupled(requests, by_id)
         sequence_state.begin(by_id)
@@ -178,7 +175,8 @@ class TritonProgram(Program):
         if len(result) != len(requests):
             raise TritonModelException(f"execute(requests) got {len(requests)} requests and "
                                        f"returned {len(result)} responses: return one for each")
-        return [self.reply(each) if type(each) is InferenceResponse and each._error is None and
+        # The worker packs the usual responses itself, and calls reply() for the others.
+        return [each if type(each) is InferenceResponse and each._error is None and
                 request._sender is None else self.other_reply(each, request)
                 for each, request in zip(result, requests)]
 

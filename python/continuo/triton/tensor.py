@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 import sys
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import numpy
 
 from continuo import _tensors, types
 from continuo.triton.errors import TritonModelException
+from continuo.triton.fields import TensorFields
 
 #: (name in a configuration, number, datatype of the protocol, NumPy's type)
 DATATYPES: Tuple[Tuple[str, int, str, Any], ...] = (
@@ -93,14 +94,14 @@ def _torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-class Tensor:
+class Tensor(TensorFields):
     """A named tensor: Tensor(name, numpy_array)."""
 
-    #: _value is an array or a tensor of PyTorch. Without one, _raw is an input: name, datatype, shape
-    #: and elements as the worker has them.
-    __slots__ = ("_name", "_value", "_raw")
+    #: _value is an array or a tensor of PyTorch. Without one, _raw is an input: datatype, shape and
+    #: elements as the worker has them.
+    __slots__ = ()
 
-    def __init__(self, name: str, tensor: Any) -> None:
+    def _begin(self, name: str, tensor: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"Tensor(name, array): the name must be a str, got "
                             f"{type(name).__name__}")
@@ -114,6 +115,15 @@ class Tensor:
             self.triton_dtype()  # refuses an array that has no datatype
 
     @classmethod
+    def _received(cls, name: str, *raw: Any) -> Tensor:
+        """An input, whose array is made when the model asks for it."""
+        self = cls.__new__(cls)
+        self._name = name
+        self._value = None
+        self._raw = raw
+        return self
+
+    @classmethod
     def _of_torch(cls, name: str, value: Any) -> Tensor:
         self = cls.__new__(cls)
         self._name = name
@@ -125,7 +135,7 @@ class Tensor:
         return self._name
 
     def shape(self) -> List[int]:
-        return list(self._raw[2] if self._value is None else self._value.shape)
+        return list(self._raw[1] if self._value is None else self._value.shape)
 
     def triton_dtype(self) -> int:
         """The number of the datatype (TRITON_TO_NUMPY_TYPE)."""
@@ -134,7 +144,7 @@ class Tensor:
     def _datatype(self) -> str:
         """The datatype's word in the protocol, such as "FP32"."""
         if self._value is None:
-            return self._raw[1]
+            return self._raw[0]
         if _torch_tensor(self._value):
             word = _tensors.OF_TORCH.get(str(self._value.dtype).rpartition(".")[2])
         else:
@@ -147,15 +157,15 @@ class Tensor:
     def is_cpu(self) -> bool:
         return not _torch_tensor(self._value) or self._value.device.type == "cpu"
 
-    def as_numpy(self) -> Any:
+    def _as_numpy(self) -> Any:
         """The elements as a NumPy array; strings are bytes objects in an array of objects."""
         if type(self._value) is numpy.ndarray:
             return self._value
         if self._value is None:
-            if self._raw[1] == "BF16":
+            if self._raw[0] == "BF16":
                 raise TritonModelException(
                     f"tensor \"{self._name}\": NumPy has no BF16. torch.from_dlpack(tensor) works")
-            self._value = _tensors.to_array(*self._raw[1:])
+            self._value = _tensors.to_array(*self._raw)
         if not _torch_tensor(self._value):
             return self._value
         if not self.is_cpu():
@@ -167,14 +177,14 @@ class Tensor:
 
     def _exchanged(self) -> Any:
         """The object whose __dlpack__ is used."""
-        if self._value is None and self._raw[1] == "BF16":
+        if self._value is None and self._raw[0] == "BF16":
             try:
                 import torch
             except ImportError:
                 raise TritonModelException(f"tensor \"{self._name}\": BF16 needs PyTorch, which "
                                            f"{sys.executable} does not have") from None
-            self._value = torch.frombuffer(self._raw[3], dtype=torch.bfloat16).reshape(
-                self._raw[2])
+            self._value = torch.frombuffer(self._raw[2], dtype=torch.bfloat16).reshape(
+                self._raw[1])
         if _torch_tensor(self._value):
             return self._value
         array = self.as_numpy()
@@ -222,22 +232,8 @@ class Tensor:
     def _packable(self) -> Any:
         """What the worker can send: an array, a PyTorch tensor, or bytes."""
         if self._value is None:
-            return types.Tensor(*self._raw[1:]) if self._raw[1] == "BF16" else self.as_numpy()
+            return types.Tensor(*self._raw) if self._raw[0] == "BF16" else self.as_numpy()
         return self._value
 
     def __repr__(self) -> str:
         return f"Tensor({self._name!r}, {self._datatype()}, {self.shape()})"
-
-
-class ReceivedTensor(Tensor):
-    """An input, whose array is made when the model asks for it."""
-
-    __slots__ = ()
-
-    def __init__(self, raw: Tuple[str, str, Tuple[int, ...], Any]) -> None:
-        self._name = raw[0]
-        self._value = None
-        self._raw = raw
-
-
-ReceivedTensor.__name__ = ReceivedTensor.__qualname__ = Tensor.__name__
