@@ -15,7 +15,9 @@ static PyObject *row_name, *zero, *no_text;
 
 /* --- what clients have sent --- */
 
-/* Returns a sequence's id as Triton has it: an int behind the byte 1, or a str; 0 without one. */
+/* Returns a sequence's id as Triton has it: an int behind CN_SEQUENCE_NUMBER, or a str; 0 without
+ * one. An int with an owner before it (docs/keys.md) is a str that begins with that byte, so that
+ * 42 and "42" of one owner differ. */
 static PyObject *
 correlation_of(const struct cn_row *row)
 {
@@ -26,13 +28,13 @@ correlation_of(const struct cn_row *row)
         Py_INCREF(zero);
         return zero;
     }
-    if (*id.ptr != 1)
+    if (*id.ptr != CN_SEQUENCE_NUMBER)
         return cn_py_text(id);
-    if (id.len > 19)
-        return PyObject_CallFunction((PyObject *)&PyLong_Type, "s#", id.ptr + 1,
-                                     (Py_ssize_t)id.len - 1);
-    for (size_t i = 1; i < id.len; i++)
-        number = number * 10 + (unsigned long long)(id.ptr[i] - '0');
+    for (size_t i = 1; i < id.len; i++) {
+        if (id.ptr[i] < '0' || id.ptr[i] > '9')
+            return cn_py_text(id);
+        number = number * 10 + (unsigned long long)(id.ptr[i] - '0'); /* the server sends a u64 */
+    }
     return PyLong_FromUnsignedLongLong(number);
 }
 

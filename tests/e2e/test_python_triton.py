@@ -15,6 +15,7 @@ import tritonclient.grpc as triton_grpc
 from tritonclient.utils import InferenceServerException
 
 from models import BUILD, archiver
+from test_named_keys import Keys
 from test_v2_http import client_of, tensor
 from v2rpc import client_of as grpc_of, tensor as grpc_tensor
 from waiting import expect, limit
@@ -480,6 +481,22 @@ def test_a_state_that_is_handed_over_outlives_worker_and_server(serve, repositor
     assert ask(s, model, 5, sequence_id=42) == begin + 12
     assert ask(s, model, 5, sequence_id="text", sequence_end=True) == begin + 8
     assert "START" in ask(s, model, 5, sequence_id="text")[1]
+
+
+@pytest.mark.parametrize("model", [SUMS, KEPT])
+def test_an_integer_id_has_its_owner_too(serve, repository, folder, model):
+    """42 and "42" are two sequences of each key, and neither is that of another key."""
+    keys = Keys(folder)
+    keys.add("shop", "infer")
+    keys.add("other", "infer")
+    put(repository, "own", model, X_TO_Y + SEQUENCES)
+    s = serve("--keys", keys.path)
+    for i in range(2):
+        for n, (name, id) in enumerate([("shop", 42), ("shop", "42"), ("other", 42), ("other", 2 ** 64 - 1)]):
+            document = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [10 * n + 1]}],
+                        "parameters": {"sequence_id": id, "sequence_start": i == 0}}
+            answer = requests.post(f"{s.inference}/v2/models/own/infer", json=document, headers=keys.http(name), timeout=limit(60))
+            assert answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [(i + 1) * (10 * n + 1)], answer.text
 
 
 CONTROLS = """max_batch_size: 4

@@ -53,10 +53,13 @@ class InferenceTrace:
 
 
 def correlation_of(sequence_id: Optional[str]) -> Union[int, str]:
-    """A sequence's id as Triton has it: an int or a str; 0 without a sequence."""
+    """A sequence's id as Triton has it: an int or a str; 0 without a sequence.
+
+    An int with an owner before it stays a str, which begins with _NUMBER."""
     if not sequence_id:
         return 0
-    return int(sequence_id[1:]) if sequence_id.startswith(_NUMBER) else sequence_id
+    digits = sequence_id[1:]
+    return int(digits) if sequence_id[0] == _NUMBER and digits.isdecimal() else sequence_id
 
 
 class InferenceRequest(RequestFields):
