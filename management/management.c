@@ -40,11 +40,11 @@
 #include "management/models/snapshot.h"
 #include "management/models/trial.h"
 #include "management/nodes/nodes.h"
+#include "management/pool/temp_watch.h"
 #include "management/repository/find_archive.h"
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
-#include "management/workers/temp_watch.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server end within milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */

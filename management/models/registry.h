@@ -15,7 +15,7 @@
 #include "core/loop/loop.h"
 #include "core/text/str.h"
 #include "management/models/model_load.h"
-#include "management/workers/worker_pool.h"
+#include "management/pool/worker_pool.h"
 
 struct cn_environment;
 struct cn_management;

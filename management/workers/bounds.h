@@ -19,7 +19,7 @@ struct cn_bounds {
     uint64_t memory_bytes;
     uint32_t cpu_percent; /* of one processor: 150 is one and a half */
     uint32_t processes;   /* threads count, too */
-    uint64_t temp_bytes;  /* of all workers of a model version (management/workers/temp_watch.h) */
+    uint64_t temp_bytes;  /* of all workers of a model version (management/pool/temp_watch.h) */
 };
 
 /* Returns the smaller one of each pair of bounds: the operator's, and that in a model's YAML. */

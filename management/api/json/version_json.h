@@ -6,7 +6,7 @@
 
 #include "management/models/registry.h"
 
-struct cn_worker_pool_facts; /* management/workers/worker_pool.h */
+struct cn_worker_pool_facts; /* management/pool/worker_pool.h */
 
 /* Adds the version's settings, and the facts that its pool has reported, to the object `out`. */
 void cn_version_show(json_t *out, const struct cn_version *version,

@@ -1,10 +1,10 @@
-/* management/workers/worker_pool.h - the model queue and the workers of one model version.
+/* management/pool/worker_pool.h - the model queue and the workers of one model version.
  *
  * A pool lives on its queue's loop. Loop 0 sends it orders by messages and gets the answers by
  * messages. The struct of an order belongs to loop 0 and stays valid until its answer.
  */
-#ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_H
-#define CN_MANAGEMENT_WORKERS_WORKER_POOL_H
+#ifndef CN_MANAGEMENT_POOL_WORKER_POOL_H
+#define CN_MANAGEMENT_POOL_WORKER_POOL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
-#include "management/workers/autoscale.h"
+#include "management/pool/autoscale.h"
 #include "management/workers/supervisor.h"
 #include "metrics/counters/metrics.h"
 #include "metrics/series/handler_series.h"

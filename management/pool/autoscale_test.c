@@ -1,6 +1,6 @@
-/* management/workers/autoscale_test.c - tests that the number of workers follows the load, one at a
+/* management/pool/autoscale_test.c - tests that the number of workers follows the load, one at a
  * time, and does not swing. */
-#include "management/workers/autoscale.h"
+#include "management/pool/autoscale.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
-/* management/workers/autoscale.c - decides how many workers a model should have. It has no state
+/* management/pool/autoscale.c - decides how many workers a model should have. It has no state
  * but the caller's, no clock and no loop, so tests can go through a day in a moment.
  *
  * One more worker needs a step that waited; one less needs a quiet time. Because the two are so
  * different, the number does not swing. After each change everything is measured anew, and a worker
  * that is still loading is waited for (docs/decisions/0025-workers-follow-queue-time.md).
  */
-#include "management/workers/autoscale.h"
+#include "management/pool/autoscale.h"
 
 /* A worker can go if the others would have been busy for less than this part of the time. At more
  * than that, steps would begin to wait, and it would be started again. */

@@ -1,12 +1,12 @@
-/* management/workers/pool_temp.c - what happens if the workers of a pool have written more
+/* management/pool/pool_temp.c - what happens if the workers of a pool have written more
  * temporary files than they may. On the queue's loop. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "core/log/log.h"
+#include "management/pool/temp_watch.h"
+#include "management/pool/worker_pool_priv.h"
 #include "management/workers/supervisor.h"
-#include "management/workers/temp_watch.h"
-#include "management/workers/worker_pool_priv.h"
 
 /* All workers of the version share the folder, and nothing says which of them has filled it. So all
  * are killed, also the process from which they are forked. When all of them have ended, what is in

@@ -1,12 +1,12 @@
-/* management/workers/autoscale.h - how many workers a model should have, from its load.
+/* management/pool/autoscale.h - how many workers a model should have, from its load.
  *
  * There is one more worker when a step has waited for `up_ms` and all workers are ready. There is
  * one less when for `down_ms` the others would have had time for all that was done, and none when
  * nothing came in that time. After a change the load is measured anew, so the number does not
  * swing. It has no clock and no loop: the caller says what time it is.
  */
-#ifndef CN_MANAGEMENT_WORKERS_AUTOSCALE_H
-#define CN_MANAGEMENT_WORKERS_AUTOSCALE_H
+#ifndef CN_MANAGEMENT_POOL_AUTOSCALE_H
+#define CN_MANAGEMENT_POOL_AUTOSCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
-/* management/workers/temp_watch.h - bounds the bytes in folders for temporary files.
+/* management/pool/temp_watch.h - bounds the bytes in folders for temporary files.
  *
  * The kernel has no such bound for one folder without root's rights or a file system of its own.
  * So a thread adds up what is in each folder once a second. It finds out afterwards, and does not
  * see files that were deleted while they are open. */
-#ifndef CN_MANAGEMENT_WORKERS_TEMP_WATCH_H
-#define CN_MANAGEMENT_WORKERS_TEMP_WATCH_H
+#ifndef CN_MANAGEMENT_POOL_TEMP_WATCH_H
+#define CN_MANAGEMENT_POOL_TEMP_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

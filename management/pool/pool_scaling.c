@@ -1,4 +1,4 @@
-/* management/models/pool_scaling.c - the workers of a pool follow the load: when to look at it, and
+/* management/pool/pool_scaling.c - the workers of a pool follow the load: when to look at it, and
  * what to do then. autoscale.c decides. On the queue's loop.
  *
  * Nothing runs while there is nothing to look at. The queue wakes the pool at the end of a turn
@@ -7,7 +7,7 @@
  * it looks every quarter of scaleDownIdleMSec instead.
  */
 #include "core/log/log.h"
-#include "management/workers/worker_pool_priv.h"
+#include "management/pool/worker_pool_priv.h"
 #include "scheduler/batch/pressure.h"
 
 #define TICK_LEAST_MS 10 /* least time between two looks at the load */

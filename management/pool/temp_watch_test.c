@@ -1,5 +1,5 @@
-/* management/workers/temp_watch_test.c - tests when a folder for temporary files counts as full. */
-#include "management/workers/temp_watch.h"
+/* management/pool/temp_watch_test.c - tests when a folder for temporary files counts as full. */
+#include "management/pool/temp_watch.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* management/workers/worker_pool.c - the model queue and the workers of one model version.
+/* management/pool/worker_pool.c - the model queue and the workers of one model version.
  *
  * Everything here runs on the queue's loop, except the public functions cn_worker_pool_...(), which
  * loop 0 calls and which only post a message. do_...() is the other end of such a message, and
@@ -15,7 +15,7 @@
  * the queue is destroyed and the order to close is answered. The memory goes last, by
  * cn_worker_pool_release(), because earlier messages to the pool may still be under way.
  */
-#include "management/workers/worker_pool_priv.h"
+#include "management/pool/worker_pool_priv.h"
 
 #include <stdio.h>
 

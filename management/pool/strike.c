@@ -1,6 +1,6 @@
-/* management/workers/strike.c - kills one worker of a pool, on its loop, and answers on loop 0. */
+/* management/pool/strike.c - kills one worker of a pool, on its loop, and answers on loop 0. */
 #include "core/loop/loop_call.h"
-#include "management/workers/worker_pool_priv.h"
+#include "management/pool/worker_pool_priv.h"
 
 static void
 answer_strike(void *ctx)

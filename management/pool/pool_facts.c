@@ -1,4 +1,4 @@
-/* management/models/pool_facts.c - what a pool reports about its workers and its queue, for
+/* management/pool/pool_facts.c - what a pool reports about its workers and its queue, for
  * descriptions and metrics. do_facts() runs on the queue's loop and copies everything; the answer
  * goes to loop 0, which may then read the copy in its own time.
  */
@@ -7,7 +7,7 @@
 
 #include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
-#include "management/workers/worker_pool_priv.h"
+#include "management/pool/worker_pool_priv.h"
 
 static void
 answer_facts(void *ctx)

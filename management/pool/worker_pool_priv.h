@@ -1,10 +1,10 @@
-/* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c, pool_temp.c and
+/* management/pool/worker_pool_priv.h - what worker_pool.c, pool_scaling.c, pool_temp.c and
  * pool_facts.c share: a pool from inside. On the queue's loop. */
-#ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
-#define CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
+#ifndef CN_MANAGEMENT_POOL_WORKER_POOL_PRIV_H
+#define CN_MANAGEMENT_POOL_WORKER_POOL_PRIV_H
 
 #include "core/time/timer_wheel.h"
-#include "management/workers/worker_pool.h"
+#include "management/pool/worker_pool.h"
 
 #define CN_SLAB_MAGIC 0x706f6f6cu
 

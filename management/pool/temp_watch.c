@@ -1,4 +1,4 @@
-/* management/workers/temp_watch.c - bounds the bytes in folders for temporary files.
+/* management/pool/temp_watch.c - bounds the bytes in folders for temporary files.
  *
  * One thread looks at all folders, one after the other, without the lock, because a folder may
  * have very many files. The number of entries that it looks at is bounded by the bytes that a
@@ -6,7 +6,7 @@
  *
  * The code of a model may change the folder meanwhile. So folders are opened relative to their
  * parents, and no link is followed. */
-#include "management/workers/temp_watch.h"
+#include "management/pool/temp_watch.h"
 
 #include <dirent.h>
 #include <errno.h>
