@@ -1,5 +1,5 @@
-/* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and
- * zygote_workers.c share: the members of a worker. */
+/* management/workers/supervisor_priv.h - what supervisor.c, worker_facts.c, worker_events.c,
+ * last_words.c and zygote_workers.c share: the members of a worker. */
 #ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 #define CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 
@@ -80,16 +80,19 @@ void cn_worker_check_end(struct cn_worker_process *worker);
 void cn_worker_kill_for(struct cn_worker_process *worker, const char *why);
 /* Scripts look in TorchServe's log for its sentences. */
 void cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const char *sentence);
-/* "worker 2", "zygote" */
-const char *cn_worker_name(const struct cn_worker_process *worker, char out[32]);
-/* "m/1.0#2": what ps shows */
-void cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_bytes);
 /* The worker that waited gets its process; `process` is the worker's from here on. */
 void cn_worker_take_process(struct cn_worker_process *worker, const struct cn_spawned *process);
 /* ... or starts one that loads the model itself, ... */
 void cn_worker_start_alone(struct cn_worker_process *worker);
 /* ... or fails as if that had failed. */
 void cn_worker_start_failed(struct cn_worker_process *worker, const char *why);
+
+/* --- worker_facts.c */
+
+/* "worker 2", "zygote" */
+const char *cn_worker_name(const struct cn_worker_process *worker, char out[32]);
+/* "m/1.0#2": what ps shows */
+void cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_bytes);
 
 /* --- worker_events.c */
 
