@@ -1,8 +1,7 @@
 /* management/pool/worker_pool.c - the model queue and the workers of one model version.
  *
- * Everything here runs on the queue's loop, except the public functions cn_worker_pool_...(), which
- * loop 0 calls and which only post a message. do_...() is the other end of such a message, and
- * answer_...() the answer, on loop 0 again.
+ * Everything here runs on the queue's loop, except cn_worker_pool_create(), ..._release() and the
+ * answers, which run on loop 0. pool_orders.c has what else loop 0 asks of a pool.
  *
  * A pool knows one number, `wanted`, and cn_worker_pool_run_workers() adds or stops workers until
  * it fits. The workers (supervisor.c) start their processes again by themselves, so a death changes
@@ -10,9 +9,8 @@
  * queue how many workers may still come, publishes the number of ready ones, and answers orders to
  * scale when exactly `wanted` workers are there and ready.
  *
- * A pool ends in this order: the queue takes no more jobs; when it is empty, sequences are closed
- * if that was asked for and all workers are stopped; when the last worker and the zygote are gone,
- * the queue is destroyed and the order to close is answered. The memory goes last, by
+ * pool_orders.c begins the end of a pool. When the last worker and the zygote are gone, the queue
+ * is destroyed here and the order to close is answered. The memory goes last, by
  * cn_worker_pool_release(), because earlier messages to the pool may still be under way.
  */
 #include "management/pool/worker_pool_priv.h"
@@ -133,8 +131,8 @@ check_pool(struct cn_deferred *deferred)
         finish_close(pool);
 }
 
-static void
-check_soon(struct cn_worker_pool *pool)
+void
+cn_worker_pool_check_soon(struct cn_worker_pool *pool)
 {
     cn_loop_defer(pool->spec.loop, &pool->check);
 }
@@ -148,7 +146,7 @@ on_change(void *owner, struct cn_worker_process *worker)
 
     if (cn_worker_pool_worker_is_ready(worker))
         pool->last_error[0] = '\0';
-    check_soon(pool);
+    cn_worker_pool_check_soon(pool);
 }
 
 static void
@@ -159,7 +157,7 @@ on_load_failed(void *owner, struct cn_worker_process *worker, const char *why)
     (void)worker;
     snprintf(pool->last_error, sizeof pool->last_error, "%s", why);
     cn_worker_pool_end_scalings(pool, CN_SCALE_FAILED, why);
-    check_soon(pool);
+    cn_worker_pool_check_soon(pool);
 }
 
 static void
@@ -175,7 +173,7 @@ on_gone(void *owner, struct cn_worker_process *worker)
         cn_free(cn_worker_pool_member_of(node));
     }
     cn_worker_destroy(worker);
-    check_soon(pool);
+    cn_worker_pool_check_soon(pool);
 }
 
 static const struct cn_worker_ops worker_ops = {
@@ -189,7 +187,7 @@ static void
 on_zygote_change(void *owner, struct cn_worker_process *zygote)
 {
     (void)zygote;
-    check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
+    cn_worker_pool_check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
 }
 
 static void
@@ -197,7 +195,7 @@ on_zygote_failed(void *owner, struct cn_worker_process *zygote, const char *why)
 {
     (void)zygote;
     (void)why;
-    check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
+    cn_worker_pool_check_soon(cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC));
 }
 
 static void
@@ -210,7 +208,7 @@ on_zygote_gone(void *owner, struct cn_worker_process *zygote)
     cn_worker_destroy(zygote);
     if (pool->wanted > 0)
         run_zygote(pool); /* it was stopped, but workers are wanted again */
-    check_soon(pool);
+    cn_worker_pool_check_soon(pool);
 }
 
 static const struct cn_worker_ops zygote_ops = {
@@ -310,10 +308,10 @@ cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
     if (wanted == 0)
         run_zygote(pool); /* after the workers, which may wait for it */
     tell_queue(pool);     /* now, because a job may follow the order in the mailbox */
-    check_soon(pool);
+    cn_worker_pool_check_soon(pool);
 }
 
-/* --- orders, as carried out on the queue's loop */
+/* --- its life */
 
 struct cn_worker_pool *
 cn_worker_pool_create(const struct cn_worker_pool_spec *spec)
@@ -329,171 +327,6 @@ cn_worker_pool_create(const struct cn_worker_pool_spec *spec)
     pool->check.fn = check_pool;
     cn_timer_init(&pool->tick, cn_worker_pool_on_tick);
     return pool;
-}
-
-static void
-answer_start(void *ctx)
-{
-    struct cn_worker_pool_start *start = ctx;
-
-    start->on_done(start);
-}
-
-static void
-do_start(void *ctx)
-{
-    struct cn_worker_pool_start *start = ctx;
-    struct cn_worker_pool *pool = start->pool;
-
-    pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
-                                        pool->spec.about->version, &pool->spec.about->config);
-    cn_model_queue_set_family(pool->queue, pool->spec.family);
-    cn_model_queue_set_accounts(pool->queue, pool->spec.accounts);
-    pool->workers_spec = (struct cn_worker_spec){
-        .loop = pool->spec.loop,
-        .queue = pool->queue,
-        .about = pool->spec.about,
-        .store_dir = pool->spec.store_dir,
-        .program = pool->spec.program,
-        .lock_fd = pool->spec.lock_fd,
-        .max_frame_bytes = pool->spec.max_frame_bytes,
-        .error_lines = &pool->error_lines,
-    };
-    cn_worker_pool_begin_scaling(pool);
-    cn_worker_pool_watch_temp(pool);
-    check_soon(pool);
-    start->queue = pool->queue;
-    cn_call_on(pool->spec.home, answer_start, start);
-}
-
-void
-cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_worker_pool_start *start)
-{
-    start->pool = pool;
-    cn_call_on(pool->spec.loop, do_start, start);
-}
-
-/* On the queue's loop: a new order replaces earlier ones. The number of workers changes only if it
- * is outside the new bounds. */
-static void
-do_scale(void *ctx)
-{
-    struct cn_worker_pool_scale *scale = ctx;
-    struct cn_worker_pool *pool = scale->pool;
-    struct cn_autoscale_seen seen;
-    uint32_t wanted = pool->wanted;
-
-    cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED,
-                                "another request to scale replaced this one");
-    cn_list_init(&scale->link);
-    cn_list_push_back(&pool->scalings, &scale->link);
-    if (pool->close || !pool->queue) {
-        cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "the model is being unregistered");
-        return;
-    }
-    if (wanted < scale->min)
-        wanted = scale->min;
-    if (wanted > scale->max)
-        wanted = scale->max;
-    pool->min = scale->min;
-    pool->max = scale->max;
-    cn_worker_pool_note_scaling(pool, wanted, CN_SCALED_ORDER);
-    cn_worker_pool_run_workers(pool, wanted);
-    if (pool->scaling.automatic) {
-        cn_worker_pool_see(pool, &seen);
-        cn_autoscale_restart(&pool->autoscale, &seen);
-        cn_worker_pool_arm_tick(pool, &seen);
-    }
-}
-
-void
-cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_worker_pool_scale *scale)
-{
-    scale->pool = pool;
-    cn_call_on(pool->spec.loop, do_scale, scale);
-}
-
-/* --- the end */
-
-static void
-on_empty(void *ctx)
-{
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_SLAB_MAGIC);
-
-    /* In a shared store they are not this node's alone: another one may go on with them. */
-    if (pool->close->close_sequences &&
-        (pool->close->everywhere || !pool->spec.about->config.state_store.url[0]))
-        cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
-    pool->emptied = true;
-    cn_timer_cancel(&pool->tick);
-    cn_worker_pool_run_workers(pool, 0);
-}
-
-static void
-do_close(void *ctx)
-{
-    struct cn_worker_pool_close *order = ctx;
-    struct cn_worker_pool *pool = order->pool;
-
-    cn_assert(!pool->close && pool->queue);
-    cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
-    pool->close = order;
-    cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty,
-                         pool);
-}
-
-void
-cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_worker_pool_close *order)
-{
-    order->pool = pool;
-    cn_call_on(pool->spec.loop, do_close, order);
-}
-
-static void
-do_hurry(void *ctx)
-{
-    struct cn_worker_pool *pool = ctx;
-
-    if (pool->close && !pool->emptied)
-        cn_model_queue_close(pool->queue, pool->close->code, pool->close->reason, true, on_empty,
-                             pool);
-}
-
-static void
-do_stop_streams(void *ctx)
-{
-    struct cn_worker_pool *pool = ctx;
-
-    if (pool->close && !pool->emptied)
-        cn_model_queue_stop_streams(pool->queue);
-}
-
-void
-cn_worker_pool_stop_streams(struct cn_worker_pool *pool)
-{
-    cn_call_on(pool->spec.loop, do_stop_streams, pool);
-}
-
-static void
-do_kill(void *ctx)
-{
-    struct cn_worker_pool *pool = ctx;
-    struct cn_list *node;
-
-    do_hurry(pool);
-    if (!pool->close)
-        return;
-    cn_list_for_each(node, &pool->members)
-        cn_worker_kill(cn_worker_pool_member_of(node)->worker);
-    if (pool->workers_spec.zygote)
-        cn_worker_kill(pool->workers_spec.zygote);
-    check_soon(pool);
-}
-
-void
-cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill)
-{
-    cn_call_on(pool->spec.loop, kill ? do_kill : do_hurry, pool);
 }
 
 static void

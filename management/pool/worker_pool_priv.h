@@ -1,5 +1,5 @@
-/* management/pool/worker_pool_priv.h - what worker_pool.c, pool_scaling.c, pool_temp.c and
- * pool_facts.c share: a pool from inside. On the queue's loop. */
+/* management/pool/worker_pool_priv.h - what worker_pool.c, pool_orders.c, pool_scaling.c,
+ * pool_temp.c, pool_facts.c and strike.c share: a pool from inside. On the queue's loop. */
 #ifndef CN_MANAGEMENT_POOL_WORKER_POOL_PRIV_H
 #define CN_MANAGEMENT_POOL_WORKER_POOL_PRIV_H
 
@@ -58,6 +58,8 @@ cn_worker_pool_worker_is_any(const struct cn_worker_process *worker)
 
 uint32_t cn_worker_pool_count(const struct cn_worker_pool *pool,
                               bool (*counts)(const struct cn_worker_process *worker));
+/* At the end of the turn, looks at what has changed. */
+void cn_worker_pool_check_soon(struct cn_worker_pool *pool);
 /* Answers all orders to scale that still wait. */
 void cn_worker_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome,
                                  const char *why);
