@@ -1,4 +1,5 @@
-/* handlers/c/c_api.c - the functions behind include/continuo/handler.h that concern an item.
+/* handlers/c/c_api.c - the table of the functions behind include/continuo/handler.h, and those of
+ * them that give an item its state and answer it; c_request.c has those that read its request.
  * Worker's thread.
  *
  * A handler's mistake fails its item with a message; it never ends the worker where that can be
@@ -17,7 +18,6 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "core/time/clock.h"
 #include "handlers/c/c_priv.h"
 #include "handlers/reply.h"
 
@@ -144,169 +144,6 @@ static int
 api_write(struct continuo_writer *writer, const void *bytes, size_t len)
 {
     return cn_buf_append(((struct c_writer *)writer)->out, bytes, len);
-}
-
-/* --- the request --- */
-
-/* Returns bytes whose pointer is not NULL, because NULL means "absent" in this interface. */
-static struct continuo_bytes
-present(struct cn_str text)
-{
-    return (struct continuo_bytes){text.ptr ? text.ptr : "", text.len};
-}
-
-static const struct continuo_bytes absent = {NULL, 0};
-
-static const struct cn_row *
-row_of(struct continuo_item *handle)
-{
-    return cn_c_item(handle)->item->row;
-}
-
-static size_t
-api_part_count(struct continuo_item *handle)
-{
-    return row_of(handle)->n_parts;
-}
-
-static struct continuo_part
-api_part_at(struct continuo_item *handle, size_t index)
-{
-    const struct cn_row *row = row_of(handle);
-    struct continuo_part part = {absent, absent, absent};
-
-    if (index >= row->n_parts)
-        return part;
-    part.name = present(row->parts[index].name);
-    part.data = present(row->parts[index].data);
-    if (row->parts[index].content_type.len > 0)
-        part.content_type = present(row->parts[index].content_type);
-    return part;
-}
-
-/* If several parts have the same name, the last one counts, as in TorchServe. */
-static struct continuo_bytes
-api_part(struct continuo_item *handle, const char *name)
-{
-    const struct cn_row *row = row_of(handle);
-
-    for (uint32_t i = row->n_parts; i-- > 0;)
-        if (cn_str_eq(row->parts[i].name, cn_str_from(name)))
-            return present(row->parts[i].data);
-    return absent;
-}
-
-static struct continuo_bytes
-api_body(struct continuo_item *handle)
-{
-    return present(cn_row_body(row_of(handle)));
-}
-
-static struct continuo_bytes
-api_header(struct continuo_item *handle, const char *name)
-{
-    const struct cn_row *row = row_of(handle);
-
-    for (uint32_t i = 0; i < row->n_headers; i++)
-        if (cn_str_eq_header(row->headers[i].name, cn_str_from(name)))
-            return present(row->headers[i].value);
-    return absent;
-}
-
-static struct continuo_bytes
-api_sequence_id(struct continuo_item *handle)
-{
-    const struct cn_row *row = row_of(handle);
-
-    return row->flags & CN_ROW_STATEFUL ? present(row->sequence_id) : absent;
-}
-
-static struct continuo_bytes
-api_request_id(struct continuo_item *handle)
-{
-    return present(row_of(handle)->request_id);
-}
-
-static int
-api_is_start(struct continuo_item *handle)
-{
-    return cn_c_item(handle)->fresh;
-}
-
-static int
-api_is_end(struct continuo_item *handle)
-{
-    return (row_of(handle)->flags & CN_ROW_END) != 0;
-}
-
-static int
-api_is_cancelled(struct continuo_item *handle)
-{
-    return cn_c_item(handle)->item->stop != CN_STOP_NONE;
-}
-
-static uint64_t
-api_step(struct continuo_item *handle)
-{
-    return cn_c_item(handle)->item->step;
-}
-
-static double
-api_seconds_left(struct continuo_item *handle)
-{
-    uint64_t deadline_ms = cn_c_item(handle)->item->deadline_ms, now_ms = cn_now_ms();
-
-    if (deadline_ms == CN_NEVER)
-        return (double)INFINITY;
-    return deadline_ms > now_ms ? (double)(deadline_ms - now_ms) / 1000.0 : 0.0;
-}
-
-/* The body is parsed as JSON at the first call, and kept for the item's later calls. A body that is
- * not JSON behaves like one without members. */
-static json_t *
-json_of(struct continuo_item *handle, const char *path)
-{
-    struct c_item *item = cn_c_item(handle);
-    struct cn_str body = cn_row_body(item->item->row);
-
-    if (!item->json_tried) {
-        item->json_tried = true;
-        item->json =
-            json_loadb(body.ptr ? body.ptr : "", body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    }
-    return cn_c_json_at(item->json, path);
-}
-
-static int
-api_json_int(struct continuo_item *handle, const char *path, int64_t *out)
-{
-    json_t *value = json_of(handle, path);
-
-    if (!json_is_integer(value))
-        return -1;
-    *out = json_integer_value(value);
-    return 0;
-}
-
-static int
-api_json_double(struct continuo_item *handle, const char *path, double *out)
-{
-    json_t *value = json_of(handle, path);
-
-    if (!json_is_number(value))
-        return -1;
-    *out = json_number_value(value);
-    return 0;
-}
-
-static struct continuo_bytes
-api_json_string(struct continuo_item *handle, const char *path)
-{
-    json_t *value = json_of(handle, path);
-
-    if (!json_is_string(value))
-        return absent;
-    return (struct continuo_bytes){json_string_value(value), json_string_length(value)};
 }
 
 /* --- the answer --- */
@@ -501,21 +338,21 @@ const struct continuo_api cn_c_api = {
     .config_bool = cn_c_config_bool,
     .state = api_state,
     .object = api_object,
-    .part_count = api_part_count,
-    .part_at = api_part_at,
-    .part = api_part,
-    .body = api_body,
-    .header = api_header,
-    .sequence_id = api_sequence_id,
-    .request_id = api_request_id,
-    .is_start = api_is_start,
-    .is_end = api_is_end,
-    .is_cancelled = api_is_cancelled,
-    .step = api_step,
-    .seconds_left = api_seconds_left,
-    .json_int = api_json_int,
-    .json_double = api_json_double,
-    .json_string = api_json_string,
+    .part_count = cn_c_part_count,
+    .part_at = cn_c_part_at,
+    .part = cn_c_part,
+    .body = cn_c_body,
+    .header = cn_c_header,
+    .sequence_id = cn_c_sequence_id,
+    .request_id = cn_c_request_id,
+    .is_start = cn_c_is_start,
+    .is_end = cn_c_is_end,
+    .is_cancelled = cn_c_is_cancelled,
+    .step = cn_c_step,
+    .seconds_left = cn_c_seconds_left,
+    .json_int = cn_c_json_int,
+    .json_double = cn_c_json_double,
+    .json_string = cn_c_json_string,
     .reply = api_reply,
     .replyf = api_replyf,
     .send = api_send,

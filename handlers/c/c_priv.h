@@ -131,6 +131,23 @@ const char *cn_c_format(char *out, size_t bytes, const char *fmt, va_list args);
  * itself. */
 json_t *cn_c_json_at(json_t *root, const char *path);
 
+/* c_request.c: functions of the table. */
+size_t cn_c_part_count(struct continuo_item *handle);
+struct continuo_part cn_c_part_at(struct continuo_item *handle, size_t index);
+struct continuo_bytes cn_c_part(struct continuo_item *handle, const char *name);
+struct continuo_bytes cn_c_body(struct continuo_item *handle);
+struct continuo_bytes cn_c_header(struct continuo_item *handle, const char *name);
+struct continuo_bytes cn_c_sequence_id(struct continuo_item *handle);
+struct continuo_bytes cn_c_request_id(struct continuo_item *handle);
+int cn_c_is_start(struct continuo_item *handle);
+int cn_c_is_end(struct continuo_item *handle);
+int cn_c_is_cancelled(struct continuo_item *handle);
+uint64_t cn_c_step(struct continuo_item *handle);
+double cn_c_seconds_left(struct continuo_item *handle);
+int cn_c_json_int(struct continuo_item *handle, const char *path, int64_t *out);
+int cn_c_json_double(struct continuo_item *handle, const char *path, double *out);
+struct continuo_bytes cn_c_json_string(struct continuo_item *handle, const char *path);
+
 /* c_open.c: items that are answered later, what items keep between calls, and timers. */
 struct c_stream *cn_c_stream_create(void);
 void cn_c_stream_destroy(struct c_stream *stream);
