@@ -1,31 +1,11 @@
-/* scheduler/queue/model_queue_test.c - tests order, admission, batches, opening and closing. */
+/* scheduler/queue/model_queue_test.c - tests the order of steps, what is refused, how long steps
+ * wait, and the end of a queue. */
 #include "scheduler/test_support.h"
-
-static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
 
 static void
 config_batch_4(struct cn_model_config *config)
 {
     config->batch_size = 4;
-}
-
-static void
-config_stateless_4(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-    config->batch_size = 4;
-}
-
-static void
-config_delay(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-    config->batch_size = 4;
-    config->max_batch_delay_ms = 50;
 }
 
 static void
@@ -48,13 +28,6 @@ static void
 config_client_timeout(struct cn_model_config *config)
 {
     config->client_timeout_ms = 50;
-}
-
-static void
-config_explicit(struct cn_model_config *config)
-{
-    config->sequence_implicit_start = false;
-    config->sequence_strict = true;
 }
 
 /* Steps that a client sends one after the other are done in that order, one at a time. */
@@ -194,183 +167,6 @@ rows_carry_what_the_server_knows(void **state)
     rig_destroy(rig);
 }
 
-/* A worker never holds more rows than two batches, and a frame never has more than one batch. */
-static void
-credit_and_frames_are_bounded(void **state)
-{
-    struct rig *rig = rig_create(config_stateless_4);
-    struct fake *fake = fake_attach(rig);
-    struct client clients[20];
-    unsigned i;
-
-    (void)state;
-    for (i = 0; i < 20; i++)
-        client_send(rig, &clients[i], "", "x", 0);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 8);
-    assert_int_equal(fake->n_frames, 2);
-    assert_int_equal(fake->rows[3].frame, 1);
-    assert_int_equal(fake->rows[4].frame, 2);
-    for (i = 0; i < 12; i++) {
-        answer_next(rig, fake);
-        assert_int_equal(fake->n_rows, 9 + i);
-    }
-    answer_all(rig, fake);
-    for (i = 0; i < 20; i++)
-        assert_int_equal(clients[i].order, i + 1);
-    rig_destroy(rig);
-}
-
-/* Steps that come in one turn leave in one frame, without a timer. */
-static void
-jobs_of_one_turn_share_a_frame(void **state)
-{
-    struct rig *rig = rig_create(config_batch_4);
-    struct fake *fake = fake_attach(rig);
-    struct client a, b, c;
-
-    (void)state;
-    client_send(rig, &a, "s1", "1", 0);
-    client_send(rig, &b, "s2", "2", 0);
-    client_send(rig, &c, "s3", "3", 0);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 3);
-    assert_int_equal(fake->n_frames, 1);
-    answer_all(rig, fake);
-    rig_destroy(rig);
-}
-
-/* maxBatchDelay holds rows back only for an idle worker, until the batch is full or the first row
- * is old enough. */
-static void
-delay_waits_for_a_full_batch(void **state)
-{
-    struct rig *rig = rig_create(config_delay);
-    struct fake *fake = fake_attach(rig);
-    struct client clients[8];
-    unsigned i;
-
-    (void)state;
-    for (i = 0; i < 3; i++)
-        client_send(rig, &clients[i], "", "x", 0);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 0);
-    client_send(rig, &clients[3], "", "x", 0);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 4);
-    client_send(rig, &clients[4], "", "x", 0); /* the worker is busy: no rows are held */
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 5);
-    answer_all(rig, fake);
-    client_send(rig, &clients[5], "", "x", 0);
-    settle(rig);
-    pass(rig, 30);
-    client_send(rig, &clients[6], "", "x", 0);
-    pass(rig, 19);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 5);
-    pass(rig, 1);
-    fake_read(fake);
-    assert_int_equal(fake->n_rows, 7);
-    assert_int_equal(fake->rows[5].frame, fake->rows[6].frame);
-    answer_all(rig, fake);
-    rig_destroy(rig);
-}
-
-/* Rows of a stateless model have no sequence id, whatever the client wrote. */
-static void
-stateless_rows_have_no_sequence(void **state)
-{
-    struct rig *rig = rig_create(config_stateless);
-    struct fake *fakes[2] = {fake_attach(rig), fake_attach(rig)};
-    struct client clients[4];
-    unsigned i;
-
-    (void)state;
-    for (i = 0; i < 4; i++)
-        client_send(rig, &clients[i], "same", "x", CN_ROW_START | CN_ROW_END);
-    settle(rig);
-    for (i = 0; i < 2; i++) {
-        fake_read(fakes[i]);
-        assert_int_equal(fakes[i]->n_rows, 2); /* both workers get their share */
-        assert_int_equal(fakes[i]->rows[0].flags, 0);
-        assert_string_equal(fakes[i]->rows[0].id, "");
-        answer_all(rig, fakes[i]);
-    }
-    assert_string_equal(clients[0].sequence_id, "");
-    assert_int_equal(rig_stats(rig).live_sequences, 0);
-    rig_destroy(rig);
-}
-
-/* Sequences are spread over the workers, and each one stays with its worker. */
-static void
-sequences_spread_and_stay(void **state)
-{
-    struct rig *rig = rig_create(config_batch_4);
-    struct fake *fakes[2] = {fake_attach(rig), fake_attach(rig)};
-    struct cn_worker_link_stats stats;
-    struct client clients[6];
-    char id[8];
-    unsigned i, round;
-
-    (void)state;
-    for (round = 0; round < 3; round++) {
-        for (i = 0; i < 6; i++) {
-            snprintf(id, sizeof(id), "s%u", i);
-            client_send(rig, &clients[i], id, "x", 0);
-        }
-        settle(rig);
-        assert_int_equal(answer_all(rig, fakes[0]), 3);
-        assert_int_equal(answer_all(rig, fakes[1]), 3);
-    }
-    for (i = 3; i < 9; i++) {
-        assert_string_equal(fakes[0]->rows[i].id, fakes[0]->rows[i - 3].id);
-        assert_false(fakes[0]->rows[i].flags & CN_ROW_RELOAD);
-    }
-    cn_worker_link_stats(fakes[1]->link, &stats);
-    assert_int_equal(stats.live_sequences, 3);
-    assert_int_equal(stats.rows, 9);
-    assert_int_equal(stats.answers, 9);
-    rig_destroy(rig);
-}
-
-/* A worker that is busy with its own sequences still gets new ones in turn. */
-static void
-new_sequences_are_not_starved(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client old[8], new;
-    char id[8];
-    unsigned i;
-
-    (void)state;
-    for (i = 0; i < 4; i++) {
-        snprintf(id, sizeof(id), "s%u", i);
-        client_send(rig, &old[i], id, "1", 0);
-    }
-    settle(rig);
-    answer_all(rig, fake);
-    for (i = 0; i < 4; i++) {
-        snprintf(id, sizeof(id), "s%u", i);
-        client_send(rig, &old[i], id, "2", 0);
-    }
-    client_send(rig, &new, "new", "1", 0);
-    for (i = 4; i < 8; i++) {
-        snprintf(id, sizeof(id), "s%u", i - 4);
-        client_send(rig, &old[i], id, "3", 0);
-    }
-    settle(rig);
-    answer_all(rig, fake);
-    assert_string_equal(fake->rows[8].id, "new");
-    rig_destroy(rig);
-}
-
 /* Each limit has its own error code. The message has the numbers, and the answer says when to try
  * again. */
 static void
@@ -404,84 +200,6 @@ full_is_an_ordinary_answer(void **state)
                                 "again later");
     rig_destroy(rig);
     assert_int_equal(a[0].finals + a[1].finals + b.finals, 3);
-}
-
-/* When a sequence ends, its place is free for the next one. */
-static void
-ended_sequence_gives_its_slot_back(void **state)
-{
-    struct rig *rig = rig_create(config_small);
-    struct fake *fake = fake_attach(rig);
-    struct client a, b, c;
-
-    (void)state;
-    client_send(rig, &a, "a", "1", 0);
-    client_send(rig, &b, "b", "1", CN_ROW_END);
-    settle(rig);
-    answer_all(rig, fake);
-    assert_int_equal(rig_stats(rig).live_sequences, 1);
-    client_send(rig, &c, "c", "1", 0);
-    settle(rig);
-    answer_all(rig, fake);
-    assert_int_equal(c.error, 0);
-    assert_int_equal(rig_stats(rig).live_sequences, 2);
-    rig_destroy(rig);
-}
-
-/* A request without an id opens a sequence, and the client gets the new id. */
-static void
-missing_id_is_generated(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client a, b;
-
-    (void)state;
-    client_send(rig, &a, "", "1", 0);
-    client_send(rig, &b, "", "1", 0);
-    settle(rig);
-    answer_all(rig, fake);
-    assert_int_equal(fake->rows[0].flags,
-                     CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_GENERATED_ID | CN_ROW_RELOAD);
-    assert_int_equal(strlen(a.sequence_id), 43);
-    assert_memory_equal(a.sequence_id, "ts-seq-", 7);
-    assert_string_equal(fake->rows[0].id, a.sequence_id);
-    assert_string_not_equal(a.sequence_id, b.sequence_id);
-    rig_destroy(rig);
-}
-
-/* A model may demand ids. With `strict` a worker is asked whether the sequence exists before it is
- * opened. */
-static void
-explicit_and_strict_models_say_so(void **state)
-{
-    struct rig *rig = rig_create(config_explicit);
-    struct fake *fake = fake_attach(rig);
-    struct client without, with_start, unknown;
-    struct cn_answer answer;
-
-    (void)state;
-    client_send(rig, &without, "", "1", 0);
-    settle(rig);
-    assert_int_equal(without.error, CN_E_BAD_REQUEST);
-    assert_non_null(strstr(without.text, "sequence.implicitStart"));
-    client_send(rig, &with_start, "s", "1", CN_ROW_START);
-    settle(rig);
-    answer_all(rig, fake);
-    assert_false(fake->rows[0].flags & CN_ROW_MUST_EXIST);
-    client_send(rig, &unknown, "u", "1", 0);
-    settle(rig);
-    fake_read(fake);
-    assert_true(fake->rows[1].flags & CN_ROW_MUST_EXIST);
-    assert_int_equal(rig_stats(rig).live_sequences, 2);
-    answer = answer_to(&fake->rows[fake->next++]);
-    answer.error_code = CN_E_SEQUENCE_UNKNOWN;
-    answer.generation = 0;
-    fake_send(fake, &answer);
-    settle(rig);
-    assert_int_equal(unknown.error, CN_E_SEQUENCE_UNKNOWN);
-    assert_int_equal(rig_stats(rig).live_sequences, 1); /* the sequence was never opened */
-    rig_destroy(rig);
 }
 
 static void
@@ -563,125 +281,6 @@ impossible_requests_are_refused(void **state)
     assert_int_equal(fake->n_rows + fake->lost, 0);
     assert_int_equal(rig_stats(rig).live_sequences, 0);
     cn_free(text);
-    rig_destroy(rig);
-}
-
-/* START on a live id waits its turn like any step. The answer brings the new generation. */
-static void
-start_on_a_live_id_keeps_the_order(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client a, b, c;
-    struct cn_answer answer;
-
-    (void)state;
-    client_send(rig, &a, "s", "1", 0);
-    client_send(rig, &b, "s", "2", CN_ROW_START);
-    client_send(rig, &c, "s", "3", 0);
-    settle(rig);
-    answer_next(rig, fake);
-    assert_int_equal(fake->rows[1].flags, CN_ROW_STATEFUL | CN_ROW_START);
-    assert_int_equal(fake->rows[1].generation, 7);
-    answer = answer_to(&fake->rows[fake->next++]);
-    answer.generation = 8;
-    answer.flags |= CN_ANSWER_OPENED;
-    fake_send(fake, &answer);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->rows[2].generation, 8);
-    assert_int_equal(rig_stats(rig).opened_sequences, 1);
-    assert_int_equal(rig_stats(rig).live_sequences, 1);
-    answer_all(rig, fake);
-    rig_destroy(rig);
-}
-
-/* Steps that wait behind an END open the id anew, as TorchServe does. */
-static void
-steps_behind_an_end_open_anew(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client a, b;
-    struct cn_answer answer;
-
-    (void)state;
-    client_send(rig, &a, "s", "1", CN_ROW_END);
-    client_send(rig, &b, "s", "2", 0);
-    settle(rig);
-    fake_read(fake);
-    answer = answer_to(&fake->rows[fake->next++]);
-    answer.flags |= CN_ANSWER_ENDED;
-    fake_send(fake, &answer);
-    settle(rig);
-    fake_read(fake);
-    assert_int_equal(fake->rows[1].generation, 0);
-    assert_true(fake->rows[1].flags & CN_ROW_RELOAD);
-    assert_int_equal(rig_stats(rig).live_sequences, 1);
-    answer_all(rig, fake);
-    assert_int_equal(b.error, 0);
-    rig_destroy(rig);
-}
-
-/* If the worker answers that a sequence is closed, the server forgets the sequence, too. Each
- * waiting step gets its own answer. */
-static void
-tombstone_is_forgotten_by_the_server(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client clients[2];
-    struct cn_answer answer;
-    unsigned i;
-
-    (void)state;
-    client_send(rig, &clients[0], "s", "1", 0);
-    client_send(rig, &clients[1], "s", "2", 0);
-    settle(rig);
-    for (i = 0; i < 2; i++) {
-        fake_read(fake);
-        answer = answer_to(&fake->rows[i]);
-        answer.flags |= CN_ANSWER_CLOSED_BEFORE;
-        answer.error_code = CN_E_SEQUENCE_EXPIRED;
-        answer.generation = 0;
-        fake_send(fake, &answer);
-        settle(rig);
-        assert_int_equal(clients[i].error, CN_E_SEQUENCE_EXPIRED);
-    }
-    assert_int_equal(rig_stats(rig).live_sequences, 0);
-    rig_destroy(rig);
-}
-
-/* If the first step of a sequence fails, nothing remains that takes a place. If a later step fails,
- * nothing changes. */
-static void
-failed_steps_do_not_open_or_close(void **state)
-{
-    struct rig *rig = rig_create(NULL);
-    struct fake *fake = fake_attach(rig);
-    struct client a;
-    struct cn_answer answer;
-
-    (void)state;
-    client_send(rig, &a, "s", "1", 0);
-    settle(rig);
-    fake_read(fake);
-    answer = answer_to(&fake->rows[fake->next++]);
-    answer.error_code = CN_E_HANDLER_FAILED;
-    answer.generation = 0;
-    fake_send(fake, &answer);
-    settle(rig);
-    assert_int_equal(rig_stats(rig).live_sequences, 0);
-    client_send(rig, &a, "s", "2", 0);
-    settle(rig);
-    answer_next(rig, fake);
-    client_send(rig, &a, "s", "3", CN_ROW_END);
-    settle(rig);
-    fake_read(fake);
-    answer.job_id = fake->rows[fake->next++].job_id;
-    fake_send(fake, &answer);
-    settle(rig);
-    assert_int_equal(rig_stats(rig).live_sequences, 1);
     rig_destroy(rig);
 }
 
@@ -835,21 +434,8 @@ main(void)
         cmocka_unit_test(with_tickets_a_job_is_taken_or_refused),
         cmocka_unit_test(the_client_timeout_ends_waiting_only),
         cmocka_unit_test(rows_carry_what_the_server_knows),
-        cmocka_unit_test(credit_and_frames_are_bounded),
-        cmocka_unit_test(jobs_of_one_turn_share_a_frame),
-        cmocka_unit_test(delay_waits_for_a_full_batch),
-        cmocka_unit_test(stateless_rows_have_no_sequence),
-        cmocka_unit_test(sequences_spread_and_stay),
-        cmocka_unit_test(new_sequences_are_not_starved),
         cmocka_unit_test(full_is_an_ordinary_answer),
-        cmocka_unit_test(ended_sequence_gives_its_slot_back),
-        cmocka_unit_test(missing_id_is_generated),
-        cmocka_unit_test(explicit_and_strict_models_say_so),
         cmocka_unit_test(impossible_requests_are_refused),
-        cmocka_unit_test(start_on_a_live_id_keeps_the_order),
-        cmocka_unit_test(steps_behind_an_end_open_anew),
-        cmocka_unit_test(tombstone_is_forgotten_by_the_server),
-        cmocka_unit_test(failed_steps_do_not_open_or_close),
         cmocka_unit_test(no_worker_expected_refuses_at_once),
         cmocka_unit_test(waiting_jobs_keep_their_deadline),
         cmocka_unit_test(close_lets_waiting_jobs_run),
