@@ -356,6 +356,13 @@ fake_write(struct fake *fake, struct cn_buf *buf)
     cn_buf_fini(buf);
 }
 
+/* Sends bytes that need not be frames. */
+static UNUSED_OK void
+fake_put(struct fake *fake, const void *bytes, size_t len)
+{
+    assert_int_equal(write(fake->fd, bytes, len), (ssize_t)len);
+}
+
 static UNUSED_OK void
 fake_send(struct fake *fake, const struct cn_answer *answer)
 {
