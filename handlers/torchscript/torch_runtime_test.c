@@ -1,28 +1,9 @@
 /* handlers/torchscript/torch_runtime_test.c - tests the runtime around a stand-in for libtorch
  * (testdata/fake_library.c). */
-#include "handlers/torchscript/torch_runtime.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "core/log/log.h"
-#include "core/test_support.h"
-#include "handlers/modules/test_support.h"
-
-#define SUM_YAML                                                                                   \
-    "maxBatchSize: 8\n"                                                                            \
-    "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
-    "outputs: [{name: y, dataType: FP32, dims: [2]}, {name: rows, dataType: INT64, dims: [1]}]\n"  \
-    "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
-    "torch: {results: [y, h, rows], buckets: [4]}\n"
+#include "handlers/torchscript/test_torch.h"
 
 /* A model without the output that says how many rows its run had. */
 #define BUCKETS_YAML(more)                                                                         \
@@ -38,67 +19,6 @@
     "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"                                            \
     "state: [{name: h, dataType: FP32, dims: [2]}]\n"                                              \
     "torch: {attributes: {_h: h}, set: {_rows: batch}, buckets: [4]}\n"
-
-static char dir[TEST_DIR_MAX], library[4096];
-static struct cn_load load;
-
-static int
-setup(void **state)
-{
-    (void)state;
-    test_program_path("torchscript/fake_library.so", library, sizeof(library));
-    cn_log_set_level(CN_LOG_ERROR);
-    test_dir_make(dir);
-    load = (struct cn_load){.model_name = "m",
-                            .model_version = "1.0",
-                            .model_dir = dir,
-                            .handler = "model.pt",
-                            .config_file = "m.yaml",
-                            .runtime = "torch",
-                            .torch_library = library,
-                            .store_dir = "",
-                            .batch_size = ITEMS_MAX,
-                            .stateful = 1,
-                            .state_max_bytes = 100000};
-    return 0;
-}
-
-static int
-teardown(void **state)
-{
-    (void)state;
-    return test_dir_remove(dir);
-}
-
-static int
-open_model(const char *kind, const char *yaml, struct cn_runtime **rt, struct cn_error *err)
-{
-    test_dir_write(dir, "model.pt", kind);
-    test_dir_write(dir, "m.yaml", yaml);
-    return cn_torch_runtime_ops.open(&load, cn_str_from("{}"), rt, err);
-}
-
-static struct cn_runtime *
-must_open(const char *kind, const char *yaml)
-{
-    struct cn_runtime *rt = NULL;
-    struct cn_error err = {0};
-
-    if (open_model(kind, yaml, &rt, &err) != 0)
-        fail_msg("%s", err.message);
-    return rt;
-}
-
-static void
-refused(const char *kind, const char *yaml, const char *words)
-{
-    struct cn_runtime *rt;
-    struct cn_error err = {0};
-
-    assert_true(open_model(kind, yaml, &rt, &err) < 0);
-    if (!strstr(err.message, words))
-        fail_msg("\"%s\" is not in \"%s\"", words, err.message);
-}
 
 static int64_t
 rows_of_run(struct batch *batch, uint32_t i)
@@ -458,103 +378,10 @@ runs_are_told_when_asked(void **state)
     drop(rt, &batch);
 }
 
-/* A libtorch that is older than the one against which the library was built would crash the worker;
- * a newer one is let through, and if it lacks a function, the library does not open. */
-static void
-an_older_libtorch_is_refused_by_its_version(void **state)
-{
-    (void)state;
-    setenv("FAKE_LIBTORCH", "2.12.1", 1);
-    refused("sum", SUM_YAML, "libtorch 2.12.1 is older than that against which");
-    refused("sum", SUM_YAML, "install PyTorch 2.13 or later");
-    setenv("FAKE_LIBTORCH", "1.13.0", 1);
-    refused("sum", SUM_YAML, "libtorch 1.13.0 is older");
-    for (unsigned i = 0; i < 4; i++) {
-        static const char *const others[] = {"2.13.1", "2.14.0+cpu", "3.0.0", "unknown"};
-        struct cn_runtime *rt;
-
-        setenv("FAKE_LIBTORCH", others[i], 1);
-        rt = must_open("sum", SUM_YAML);
-        cn_torch_runtime_ops.close(rt);
-    }
-    unsetenv("FAKE_LIBTORCH");
-}
-
-static void
-copy_library(const char *name)
-{
-    char command[3 * TEST_DIR_MAX + sizeof(library)];
-
-    snprintf(command, sizeof(command), "cp %s %s/%s", library, dir, name);
-    assert_int_equal(system(command), 0);
-}
-
-static void
-compiled_against(const char *libtorch, const char *version)
-{
-    struct cn_runtime *rt;
-
-    setenv("FAKE_LIBTORCH", libtorch, 1);
-    rt = must_open("sum", SUM_YAML);
-    if (!strstr(rt->ops->describe(rt), version))
-        fail_msg("with %s: \"%s\" is not in \"%s\"", libtorch, version, rt->ops->describe(rt));
-    rt->ops->close(rt);
-}
-
-/* A wheel brings a library for each of some versions of PyTorch, and cannot know which is there. */
-static void
-the_library_for_the_libtorch_that_is_there_is_chosen(void **state)
-{
-    char path[2 * TEST_DIR_MAX];
-
-    (void)state;
-    snprintf(path, sizeof(path), "%s/torch.so", dir);
-    load.torch_library = path;
-    copy_library("torch.so"); /* for 2.13 */
-    copy_library("torch-2.9.so");
-    copy_library("torch-2.12.so");
-    copy_library("torch-old.so"); /* not ours, and would take any */
-    compiled_against("2.14.0", "built with 2.13.0");
-    compiled_against("2.12.1", "built with 2.12");
-    compiled_against("2.11.0", "built with 2.9");
-    setenv("FAKE_LIBTORCH", "2.8.0", 1);
-    refused("sum", SUM_YAML, "libtorch 2.8.0 is older than that against which");
-    refused("sum", SUM_YAML, "install PyTorch 2.9 or later");
-    unsetenv("FAKE_LIBTORCH");
-    snprintf(path, sizeof(path), "%s/broken.so", dir);
-    test_dir_write(dir, "broken.so", "");
-    test_dir_write(dir, "broken-2.12.so", "");
-    refused("sum", SUM_YAML, "broken.so: file too short");
-}
-
-/* A broken library, or one of another build, is a fault of the installation, which another library
- * must not hide. */
-static void
-only_an_older_libtorch_leads_to_the_libraries_beside(void **state)
-{
-    char path[2 * TEST_DIR_MAX];
-
-    (void)state;
-    snprintf(path, sizeof(path), "%s/torch.so", dir);
-    load.torch_library = path;
-    copy_library("torch-2.12.so");
-    test_dir_write(dir, "torch.so", "");
-    refused("sum", SUM_YAML, "torch.so: file too short");
-    copy_library("torch.so");
-    setenv("FAKE_FIRST_IS_STRANGE", "1", 1);
-    refused("sum", SUM_YAML, "/torch.so belongs to another version of Continuo");
-    unsetenv("FAKE_FIRST_IS_STRANGE");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_older_libtorch_is_refused_by_its_version),
-        TEST(only_an_older_libtorch_leads_to_the_libraries_beside),
-        TEST(the_library_for_the_libtorch_that_is_there_is_chosen),
         TEST(each_row_has_its_own_state),
         TEST(a_rows_fault_is_nobody_elses),
         TEST(attributes_are_set_and_read),
