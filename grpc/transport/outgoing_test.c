@@ -251,6 +251,36 @@ a_large_answer_is_compressed(void **state)
     test_stop();
 }
 
+/* Each answer has its own value of a header. Only the first answer of a connection spells the
+ * header's name; later ones refer to the client's table for all but the value. */
+static void
+names_of_headers_are_spelled_once(void **state)
+{
+    static const char *const notes[] = {"aaaa", "abba", "baab"};
+    struct test_client *client;
+    size_t first = 0;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(0, 0, false);
+    test_run(client);
+    for (unsigned i = 0; i < 3; i++) {
+        int32_t stream = test_call(client, "/t/Noted");
+        const struct test_seen *seen = test_seen_of(client, stream);
+
+        test_send(client, stream, notes[i], 4, true);
+        test_run(client);
+        test_expect(client, stream, "0", 9);
+        assert_string_equal(seen->note, notes[i]);
+        if (i == 0)
+            first = seen->head_bytes;
+        else
+            assert_true(seen->head_bytes <= 9 && seen->head_bytes < first);
+    }
+    test_client_end(client);
+    test_stop();
+}
+
 int
 main(void)
 {
@@ -263,6 +293,7 @@ main(void)
         cmocka_unit_test(a_dropped_answer_is_not_a_success),
         cmocka_unit_test(a_status_is_encoded),
         cmocka_unit_test(a_large_answer_is_compressed),
+        cmocka_unit_test(names_of_headers_are_spelled_once),
     };
 
     return cmocka_run_group_tests_name("grpc.outgoing", tests, NULL, NULL);

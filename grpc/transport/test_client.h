@@ -13,6 +13,7 @@
 struct test_seen {
     char http_status[8], status[8], message[512], encoding[16], note[64];
     struct cn_buf data;
+    size_t head_bytes; /* of the first frame with headers */
     bool head, ended, closed, data_before_head;
     uint32_t close_code;
 };
@@ -78,8 +79,10 @@ test_on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx)
     (void)h2;
     client->pongs += frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK);
     client->goaways += frame->hd.type == NGHTTP2_GOAWAY;
-    if (frame->hd.type == NGHTTP2_HEADERS)
+    if (frame->hd.type == NGHTTP2_HEADERS && !test_seen_of(client, frame->hd.stream_id)->head) {
         test_seen_of(client, frame->hd.stream_id)->head = true;
+        test_seen_of(client, frame->hd.stream_id)->head_bytes = frame->hd.length;
+    }
     if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
         (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
         test_seen_of(client, frame->hd.stream_id)->ended = true;

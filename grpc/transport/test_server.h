@@ -54,6 +54,14 @@ test_on_echo(struct cn_grpc_call *call, const struct cn_grpc_message *message)
     cn_grpc_call_finish(call, &out, &(struct cn_grpc_status){0});
 }
 
+/* The answer has the message as a header, too. */
+static void
+test_on_noted(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    cn_grpc_call_add_header(call, "note", message->bytes);
+    test_on_echo(call, message);
+}
+
 static void
 test_on_chat(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
@@ -148,13 +156,10 @@ test_on_drain(struct cn_grpc_call *call)
     }
 
 static const struct cn_grpc_method test_methods[] = {
-    TEST_METHOD("Echo", false, test_on_echo),
-    TEST_METHOD("Chat", true, test_on_chat),
-    TEST_METHOD("Slow", true, test_on_slow),
-    TEST_METHOD("Large", false, test_on_large),
-    TEST_METHOD("Refuse", false, test_on_refuse),
-    TEST_METHOD("Twice", false, test_on_twice),
-    {.path = NULL},
+    TEST_METHOD("Echo", false, test_on_echo),   TEST_METHOD("Noted", false, test_on_noted),
+    TEST_METHOD("Chat", true, test_on_chat),    TEST_METHOD("Slow", true, test_on_slow),
+    TEST_METHOD("Large", false, test_on_large), TEST_METHOD("Refuse", false, test_on_refuse),
+    TEST_METHOD("Twice", false, test_on_twice), {.path = NULL},
 };
 
 /* --- the server */

@@ -14,7 +14,8 @@ struct list {
 
 /* nghttp2 need not copy: names and FIXED values are static, and the others are in the call's arena,
  * which lasts longer than the stream. A value that differs from call to call should not push others
- * out of the client's table of headers. */
+ * out of the client's table of headers. Those of the first answer go there all the same, so that
+ * later ones need not spell the names. */
 #define FIXED (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 #define VARIES (FIXED | NGHTTP2_NV_FLAG_NO_INDEX)
 
@@ -94,7 +95,8 @@ cn_grpc_submit_head(struct cn_grpc_call *call)
         add(&list, CN_STR("grpc-encoding"), CN_STR("gzip"), FIXED);
     add(&list, CN_STR("grpc-accept-encoding"), CN_STR("identity,deflate,gzip"), FIXED);
     for (uint32_t i = 0; i < call->n_add; i++)
-        add(&list, call->add[i].name, call->add[i].value, VARIES);
+        add(&list, call->add[i].name, call->add[i].value, call->conn->named ? VARIES : FIXED);
+    call->conn->named |= call->n_add > 0;
     if (alone)
         add_status(&list, call);
     call->status_given = alone;

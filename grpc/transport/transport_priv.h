@@ -151,6 +151,7 @@ struct cn_grpc_conn {
     bool pinged;         /* an answer to our ping is due */
     bool draining;       /* ends with its last call */
     bool hung_up;        /* all was sent; the client's end is awaited */
+    bool named;          /* an answer has put the names of its headers into the client's table */
     bool failed;         /* ends at the end of the turn */
     bool watches_output; /* EPOLLOUT */
 };
