@@ -15,9 +15,12 @@
 #include "handlers/modules/module.h"
 
 #define WARM_CALLS 2
-/* The fastest of these calls counts. */
+/* The fastest of a bucket's calls counts. Small models are called more often, until this much time
+ * is over, because anything that disturbs a short call changes its time by much. */
 #define MEASURED_CALLS 6
-#define MEASURE_MAX_US 200000
+#define MEASURED_CALLS_MAX 40
+#define MEASURE_US 30000
+#define MEASURE_MAX_US 500000 /* for all buckets, but each of them is called once */
 
 int
 cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
@@ -43,8 +46,9 @@ cn_module_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open
 /* Makes one call with `rows` rows, all of them the same request. */
 static int
 run_once(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
-         const uint32_t *indices, uint32_t rows, struct cn_error *err)
+         uint32_t rows, struct cn_error *err)
 {
+    const uint32_t indices[1] = {0}; /* the rest of the bucket is filled with copies of this row */
     const struct cn_model_io *io = rt->config.io;
     const char **data = cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*data));
 
@@ -74,49 +78,66 @@ spent_us(const struct module_runtime *rt)
     return (uint64_t)at.tv_sec * 1000000 + (uint64_t)at.tv_nsec / 1000;
 }
 
+/* Makes the first step of a sequence, with as many rows as the bucket has. Its time counts if it is
+ * the least. */
 static int
-measure(struct module_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
-        uint32_t rows, double *cost_us, struct cn_error *err)
+measure(struct module_runtime *rt, const struct cn_tensor *inputs, uint32_t b, struct cn_error *err)
 {
-    const uint32_t indices[1] = {0}; /* the rest of the bucket is filled with copies of this row */
-    uint64_t begun_us = cn_now_us(), best_us = UINT64_MAX;
+    struct module_state *state = NULL;
+    struct cn_item item = {0};
+    double *cost_us = &rt->plan.cost_us[b];
+    uint64_t us;
+    int rc;
+
+    if ((rc = cn_module_state_begin(rt, NULL, &state, err)) != 0)
+        return rc;
+    item.state = state;
+    us = spent_us(rt);
+    rc = run_once(rt, &item, inputs, rt->plan.rows[b], err);
+    us = spent_us(rt) - us;
+    if (rc == 0 && (*cost_us == 0 || (double)us < *cost_us))
+        *cost_us = us ? (double)us : 1;
+    cn_module_state_destroy(state);
+    cn_arena_clear(&rt->arena);
+    return rc;
+}
+
+/* Measures the buckets in turn, so that a disturbance does not fall on all calls of one of them. */
+static int
+measure_all(struct module_runtime *rt, const struct cn_tensor *inputs, struct cn_error *err)
+{
+    const uint64_t begun_us = cn_now_us();
+    uint64_t us = 0;
     int rc = 0;
 
-    for (int call = 0; rc == 0 && call < WARM_CALLS + MEASURED_CALLS; call++) {
-        uint64_t before_us = spent_us(rt), us;
-
-        rc = run_once(rt, item, inputs, indices, rows, err);
-        us = spent_us(rt) - before_us;
-        if (call >= WARM_CALLS && us < best_us)
-            best_us = us;
-        if (call >= WARM_CALLS && cn_now_us() - begun_us > MEASURE_MAX_US)
-            break;
+    memset(rt->plan.cost_us, 0, sizeof(rt->plan.cost_us));
+    for (int call = 0; rc == 0 && call < MEASURED_CALLS_MAX &&
+                       us < (call < MEASURED_CALLS ? MEASURE_MAX_US : MEASURE_US);
+         call++) {
+        for (uint32_t b = 0; rc == 0 && b < rt->plan.n; b++)
+            rc = measure(rt, inputs, b, err);
+        us = cn_now_us() - begun_us;
     }
-    *cost_us = rc ? 0 : best_us ? (double)best_us : 1;
     return rc;
 }
 
 static int
-try_all(struct module_runtime *rt, struct cn_error *err)
+try_all(struct module_runtime *rt, struct cn_arena *arena, struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
-    struct cn_item item = {0};
-    struct module_state *state = NULL;
-    struct cn_tensor *inputs =
-        cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(struct cn_tensor));
+    struct cn_tensor *inputs = cn_arena_alloc(arena, (io->n_inputs + 1) * sizeof(struct cn_tensor));
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
-        rc = cn_module_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup,
-                                &rt->arena, &inputs[i], err);
+        rc = cn_module_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup, arena,
+                                &inputs[i], err);
     for (uint32_t b = 0; rc == 0 && b < rt->plan.n; b++) {
-        if ((rc = cn_module_state_begin(rt, NULL, &state, err)) != 0)
-            break;
-        item.state = state;
         cn_module_progress(rt, "warming up batches", b, rt->plan.n);
-        rc = measure(rt, &item, inputs, rt->plan.rows[b], &rt->plan.cost_us[b], err);
-        cn_module_state_destroy(state);
+        for (int call = 0; rc == 0 && call < WARM_CALLS; call++)
+            rc = measure(rt, inputs, b, err);
     }
+    if (rc == 0)
+        rc = measure_all(rt, inputs, err);
     return rc;
 }
 
@@ -124,8 +145,12 @@ int
 cn_module_warm_up(struct module_runtime *rt, struct cn_error *err)
 {
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
-    int rc = try_all(rt, err);
+    struct cn_arena arena;
+    int rc;
 
+    cn_arena_init(&arena);
+    rc = try_all(rt, &arena, err);
+    cn_arena_fini(&arena);
     cn_arena_fini(&rt->arena);
     if (rc == 0 || rt->fixed)
         return rc;
