@@ -31,6 +31,7 @@ struct check {
     const char *model;
     struct cn_arena *arena;
     struct cn_error *err;
+    const struct cn_tensor_spec **specs; /* of each input; set by check_names() */
 };
 
 /* Refuses the request, with its id in front of the message, as clients of the protocol know it. */
@@ -55,17 +56,21 @@ static int
 check_outputs(const struct check *check)
 {
     const struct cn_v2_request *request = check->request;
+    const struct cn_model_io *io = check->io;
+    bool seen[CN_MODEL_TENSORS_MAX];
 
+    memset(seen, 0, io->n_outputs);
     for (uint32_t i = 0; i < request->n_outputs; i++) {
         struct cn_str name = request->outputs[i].name;
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, name, i);
 
-        if (!cn_model_io_output(check->io, name))
+        if (!spec)
             return cn_fail(check->err, CN_E_BAD_REQUEST,
                            "unexpected inference output '%.*s' for model '%s'", CN_STR_ARG(name),
                            check->model);
-        for (uint32_t k = 0; k < i; k++)
-            if (cn_str_eq(request->outputs[k].name, name))
-                return refuse(check, "output '%.*s' already exists in request", CN_STR_ARG(name));
+        if (seen[spec - io->outputs])
+            return refuse(check, "output '%.*s' already exists in request", CN_STR_ARG(name));
+        seen[spec - io->outputs] = true;
     }
     return 0;
 }
@@ -115,15 +120,21 @@ check_names(const struct check *check)
     const struct cn_v2_request *request = check->request;
     const struct cn_model_io *io = check->io;
     char given[NAMES_MAX], missing[NAMES_MAX];
+    bool seen[CN_MODEL_TENSORS_MAX];
     const char *wanted;
     uint32_t required = 0;
 
+    memset(seen, 0, io->n_inputs);
     for (uint32_t i = 0; i < request->n_inputs; i++) {
         struct cn_str name = request->inputs[i].name;
-        const struct cn_tensor_spec *spec = cn_model_io_input(io, name);
+        const struct cn_tensor_spec *spec = cn_model_io_input(io, name, i);
 
-        if (has_input(request, name, i))
+        if (spec ? seen[spec - io->inputs] : has_input(request, name, i))
             return refuse(check, "input '%.*s' already exists in request", CN_STR_ARG(name));
+        if (spec)
+            seen[spec - io->inputs] = true;
+        if (i < io->n_inputs)
+            check->specs[i] = spec;
         required += spec && !spec->optional;
     }
     if (request->n_inputs > io->n_inputs || request->n_inputs < io->n_required ||
@@ -140,7 +151,7 @@ check_names(const struct check *check)
                       names_text(check, true, missing));
     }
     for (uint32_t i = 0; i < request->n_inputs; i++)
-        if (!cn_model_io_input(io, request->inputs[i].name))
+        if (!check->specs[i])
             return cn_fail(check->err, CN_E_BAD_REQUEST,
                            "unexpected inference input '%.*s' for model '%s'",
                            CN_STR_ARG(request->inputs[i].name), check->model);
@@ -149,10 +160,8 @@ check_names(const struct check *check)
 
 /* Samples of a stream may come without a batch dimension, since they are never batched. */
 static void
-add_batch(const struct check *check, struct cn_tensor *tensor)
+add_batch(const struct cn_tensor_spec *spec, struct cn_tensor *tensor)
 {
-    const struct cn_tensor_spec *spec = cn_model_io_input(check->io, tensor->name);
-
     if (!spec->samples || tensor->rank != 1)
         return;
     tensor->shape[1] = tensor->shape[0];
@@ -174,7 +183,7 @@ check_batch(const struct check *check)
     for (uint32_t i = 0; i < request->n_inputs; i++) {
         struct cn_tensor *tensor = &request->inputs[i];
 
-        add_batch(check, tensor);
+        add_batch(check->specs[i], tensor);
         if (tensor->rank == 0)
             return refuse(check,
                           "input '%.*s' has no shape but model requires batch dimension for '%s'",
@@ -260,9 +269,9 @@ check_strings(const struct check *check, const struct cn_tensor *tensor, uint64_
 }
 
 static int
-check_input(const struct check *check, const struct cn_tensor *tensor)
+check_input(const struct check *check, const struct cn_tensor *tensor,
+            const struct cn_tensor_spec *spec)
 {
-    const struct cn_tensor_spec *spec = cn_model_io_input(check->io, tensor->name);
     uint64_t elements, bytes;
 
     if (spec->samples ? !cn_stream_takes(tensor->type) : tensor->type != spec->type)
@@ -305,7 +314,8 @@ int
 cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const char *model,
             struct cn_arena *arena, struct cn_error *err)
 {
-    const struct check check = {request, io, model, arena, err};
+    const struct cn_tensor_spec *specs[CN_MODEL_TENSORS_MAX];
+    const struct check check = {request, io, model, arena, err, specs};
     int rc = check_outputs(&check);
 
     request->batch = 1;
@@ -314,7 +324,7 @@ cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const c
     if (!rc)
         rc = check_batch(&check);
     for (uint32_t i = 0; !rc && i < request->n_inputs; i++)
-        rc = check_input(&check, &request->inputs[i]);
+        rc = check_input(&check, &request->inputs[i], check.specs[i]);
     return rc;
 }
 
@@ -324,7 +334,7 @@ cn_v2_check_writable(const struct cn_v2_request *request, const struct cn_model_
 {
     for (uint32_t i = 0; i < request->n_outputs; i++) {
         const struct cn_v2_output *output = &request->outputs[i];
-        const struct cn_tensor_spec *spec = cn_model_io_output(io, output->name);
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, output->name, i);
 
         if (output->classes && !cn_v2_has_classes(spec->type))
             return cn_v2_refuse_classes(spec->name, spec->type, err);
@@ -350,7 +360,8 @@ cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io
     const struct cn_control *control =
         cn_batching_control(io ? io->batching : NULL, CN_CONTROL_SEQUENCE_CORRID);
     /* refuse() reads only the request's id. */
-    const struct check check = {(struct cn_v2_request *)(uintptr_t)request, io, model, NULL, err};
+    const struct check check = {
+        (struct cn_v2_request *)(uintptr_t)request, io, model, NULL, err, NULL};
 
     if (!control || (control->type == CN_DATATYPE_BYTES) == is_text)
         return 0;

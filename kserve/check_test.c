@@ -96,6 +96,55 @@ an_output_is_given_once(void **state)
     assert_string_equal(err.message, "the handler returned output 'Y' twice");
 }
 
+/* Inputs and outputs are found in any order, and a name that comes twice is noticed, wherever. */
+static void
+many_names_may_have_any_order(void **state)
+{
+    struct cn_tensor_spec specs[CN_MODEL_TENSORS_MAX];
+    struct cn_model_io io = {.n_inputs = CN_MODEL_TENSORS_MAX,
+                             .n_required = CN_MODEL_TENSORS_MAX,
+                             .inputs = specs,
+                             .n_outputs = CN_MODEL_TENSORS_MAX,
+                             .outputs = specs};
+    struct cn_tensor inputs[CN_MODEL_TENSORS_MAX];
+    struct cn_v2_output outputs[CN_MODEL_TENSORS_MAX];
+    struct cn_v2_request request = {.n_inputs = CN_MODEL_TENSORS_MAX,
+                                    .inputs = inputs,
+                                    .n_outputs = CN_MODEL_TENSORS_MAX,
+                                    .outputs = outputs};
+    static char names[CN_MODEL_TENSORS_MAX][4];
+    struct cn_arena arena;
+    struct cn_error err;
+
+    (void)state;
+    cn_arena_init(&arena);
+    for (unsigned step = 1; step <= 255; step += 126) { /* odd, so each number comes once */
+        for (unsigned i = 0; i < CN_MODEL_TENSORS_MAX; i++) {
+            const struct cn_str name = {names[i], 3};
+            const unsigned at = i * step % CN_MODEL_TENSORS_MAX;
+
+            snprintf(names[i], sizeof(names[i]), "%03u", i);
+            specs[i] = (struct cn_tensor_spec){.name = name, .type = CN_DATATYPE_INT8};
+            inputs[at] =
+                (struct cn_tensor){.name = name, .type = CN_DATATYPE_INT8, .data = CN_STR("x")};
+            outputs[CN_MODEL_TENSORS_MAX - 1 - at] = (struct cn_v2_output){.name = name};
+        }
+        assert_int_equal(cn_v2_check(&request, &io, "m", &arena, &err), 0);
+        outputs[200].name = outputs[3].name;
+        assert_int_equal(cn_v2_check(&request, &io, "m", &arena, &err), CN_E_BAD_REQUEST);
+        assert_non_null(strstr(err.message, "' already exists in request"));
+        request.n_outputs = 0;
+        inputs[7].name = inputs[250].name;
+        assert_int_equal(cn_v2_check(&request, &io, "m", &arena, &err), CN_E_BAD_REQUEST);
+        assert_non_null(strstr(err.message, "' already exists in request"));
+        inputs[7].name = CN_STR("else");
+        assert_int_equal(cn_v2_check(&request, &io, "m", &arena, &err), CN_E_BAD_REQUEST);
+        assert_non_null(strstr(err.message, "unexpected inference input 'else'"));
+        request.n_outputs = CN_MODEL_TENSORS_MAX;
+    }
+    cn_arena_fini(&arena);
+}
+
 int
 main(void)
 {
@@ -103,6 +152,7 @@ main(void)
         cmocka_unit_test(a_message_of_long_names_is_short),
         cmocka_unit_test(messages_are_utf8),
         cmocka_unit_test(an_output_is_given_once),
+        cmocka_unit_test(many_names_may_have_any_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

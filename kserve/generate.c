@@ -101,7 +101,7 @@ static int
 read_field(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
-    const struct cn_tensor_spec *spec = cn_model_io_input(reader->io, cn_str_from(key));
+    const struct cn_tensor_spec *spec = cn_model_io_input(reader->io, cn_str_from(key), 0);
     int rc;
 
     if (spec)
@@ -140,7 +140,7 @@ read_parameters(const struct reader *reader, json_t *value)
 {
     struct cn_error why;
 
-    if (cn_model_io_input(reader->io, CN_STR("parameters")))
+    if (cn_model_io_input(reader->io, CN_STR("parameters"), 0))
         return read_field(reader, "parameters", value);
     if (!json_is_object(value))
         return cn_fail(reader->err, CN_E_INTERNAL,
@@ -199,7 +199,7 @@ explain_duplicate(const struct reader *reader)
     if (!end)
         return reader->err->code;
     name = cn_arena_str(reader->arena, (struct cn_str){key, (size_t)(end - key)});
-    if (!cn_model_io_input(reader->io, name))
+    if (!cn_model_io_input(reader->io, name, 0))
         return reader->err->code;
     return cn_fail(reader->err, CN_E_BAD_REQUEST,
                    "[request id: <id_unknown>] input '%.*s' already exists in request",

@@ -7,35 +7,41 @@
  * clients read outputs by their position. */
 #include "kserve/infer_answer.h"
 
-/* Finds a tensor by its name among the first `n`. */
-static const struct cn_tensor *
-find_tensor(const struct cn_v2_answer *answer, uint32_t n, struct cn_str name)
+/* Has the answer a tensor of this name? It is most often number `i`. */
+static bool
+has_tensor(const struct cn_v2_answer *answer, struct cn_str name, uint32_t i)
 {
-    for (uint32_t i = 0; i < n; i++)
+    if (i < answer->n_tensors && cn_str_eq(answer->tensors[i].name, name))
+        return true;
+    for (i = 0; i < answer->n_tensors; i++)
         if (cn_str_eq(answer->tensors[i].name, name))
-            return &answer->tensors[i];
-    return NULL;
+            return true;
+    return false;
 }
 
 int
 cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                    const struct cn_model_io *io, struct cn_error *err)
 {
+    bool seen[CN_MODEL_TENSORS_MAX];
+
+    memset(seen, 0, io->n_outputs);
     for (uint32_t i = 0; i < request->n_outputs; i++)
-        if (!find_tensor(answer, answer->n_tensors, request->outputs[i].name))
+        if (!has_tensor(answer, request->outputs[i].name, i))
             return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned no output '%.*s'",
                            CN_STR_ARG(request->outputs[i].name));
     for (uint32_t i = 0; i < answer->n_tensors; i++) {
         const struct cn_tensor *tensor = &answer->tensors[i];
-        const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name);
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name, i);
 
         if (!spec)
             return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler returned an output '%.*s' that the model does not declare",
                            CN_STR_ARG(tensor->name));
-        if (find_tensor(answer, i, tensor->name))
+        if (seen[spec - io->outputs])
             return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned output '%.*s' twice",
                            CN_STR_ARG(tensor->name));
+        seen[spec - io->outputs] = true;
         if (spec->type != tensor->type)
             return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler returned output '%.*s' as %s, but the model declares %s",

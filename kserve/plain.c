@@ -201,7 +201,7 @@ read_members(const json_t *root, const struct cn_model_io *io, const char *model
     out->inputs = cn_arena_alloc(arena, sizeof(*out->inputs) * io->n_inputs);
     json_object_foreach((json_t *)(uintptr_t)root, key, value)
     {
-        const struct cn_tensor_spec *spec = cn_model_io_input(io, cn_str_from(key));
+        const struct cn_tensor_spec *spec = cn_model_io_input(io, cn_str_from(key), 0);
         struct cn_tensor *tensor;
 
         if (!spec) /* a key is there once, so there cannot be more inputs than the model has */

@@ -165,7 +165,7 @@ read_control(const struct cn_batching_reader *parse, const struct cn_yaml *item,
             "sequence batching control tensor '%s' is specified for multiple control "
             "kinds",
             shown);
-    if (cn_model_io_input(parse->io, name->text))
+    if (cn_model_io_input(parse->io, name->text, 0))
         return cn_batching_invalid(parse, item,
                                    "sequence batching control tensor '%s' is also an input", shown);
     for (uint32_t i = 0; i < parse->batching->n_controls; i++)

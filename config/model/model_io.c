@@ -154,11 +154,13 @@ read_tensor(const struct cn_io_parse *parse, const struct cn_yaml *item, const c
 }
 
 static const struct cn_tensor_spec *
-find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name)
+find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name, uint32_t from)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (cn_str_eq(specs[i].name, name))
-            return &specs[i];
+    uint32_t at = from < n ? from : 0;
+
+    for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0)
+        if (cn_str_eq(specs[at].name, name))
+            return &specs[at];
     return NULL;
 }
 
@@ -177,7 +179,7 @@ read_tensors(const struct cn_io_parse *parse, const struct cn_yaml *list,
     for (uint32_t i = 0; i < list->n_items; i++) {
         if ((rc = read_tensor(parse, list->items[i], key, &(*out)[i])))
             return rc;
-        if (find(*out, i, (*out)[i].name))
+        if (find(*out, i, (*out)[i].name, 0))
             return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: two tensors are named %s",
                            parse->name, list->items[i]->line, list->items[i]->column, key,
                            cn_yaml_shown((*out)[i].name, twice));
@@ -312,13 +314,13 @@ cn_model_io_unref(struct cn_model_io *io)
 }
 
 const struct cn_tensor_spec *
-cn_model_io_input(const struct cn_model_io *io, struct cn_str name)
+cn_model_io_input(const struct cn_model_io *io, struct cn_str name, uint32_t from)
 {
-    return find(io->inputs, io->n_inputs, name);
+    return find(io->inputs, io->n_inputs, name, from);
 }
 
 const struct cn_tensor_spec *
-cn_model_io_output(const struct cn_model_io *io, struct cn_str name)
+cn_model_io_output(const struct cn_model_io *io, struct cn_str name, uint32_t from)
 {
-    return find(io->outputs, io->n_outputs, name);
+    return find(io->outputs, io->n_outputs, name, from);
 }

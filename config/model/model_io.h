@@ -66,8 +66,12 @@ bool cn_model_io_knows(struct cn_str key);
 struct cn_model_io *cn_model_io_ref(const struct cn_model_io *io);
 void cn_model_io_unref(struct cn_model_io *io);
 
-/* The input or output of this name, or NULL. */
-const struct cn_tensor_spec *cn_model_io_input(const struct cn_model_io *io, struct cn_str name);
-const struct cn_tensor_spec *cn_model_io_output(const struct cn_model_io *io, struct cn_str name);
+/* The input or output of this name, or NULL. Number `from` is looked at first, then those behind
+ * it: a caller with a list of names, which most often has the order of the declaration, gives the
+ * position in its list. */
+const struct cn_tensor_spec *cn_model_io_input(const struct cn_model_io *io, struct cn_str name,
+                                               uint32_t from);
+const struct cn_tensor_spec *cn_model_io_output(const struct cn_model_io *io, struct cn_str name,
+                                                uint32_t from);
 
 #endif

@@ -55,9 +55,9 @@ both_spellings_are_read(void **state)
         assert_int_equal(io->inputs[0].dims[0], -1);
         assert_int_equal(io->inputs[1].type, CN_DATATYPE_BYTES);
         assert_true(io->inputs[1].ragged);
-        assert_ptr_equal(cn_model_io_input(io, CN_STR("A")), &io->inputs[0]);
-        assert_null(cn_model_io_input(io, CN_STR("C")));
-        assert_int_equal(cn_model_io_output(io, CN_STR("C"))->type, CN_DATATYPE_INT64);
+        assert_ptr_equal(cn_model_io_input(io, CN_STR("A"), 0), &io->inputs[0]);
+        assert_null(cn_model_io_input(io, CN_STR("C"), 0));
+        assert_int_equal(cn_model_io_output(io, CN_STR("C"), 0)->type, CN_DATATYPE_INT64);
         cn_model_io_unref(io);
     }
 }

@@ -269,11 +269,11 @@ static int
 check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn_state_spec *spec)
 {
     const struct cn_model_io *io = parse->io;
-    const struct cn_tensor_spec *output = cn_model_io_output(io, spec->output), *given;
+    const struct cn_tensor_spec *output = cn_model_io_output(io, spec->output, 0), *given;
     char text[1024];
 
     if (spec->init == CN_STATE_CALLER) {
-        given = cn_model_io_input(io, spec->init_from);
+        given = cn_model_io_input(io, spec->init_from, 0);
         snprintf(text, sizeof(text),
                  given ? "'%.256s' takes its first value from input '%.256s', which has another "
                          "dataType or other dims"
@@ -283,7 +283,7 @@ check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct 
         if (!given || !same_kind(spec, given))
             return fail_at(parse, item, text);
     }
-    if (cn_model_io_input(io, spec->input) &&
+    if (cn_model_io_input(io, spec->input, 0) &&
         !(spec->init == CN_STATE_CALLER && cn_str_eq(spec->input, spec->init_from))) {
         snprintf(text, sizeof(text),
                  "'%.256s' is also listed under inputs, but clients cannot send a state; remove it "

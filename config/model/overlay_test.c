@@ -95,9 +95,9 @@ settings_are_laid_one_over_another(void **state)
     assert_int_equal(both.config.batch_size, 2);
     assert_int_equal(both.config.min_workers, 3);
     assert_int_equal(both.config.max_workers, 5);
-    assert_non_null(cn_model_io_input(both.io, CN_STR("X")));
-    assert_null(cn_model_io_input(both.io, CN_STR("A")));
-    assert_non_null(cn_model_io_output(both.io, CN_STR("B")));
+    assert_non_null(cn_model_io_input(both.io, CN_STR("X"), 0));
+    assert_null(cn_model_io_input(both.io, CN_STR("A"), 0));
+    assert_non_null(cn_model_io_output(both.io, CN_STR("B"), 0));
     cn_buf_append(&both.text, "", 1);
     assert_contains(both.text.data, "\"handler\": {\"tokens\":4}");
     drop(&both);

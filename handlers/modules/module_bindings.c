@@ -41,7 +41,7 @@ take_number(const struct cn_yaml *value, struct ctt_value *out)
 int32_t
 cn_module_find_input(const struct cn_model_io *io, struct cn_str name)
 {
-    const struct cn_tensor_spec *spec = cn_model_io_input(io, name);
+    const struct cn_tensor_spec *spec = cn_model_io_input(io, name, 0);
 
     return spec ? (int32_t)(spec - io->inputs) : -1;
 }
@@ -49,7 +49,7 @@ cn_module_find_input(const struct cn_model_io *io, struct cn_str name)
 static int32_t
 find_output(const struct cn_model_io *io, struct cn_str name)
 {
-    const struct cn_tensor_spec *spec = cn_model_io_output(io, name);
+    const struct cn_tensor_spec *spec = cn_model_io_output(io, name, 0);
 
     return spec ? (int32_t)(spec - io->outputs) : -1;
 }
