@@ -30,7 +30,7 @@ struct cn_body_memory {
     unsigned own;      /* the half into which this side puts: 0 for the server, 1 for the worker */
 
     /* This side's half. */
-    struct cn_buf_home home;
+    struct cn_buf_allocator allocator;
     struct cn_body_place used[CN_BODY_SLOTS]; /* by their places */
     uint32_t n_used;
     uint64_t written; /* a bit for each slot: a buffer's, not put yet */
@@ -79,8 +79,8 @@ whole_pages(uint64_t bytes)
     return (bytes + MARKS_BYTES - 1) / MARKS_BYTES * MARKS_BYTES;
 }
 
-static char *take_room(struct cn_buf_home *home, size_t bytes);
-static void give_room_back(struct cn_buf_home *home, char *data);
+static char *take_room(struct cn_buf_allocator *allocator, size_t bytes);
+static void give_room_back(struct cn_buf_allocator *allocator, char *data);
 
 /* Maps the memory behind `fd`. */
 static struct cn_body_memory *
@@ -99,7 +99,8 @@ map(int fd, uint64_t half_bytes, unsigned own, struct cn_error *err)
     memory->map = at;
     memory->half_bytes = (size_t)half_bytes;
     memory->own = own;
-    memory->home = (struct cn_buf_home){CN_BODY_MEMORY_MIN_BYTES, take_room, give_room_back};
+    memory->allocator =
+        (struct cn_buf_allocator){CN_BODY_MEMORY_MIN_BYTES, take_room, give_room_back};
     return memory;
 }
 
@@ -281,16 +282,16 @@ cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes, struct cn
     return true;
 }
 
-struct cn_buf_home *
-cn_body_memory_home(struct cn_body_memory *memory)
+struct cn_buf_allocator *
+cn_body_memory_allocator(struct cn_body_memory *memory)
 {
-    return memory ? &memory->home : NULL;
+    return memory ? &memory->allocator : NULL;
 }
 
 static char *
-take_room(struct cn_buf_home *home, size_t bytes)
+take_room(struct cn_buf_allocator *allocator, size_t bytes)
 {
-    struct cn_body_memory *memory = cn_container_of(home, struct cn_body_memory, home);
+    struct cn_body_memory *memory = cn_container_of(allocator, struct cn_body_memory, allocator);
     struct cn_body_place *place = bytes < UINT32_MAX ? take_place(memory, bytes) : NULL;
 
     if (!place)
@@ -300,9 +301,9 @@ take_room(struct cn_buf_home *home, size_t bytes)
 }
 
 static void
-give_room_back(struct cn_buf_home *home, char *data)
+give_room_back(struct cn_buf_allocator *allocator, char *data)
 {
-    struct cn_body_memory *memory = cn_container_of(home, struct cn_body_memory, home);
+    struct cn_body_memory *memory = cn_container_of(allocator, struct cn_body_memory, allocator);
     const int written = find_written(memory, data);
 
     cn_assert(written >= 0);

@@ -63,13 +63,13 @@ int cn_body_memory_open(int fd, uint64_t half_bytes, struct cn_body_memory **out
 void cn_body_memory_free(struct cn_body_memory *memory);
 
 /* Copies `bytes` into this side's half. Bytes that a buffer has written there stay where they are,
- * and that buffer must leave its home then. Returns false when no place is free. */
+ * and that buffer must disown them then. Returns false when no place is free. */
 bool cn_body_memory_put(struct cn_body_memory *memory, struct cn_str bytes,
                         struct cn_body_place *out);
-/* This side's half as the home of buffers, in which bodies are written that are to be put. The
- * buffers must have another home before the memory is freed. */
-struct cn_buf_home *cn_body_memory_home(struct cn_body_memory *memory);
-/* Does a buffer with its home in this side's half begin at `at`? */
+/* The allocator of buffers in which bodies are written that are to be put: their memory is in this
+ * side's half. The buffers must have another one before the memory is freed. */
+struct cn_buf_allocator *cn_body_memory_allocator(struct cn_body_memory *memory);
+/* Does a buffer with memory from this allocator begin at `at`? */
 bool cn_body_memory_is_written(const struct cn_body_memory *memory, const char *at);
 /* Finds a body that the other side says it has put. *out stays valid until _release. Returns false
  * when the place is not one: outside of the half, or its slot is in use. */

@@ -153,7 +153,7 @@ there_are_only_so_many_slots(void **state)
     assert_true(put(pair->worker, 64, 'x', &more));
 }
 
-/* A buffer with its home in a half: its body is put without a copy, and takes no more than its
+/* A buffer with memory from a half: its body is put without a copy, and takes no more than its
  * size. */
 static void
 a_body_is_written_where_it_is_read(void **state)
@@ -164,23 +164,23 @@ a_body_is_written_where_it_is_read(void **state)
     struct cn_buf buf;
 
     cn_buf_init(&buf, 0);
-    cn_buf_set_home(&buf, cn_body_memory_home(pair->worker));
+    cn_buf_set_allocator(&buf, cn_body_memory_allocator(pair->worker));
     for (int i = 0; i < 300000; i++)
         cn_buf_append(&buf, "w", 1);
-    assert_true(buf.at_home && buf.cap > 400000);
+    assert_true(buf.from_allocator && buf.cap > 400000);
     assert_true(cn_body_memory_is_written(pair->worker, buf.data));
     assert_false(cn_body_memory_is_written(pair->worker, buf.data + 1));
     assert_false(put(pair->worker, HALF - 400000, 'x', &behind)); /* its room is not free */
     assert_true(cn_body_memory_put(pair->worker, cn_buf_str(&buf), &place));
     assert_false(cn_body_memory_is_written(pair->worker, buf.data));
-    cn_buf_leave_home(&buf);
+    cn_buf_disown(&buf);
     assert_int_equal(place.bytes, 300000);
     assert_true(cn_body_memory_find(pair->server, &place, &text));
     assert_body(text, 300000, 'w');
     assert_true(put(pair->worker, 70000, 'x', &behind)); /* in what it did not need */
     assert_body(text, 300000, 'w');
     cn_buf_fini(&buf);
-    assert_null(cn_body_memory_home(NULL));
+    assert_null(cn_body_memory_allocator(NULL));
 }
 
 static void
@@ -195,14 +195,14 @@ room_that_is_given_back_is_free(void **state)
     for (int i = 0; i < 100; i++) {
         for (int b = 0; b < 2; b++) {
             cn_buf_init(&bufs[b], 0);
-            cn_buf_set_home(&bufs[b], cn_body_memory_home(pair->worker));
+            cn_buf_set_allocator(&bufs[b], cn_body_memory_allocator(pair->worker));
             cn_buf_append(&bufs[b], body, HALF / 2);
         }
-        assert_true(bufs[0].at_home);
-        assert_false(bufs[1].at_home); /* there is room for one */
+        assert_true(bufs[0].from_allocator);
+        assert_false(bufs[1].from_allocator); /* there is room for one */
         cn_buf_reset(&bufs[0]);
         cn_buf_append(&bufs[0], body, HALF / 4);
-        assert_true(bufs[0].at_home);
+        assert_true(bufs[0].from_allocator);
         for (int b = 0; b < 2; b++)
             cn_buf_fini(&bufs[b]);
     }

@@ -164,6 +164,35 @@ settle(struct rig *rig)
         cn_loop_turn(rig->loop, 0);
 }
 
+/* --- changes of the configuration that several tests have */
+
+static UNUSED_OK void
+config_stateless(struct cn_model_config *config)
+{
+    config->sequence_batching = false;
+}
+
+static UNUSED_OK void
+config_batch_4(struct cn_model_config *config)
+{
+    config->batch_size = 4;
+}
+
+static UNUSED_OK void
+config_stateless_4(struct cn_model_config *config)
+{
+    config->sequence_batching = false;
+    config->batch_size = 4;
+}
+
+static UNUSED_OK void
+config_small(struct cn_model_config *config)
+{
+    config->job_queue_size = 3;
+    config->max_num_sequence = 2;
+    config->max_sequence_job_queue_size = 2;
+}
+
 /* Defaults: stateful, batchSize 1, no clocks. `change` may be NULL. */
 static UNUSED_OK struct rig *
 rig_create(void (*change)(struct cn_model_config *config))

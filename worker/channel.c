@@ -12,7 +12,7 @@
  *
  * Body memory. When the server has sent a MEMORY frame, bodies of CN_BODY_MEMORY_MIN_BYTES and more
  * go through memory that both share, and the frames say where they lie (proto/body_memory.h). The
- * replies of a batch have their home there, so a handler's large output is written there at once.
+ * replies of a batch get their memory there, so a handler's large output is written there at once.
  *
  * Waiting. A worker has nothing to do between two batches, and the server usually sends the next
  * one within microseconds. So a waiting read first polls the socket for load->busy_wait_us if that

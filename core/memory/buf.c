@@ -1,7 +1,7 @@
 /* core/memory/buf.c - a byte buffer that doubles when it is full. Owned by its holder; no locks.
  *
  * Memory that was allocated stays until fini or take, so a buffer that is filled again and again
- * soon allocates nothing. Memory from a buffer's home is given back with each reset, because others
+ * soon allocates nothing. Memory from an allocator is given back with each reset, because others
  * need it, too. The limit (max_bytes) is on the content, not on the memory. */
 #include "core/memory/buf.h"
 
@@ -14,7 +14,7 @@
 #include "core/text/number.h"
 
 #define FIRST_CAP 256
-/* Behind one large piece a buffer at home has this much room for more. */
+/* With memory from an allocator, one large piece has this much room for more behind it. */
 #define SPARE_BYTES 4096
 
 void
@@ -26,8 +26,8 @@ cn_buf_init(struct cn_buf *buf, size_t max_bytes)
 static void
 free_data(struct cn_buf *buf)
 {
-    if (buf->at_home)
-        buf->home->give_back(buf->home, buf->data);
+    if (buf->from_allocator)
+        buf->allocator->give_back(buf->allocator, buf->data);
     else
         cn_free(buf->data);
 }
@@ -36,73 +36,75 @@ void
 cn_buf_fini(struct cn_buf *buf)
 {
     free_data(buf);
-    *buf = (struct cn_buf){.max_bytes = buf->max_bytes, .home = buf->home};
+    *buf = (struct cn_buf){.max_bytes = buf->max_bytes, .allocator = buf->allocator};
 }
 
 void
 cn_buf_reset(struct cn_buf *buf)
 {
-    if (buf->at_home)
+    if (buf->from_allocator)
         cn_buf_fini(buf);
     buf->len = 0;
     buf->failed = 0;
 }
 
 void
-cn_buf_set_home(struct cn_buf *buf, struct cn_buf_home *home)
+cn_buf_set_allocator(struct cn_buf *buf, struct cn_buf_allocator *allocator)
 {
     cn_assert(buf->len == 0);
-    if (buf->at_home || (home && buf->cap >= home->min_bytes))
+    if (buf->from_allocator || (allocator && buf->cap >= allocator->min_bytes))
         cn_buf_fini(buf);
-    buf->home = home;
+    buf->allocator = allocator;
 }
 
 void
-cn_buf_leave_home(struct cn_buf *buf)
+cn_buf_disown(struct cn_buf *buf)
 {
-    if (!buf->at_home)
+    if (!buf->from_allocator)
         return;
-    buf->at_home = false;
+    buf->from_allocator = false;
     buf->data = NULL;
     buf->len = buf->cap = 0;
 }
 
-/* Moves the content to memory from home. Growing by one large piece takes only what that needs,
- * because other buffers live there, too. Returns false when there is no place. */
-static bool
-move_home(struct cn_buf *buf, size_t need, size_t cap)
+/* Moves the content to `data`, which has room for `cap` bytes and one more. */
+static void
+move_to(struct cn_buf *buf, char *data, size_t cap, bool from_allocator)
 {
-    char *data;
-
-    if (!buf->home || need < buf->home->min_bytes)
-        return false;
-    if (need - buf->len > need / 2 && cap > need + SPARE_BYTES)
-        cap = need + SPARE_BYTES;
-    data = buf->home->take(buf->home, cap + 1);
-    if (!data)
-        return false;
     if (buf->len)
         memcpy(data, buf->data, buf->len);
     free_data(buf);
     buf->data = data;
     buf->cap = cap;
-    buf->at_home = true;
-    return true;
+    buf->from_allocator = from_allocator;
 }
 
-/* Moves the content to memory from the heap. */
+/* Growing by one large piece takes only what that needs from the allocator, because others use it,
+ * too. Returns false when it has no room. */
+static bool
+move_to_allocator(struct cn_buf *buf, size_t need, size_t cap)
+{
+    char *data;
+
+    if (!buf->allocator || need < buf->allocator->min_bytes)
+        return false;
+    if (need - buf->len > need / 2 && cap > need + SPARE_BYTES)
+        cap = need + SPARE_BYTES;
+    data = buf->allocator->take(buf->allocator, cap + 1);
+    if (data)
+        move_to(buf, data, cap, true);
+    return data != NULL;
+}
+
 static bool
 move_to_heap(struct cn_buf *buf, size_t cap)
 {
-    char *data = cn_try_realloc(buf->at_home ? NULL : buf->data, cap + 1);
+    char *data = cn_try_realloc(buf->from_allocator ? NULL : buf->data, cap + 1);
 
     if (!data)
         return false;
-    if (buf->at_home) {
-        memcpy(data, buf->data, buf->len);
-        free_data(buf);
-        buf->at_home = false;
-    }
+    if (buf->from_allocator)
+        move_to(buf, data, cap, false);
     buf->data = data;
     buf->cap = cap;
     return true;
@@ -120,7 +122,7 @@ grow(struct cn_buf *buf, size_t need)
         cap = cap > limit / 2 ? limit : cap * 2;
     if (cap > limit)
         cap = limit;
-    return move_home(buf, need, cap) || move_to_heap(buf, cap) ? 0 : -1;
+    return move_to_allocator(buf, need, cap) || move_to_heap(buf, cap) ? 0 : -1;
 }
 
 char *
@@ -208,14 +210,11 @@ cn_buf_consume(struct cn_buf *buf, size_t bytes)
 char *
 cn_buf_take(struct cn_buf *buf, size_t *len)
 {
-    char *data = buf->data ? buf->data : cn_alloc(1);
+    char *data;
 
-    if (buf->at_home) { /* the caller gets memory from the heap in any case */
-        data = cn_alloc(buf->len + 1);
-        memcpy(data, buf->data, buf->len);
-        free_data(buf);
-        buf->at_home = false;
-    }
+    if (buf->from_allocator) /* the caller gets memory from the heap in any case */
+        move_to(buf, cn_alloc(buf->len + 1), buf->len, false);
+    data = buf->data ? buf->data : cn_alloc(1);
     data[buf->len] = '\0';
     if (len)
         *len = buf->len;

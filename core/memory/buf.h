@@ -3,7 +3,7 @@
  * A failure is sticky: once something did not fit, all further appends fail and `failed` stays set.
  * So a caller may append many parts and look once at the end.
  *
- * A buffer's memory comes from the heap. A buffer that has a home takes large memory from there
+ * A buffer's memory comes from the heap. A buffer with an allocator gets large memory from that
  * instead, so that its content is where it is needed in the end and is not copied. */
 #ifndef CN_CORE_MEMORY_BUF_H
 #define CN_CORE_MEMORY_BUF_H
@@ -15,20 +15,20 @@
 
 #include "core/text/str.h"
 
-struct cn_buf_home {
+struct cn_buf_allocator {
     size_t min_bytes; /* smaller memory comes from the heap */
     /* Returns `bytes` bytes of memory, or NULL when there is no room: then the heap is used. */
-    char *(*take)(struct cn_buf_home *home, size_t bytes);
-    void (*give_back)(struct cn_buf_home *home, char *data);
+    char *(*take)(struct cn_buf_allocator *allocator, size_t bytes);
+    void (*give_back)(struct cn_buf_allocator *allocator, char *data);
 };
 
 struct cn_buf {
     char *data;       /* freed by fini; NULL while empty */
     size_t len, cap;  /* bytes */
     size_t max_bytes; /* 0: no limit of its own */
-    struct cn_buf_home *home;
-    bool at_home; /* `data` comes from `home` */
-    int failed;   /* something did not fit; `len` is then what fitted before */
+    struct cn_buf_allocator *allocator;
+    bool from_allocator; /* `data` is from `allocator` */
+    int failed;          /* something did not fit; `len` is then what fitted before */
 };
 
 /* Makes an empty buffer, which allocates nothing yet; fini frees its memory. */
@@ -37,11 +37,12 @@ void cn_buf_fini(struct cn_buf *buf);
 /* Empties the buffer, clears `failed`, and keeps its memory if that is from the heap. */
 void cn_buf_reset(struct cn_buf *buf);
 
-/* Gives an empty buffer a home, or none (NULL). The home must live as long as the buffer has it. */
-void cn_buf_set_home(struct cn_buf *buf, struct cn_buf_home *home);
-/* Empties a buffer whose memory is at home, without giving that back: it belongs to the home's
- * other user now. Does nothing when the memory is from the heap. */
-void cn_buf_leave_home(struct cn_buf *buf);
+/* Gives an empty buffer an allocator, or none (NULL), which must live as long as the buffer has
+ * it. */
+void cn_buf_set_allocator(struct cn_buf *buf, struct cn_buf_allocator *allocator);
+/* Empties a buffer without giving the allocator's memory back: that belongs to somebody else now.
+ * Does nothing when the memory is from the heap. */
+void cn_buf_disown(struct cn_buf *buf);
 
 /* The part of cn_buf_reserve that allocates. */
 char *cn_buf_make_room(struct cn_buf *buf, size_t bytes);

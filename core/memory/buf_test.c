@@ -135,21 +135,21 @@ numbers_are_written_in_decimal(void **state)
     cn_buf_fini(&buf);
 }
 
-/* --- a home */
+/* --- an allocator */
 
 #define HOME_BYTES 1100
 
 /* Has room for one buffer at a time. */
-struct home {
-    struct cn_buf_home home;
+struct single {
+    struct cn_buf_allocator allocator;
     char room[HOME_BYTES];
     size_t taken; /* bytes; 0: nothing */
 };
 
 static char *
-take(struct cn_buf_home *home, size_t bytes)
+take(struct cn_buf_allocator *allocator, size_t bytes)
 {
-    struct home *all = (struct home *)home;
+    struct single *all = (struct single *)allocator;
 
     if (all->taken || bytes > HOME_BYTES)
         return NULL;
@@ -158,9 +158,9 @@ take(struct cn_buf_home *home, size_t bytes)
 }
 
 static void
-give_back(struct cn_buf_home *home, char *data)
+give_back(struct cn_buf_allocator *allocator, char *data)
 {
-    struct home *all = (struct home *)home;
+    struct single *all = (struct single *)allocator;
 
     assert_ptr_equal(data, all->room);
     assert_int_not_equal(all->taken, 0);
@@ -177,22 +177,22 @@ append_many(struct cn_buf *buf, size_t bytes)
 static void
 a_buffer_grows_into_its_home_and_out_of_it(void **state)
 {
-    struct home home = {{400, take, give_back}, {0}, 0};
+    struct single single = {{400, take, give_back}, {0}, 0};
     struct cn_buf buf;
 
     (void)state;
     cn_buf_init(&buf, 0);
-    cn_buf_set_home(&buf, &home.home);
+    cn_buf_set_allocator(&buf, &single.allocator);
     append_many(&buf, 300);
-    assert_false(buf.at_home); /* too small */
+    assert_false(buf.from_allocator); /* too small */
     cn_buf_append(&buf, (char[250]){"y"}, 250);
-    assert_ptr_equal(buf.data, home.room);
+    assert_ptr_equal(buf.data, single.room);
     assert_int_equal(buf.len, 550);
     assert_int_equal(buf.data[299], 'x');
     assert_int_equal(buf.data[300], 'y');
     append_many(&buf, 650); /* more than it has room for */
-    assert_false(buf.at_home);
-    assert_int_equal(home.taken, 0);
+    assert_false(buf.from_allocator);
+    assert_int_equal(single.taken, 0);
     assert_int_equal(buf.len, 1200);
     assert_int_equal(buf.data[300], 'y');
     cn_buf_fini(&buf);
@@ -202,29 +202,29 @@ a_buffer_grows_into_its_home_and_out_of_it(void **state)
 static void
 a_home_is_not_wasted(void **state)
 {
-    struct home home = {{1, take, give_back}, {0}, 0};
+    struct single single = {{1, take, give_back}, {0}, 0};
     char piece[600] = {0};
     struct cn_buf buf;
 
     (void)state;
     cn_buf_init(&buf, 650);
-    cn_buf_set_home(&buf, &home.home);
+    cn_buf_set_allocator(&buf, &single.allocator);
     cn_buf_append(&buf, piece, sizeof(piece));
-    assert_true(buf.at_home);
-    assert_int_equal(home.taken, 651);
+    assert_true(buf.from_allocator);
+    assert_int_equal(single.taken, 651);
     append_many(&buf, 51);
     assert_true(buf.failed); /* the limit is the same */
     assert_int_equal(buf.len, 650);
     cn_buf_reset(&buf);
-    assert_false(buf.at_home);
-    assert_int_equal(home.taken, 0);
+    assert_false(buf.from_allocator);
+    assert_int_equal(single.taken, 0);
     cn_buf_fini(&buf);
 }
 
 static void
 what_is_left_at_home_belongs_to_another(void **state)
 {
-    struct home home = {{100, take, give_back}, {0}, 0};
+    struct single single = {{100, take, give_back}, {0}, 0};
     struct cn_buf buf;
     size_t len;
     char *text;
@@ -232,30 +232,30 @@ what_is_left_at_home_belongs_to_another(void **state)
     (void)state;
     cn_buf_init(&buf, 0);
     append_many(&buf, 300);
-    cn_buf_leave_home(&buf); /* it has none */
+    cn_buf_disown(&buf); /* it has none */
     assert_int_equal(buf.len, 300);
     cn_buf_reset(&buf);
-    cn_buf_set_home(&buf, &home.home); /* gives up the heap's large memory */
+    cn_buf_set_allocator(&buf, &single.allocator); /* gives up the heap's large memory */
     append_many(&buf, 300);
-    assert_true(buf.at_home);
-    cn_buf_leave_home(&buf);
+    assert_true(buf.from_allocator);
+    cn_buf_disown(&buf);
     assert_null(buf.data);
     assert_int_equal(buf.len + buf.cap, 0);
-    assert_int_not_equal(home.taken, 0);
+    assert_int_not_equal(single.taken, 0);
     append_many(&buf, 300); /* no room: it is on the heap */
-    assert_false(buf.at_home);
-    home.taken = 0;
+    assert_false(buf.from_allocator);
+    single.taken = 0;
     cn_buf_reset(&buf);
-    cn_buf_set_home(&buf, &home.home);
+    cn_buf_set_allocator(&buf, &single.allocator);
     append_many(&buf, 300);
     text = cn_buf_take(&buf, &len); /* always from the heap */
-    assert_int_equal(home.taken, 0);
+    assert_int_equal(single.taken, 0);
     assert_int_equal(strlen(text), 300);
     cn_free(text);
     append_many(&buf, 300);
-    assert_true(buf.at_home); /* it still has its home */
+    assert_true(buf.from_allocator); /* it still has its allocator */
     cn_buf_fini(&buf);
-    assert_int_equal(home.taken, 0);
+    assert_int_equal(single.taken, 0);
 }
 
 int

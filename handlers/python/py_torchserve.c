@@ -5,9 +5,6 @@
  * type here. After a batch the handler's results are put into the processors, which are the replies
  * then. continuo.torchserve.fields does the same without this file.
  */
-#include <string.h>
-#include <strings.h>
-
 #include "handlers/python/py_fields.h"
 #include "handlers/python/py_priv.h"
 #include "handlers/reply.h"
@@ -147,7 +144,7 @@ cn_py_torchserve_receive(PyObject *self, PyObject *args)
         PyObject *made = row ? new_processor(request, row) : NULL;
         PyObject *state = PyList_GetItem(states, i);
 
-        if (!made || !state || PyList_SetItem(list, i, made) < 0 ||
+        if (!made || PyList_SetItem(list, i, made) < 0 || !state ||
             note_request(i, made, row, state, ids, named) < 0)
             Py_CLEAR(list);
         Py_XDECREF(object);
@@ -252,6 +249,7 @@ cn_py_is_processor(PyObject *value)
     return (PyObject *)Py_TYPE(value) == processor_class;
 }
 
+/* `headers` may be NULL. Without a content type among them the answer has none. */
 static int
 put_headers(PyObject *headers, struct cn_reply *reply)
 {
@@ -260,11 +258,10 @@ put_headers(PyObject *headers, struct cn_reply *reply)
     struct cn_error err;
     Py_ssize_t at = 0;
 
-    while (PyDict_Next(headers, &at, &name, &value)) {
+    while (headers && PyDict_Next(headers, &at, &name, &value)) {
         if (cn_py_str(name, &name_text) < 0 || cn_py_str(value, &value_text) < 0)
             return -1;
-        if (name_text.len == strlen("content-type") &&
-            strncasecmp(name_text.ptr, "content-type", name_text.len) == 0)
+        if (cn_str_eq_nocase(name_text, CN_STR("content-type")))
             type = value_text;
         else if (cn_reply_put_header(reply, name_text, value_text, &err) < 0)
             return cn_py_raise(&err);
@@ -278,7 +275,7 @@ int
 cn_py_set_processor(PyObject *value, struct cn_reply *reply)
 {
     struct processor *processor = (struct processor *)value;
-    PyObject *result = processor->result, *headers = processor->response_headers, *none;
+    PyObject *result = processor->result, *headers = processor->response_headers;
     const long long status = processor->status ? PyLong_AsLongLong(processor->status) : 200;
     int rc = 0;
 
@@ -294,13 +291,8 @@ cn_py_set_processor(PyObject *value, struct cn_reply *reply)
         if (cn_reply_set_status(reply, status, &err) < 0)
             return cn_py_raise(&err);
     }
-    if (headers && PyDict_Size(headers) > 0) {
+    if ((headers && PyDict_Size(headers) > 0) || (status && status != 200))
         rc = put_headers(headers, reply);
-    } else if (status && status != 200) {
-        none = PyDict_New();
-        rc = none ? put_headers(none, reply) : -1;
-        Py_XDECREF(none);
-    }
     if (rc == 0 && cn_py_is(result, &PyLong_Type))
         cn_buf_put_int(&reply->body, PyLong_AsLongLong(result));
     else if (rc == 0)

@@ -2,25 +2,6 @@
 #include "scheduler/test_support.h"
 
 static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
-
-static void
-config_batch_4(struct cn_model_config *config)
-{
-    config->batch_size = 4;
-}
-
-static void
-config_stateless_4(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-    config->batch_size = 4;
-}
-
-static void
 config_delay(struct cn_model_config *config)
 {
     config->sequence_batching = false;

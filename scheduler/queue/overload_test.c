@@ -32,12 +32,6 @@ struct simulation {
 };
 
 static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
-
-static void
 config_unbounded(struct cn_model_config *config)
 {
     config->sequence_batching = false;

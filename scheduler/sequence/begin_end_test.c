@@ -3,14 +3,6 @@
 #include "scheduler/test_support.h"
 
 static void
-config_small(struct cn_model_config *config)
-{
-    config->job_queue_size = 3;
-    config->max_num_sequence = 2;
-    config->max_sequence_job_queue_size = 2;
-}
-
-static void
 config_explicit(struct cn_model_config *config)
 {
     config->sequence_implicit_start = false;

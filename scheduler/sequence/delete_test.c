@@ -31,12 +31,6 @@ step(struct rig *rig, struct fake *fake, struct client *client, const char *id)
 }
 
 static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
-
-static void
 config_lifetime(struct cn_model_config *config)
 {
     config->sequence_timeout_ms = 5000;

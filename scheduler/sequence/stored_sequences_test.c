@@ -74,12 +74,6 @@ config_none(struct cn_model_config *config)
 }
 
 static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
-
-static void
 config_two(struct cn_model_config *config)
 {
     config->max_num_sequence = 2;

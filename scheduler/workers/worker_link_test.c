@@ -6,12 +6,6 @@
 
 #include "scheduler/test_support.h"
 
-static void
-config_stateless(struct cn_model_config *config)
-{
-    config->sequence_batching = false;
-}
-
 /* LOAD is sent, and LOADED and STATS reach the owner, even byte by byte. */
 static void
 frames_may_come_in_pieces(void **state)

@@ -201,9 +201,9 @@ cn_batch_entry_answer(struct cn_worker *worker, struct cn_batch_entry *entry)
     /* The body may be borrowed: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed,
                          worker->channel.body_memory, &answer);
-    if (reply->body.at_home &&
+    if (reply->body.from_allocator &&
         !cn_body_memory_is_written(worker->channel.body_memory, reply->body.data))
-        cn_buf_leave_home(&entry->item.reply.body); /* it is the server's to read now */
+        cn_buf_disown(&entry->item.reply.body); /* it is the server's to read now */
     cn_row_enter(entry->pending, CN_ROW_IS_ANSWERED);
 }
 

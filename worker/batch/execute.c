@@ -87,7 +87,8 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
         batch->n_ready++;
     }
     batch->n++;
-    cn_buf_set_home(&entry->item.reply.body, cn_body_memory_home(worker->channel.body_memory));
+    cn_buf_set_allocator(&entry->item.reply.body,
+                         cn_body_memory_allocator(worker->channel.body_memory));
     if (pending->stream) {
         cn_stream_join(pending->stream, entry);
         return;
