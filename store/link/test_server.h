@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/test_support.h"
+
+#define TEST_FIRST_PORT 15000
+#define TEST_PORTS 17000
 
 struct test_server {
     char dir[64], port[8];
@@ -32,18 +36,31 @@ test_needs_server(bool started)
     }
 }
 
-/* A port that was free a moment ago. */
+/* A port of the loopback on which nobody listens, and that this process has not got before. It lies
+ * below the range from which the system takes the ports of outgoing connections, so that no client's
+ * connection takes it before the server does, or while the server is started again. */
 static inline int
 test_free_port(void)
 {
+    static bool chosen[TEST_PORTS];
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    close(fd);
-    return ntohs(at.sin_port);
+    for (;;) {
+        uint16_t i;
+        int fd, rc;
+
+        assert_int_equal(getrandom(&i, sizeof(i), 0), sizeof(i)); /* others test beside this */
+        i %= TEST_PORTS;
+        if (chosen[i])
+            continue;
+        at.sin_port = htons((uint16_t)(TEST_FIRST_PORT + i));
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        rc = bind(fd, (struct sockaddr *)&at, sizeof(at));
+        close(fd);
+        chosen[i] = rc == 0;
+        if (rc == 0)
+            return TEST_FIRST_PORT + i;
+    }
 }
 
 /* Waits until somebody listens. */
