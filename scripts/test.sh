@@ -2,8 +2,8 @@
 # Runs every test: set-up, unit tests (debug), end-to-end tests (release), then both again under
 # AddressSanitizer + UBSan and ThreadSanitizer, and comparisons with the servers whose interfaces these are
 # (tests/differential). The set-up installs the Debian packages that are missing, and names them first. The
-# last line has the counts, and the exit status is 0 only if nothing failed. An end-to-end test that failed
-# beside others is run once more alone; if it passes then, it is listed as unstable.
+# last line has the counts, and the exit status is 0 only if nothing failed. A test that failed beside others
+# is run once more alone; if it passes then, it is listed as unstable.
 #   scripts/test.sh            all of it, about an hour on 2 cores
 #   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
 #   scripts/test.sh --sample   debug unit tests and one release end-to-end test of each file
@@ -80,22 +80,54 @@ output_of() { # a unit test, ctest's log: the last line that the test printed
     awk -v name="$1" '$2 == "Testing:" {here = $3 == name} here && /^<end of output>/ {print last; exit} {last = $0}' "$2"
 }
 
+failed_units() { # ctest's log: the names of the tests that failed
+    sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (.*)$/\1 &/p' "$1" | grep -v '(Skipped)$' | sed 's/ .*//'
+}
+
+# Prints the end of what each failed test has printed, since the machine may be gone when somebody asks.
+output_of_failed_units() { # ctest's log
+    awk '/^ *[0-9]+\/[0-9]+ Test +#|^ *Start +[0-9]+:/ {flush(); here = /\*\*\*/ && !/\*\*\*Skipped/}
+        /tests passed, [0-9]+ tests? failed/ {flush(); here = 0}
+        here {lines[n++] = $0}
+        function flush(i) {for (i = n > 60 ? n - 60 : 0; i < n; i++) print lines[i]; n = 0}' "$1"
+}
+
+# Runs up to five failed unit tests once more, one by one, as run_again() does with end-to-end tests, which
+# says why. A test in which a sanitizer reported something is not run again.
+unit_again() { # preset
+    local log=$logs/unit-$1.log names
+    mapfile -t names < <(failed_units "$log")
+    [ ${#names[@]} -gt 0 ] && [ ${#names[@]} -le 5 ] || return 1
+    ! grep -q 'Sanitizer: \|runtime error: ' "$log" || return 1
+    printf 'once more, one by one: %s\n' "${names[@]}"
+    ctest --preset "$1" --rerun-failed -j 1 >"$logs/unit-$1-again.log" 2>&1 || return 1
+    for name in "${names[@]}"; do
+        unstable+=("unit test $name, $1: see $log")
+    done
+}
+
 unit() { # preset
     local log=$logs/unit-$1.log detail=build/$1/Testing/Temporary/LastTest.log good bad skip rc line
     say "unit tests, $1"
     must "build-$1" compile "$1" || return
     ctest --preset "$1" >"$log" 2>&1
     rc=$?
+    cp "$detail" "$logs/unit-$1-detail.log" # since a second run writes a new one
+    detail=$logs/unit-$1-detail.log
     # cmocka's own counts; tests that are not cmocka's count as one each.
     good=$(sum_of '^\[  PASSED  \] \([0-9]*\) test(s)\..*' "$detail")
     good=$((good + $(grep -c 'Test *#[0-9]*: \(lint\|headers\|examples\|fuzz\)\..* Passed ' "$log")))
     # ctest ends with a list of what failed and one of what was skipped: "  9 - lint.format (Skipped)".
-    bad=$(grep '^[[:space:]]*[0-9]* - .* (.*)$' "$log" | grep -vc '(Skipped)$')
+    bad=$(failed_units "$log" | grep -c .)
     skip=$(grep -c '^[[:space:]]*[0-9]* - .* (Skipped)$' "$log")
     while read -r line; do
         skips+=("$line, $1: $(output_of "$line" "$detail")")
     done < <(sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (Skipped)$/\1/p' "$log")
     [ $rc = 0 ] || [ "$bad" -gt 0 ] || bad=1
+    [ $rc = 0 ] || output_of_failed_units "$log"
+    if [ $rc != 0 ] && unit_again "$1"; then
+        rc=0 good=$((good + bad)) bad=0
+    fi
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
     if [ $rc != 0 ]; then
         failures+=("unit tests, $1: see $log")

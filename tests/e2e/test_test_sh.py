@@ -90,3 +90,51 @@ def test_failed_tests_run_once_more_and_are_called_unstable(folder):
 def test_a_failure_stays_one(folder, ids, status, runs):
     passed, unstable, arguments = run_again(folder, ids, status)
     assert not passed and not unstable and (arguments is not None) == runs
+
+
+CTEST = """
+ 1/2 Test #1: core.a ..............   Passed    0.02 sec
+      Start 2: store.b
+ 2/2 Test #2: store.b .............***Failed    0.01 sec
+the port is taken
+{report}
+50% tests passed, 1 tests failed out of 2
+
+The following tests FAILED:
+{failed}
+"""
+
+
+def unit_again(folder, names, status=0, report=""):
+    """Calls the shell functions with ctest's log, and a ctest that ends with the status.
+
+    Returns whether the tests passed at the second run, those that are unstable, and what is printed of the first."""
+    functions = subprocess.run(["sed", "-n", "/^failed_units()/,/^unit()/p", ROOT / "scripts/test.sh"],
+                               capture_output=True, text=True, check=True).stdout.rpartition("unit()")[0]
+    failed = "\n".join(f"\t {number} - {name} (Failed)" for number, name in enumerate(names))
+    (folder / "unit-debug.log").write_text(CTEST.format(failed=failed + "\n\t 99 - lint.c (Skipped)", report=report))
+    script = f"""{functions}
+        ctest() {{ return {status}; }}
+        logs={folder} unstable=()
+        output_of_failed_units {folder}/unit-debug.log >{folder}/printed
+        unit_again debug >&2; echo $?
+        printf '%s\\n' "${{unstable[@]}}" """
+    lines = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, check=True).stdout.split("\n")
+    return (lines[0] == "0", [line.partition(":")[0] for line in lines[1:] if line], (folder / "printed").read_text())
+
+
+def test_failed_unit_tests_run_once_more_and_are_called_unstable(folder):
+    passed, unstable, printed = unit_again(folder, ["store.b"])
+    assert passed and unstable == ["unit test store.b, debug"]
+    assert "the port is taken" in printed and "core.a" not in printed and "FAILED" not in printed
+
+
+@pytest.mark.parametrize("names, status, report", [
+    (["store.b"], 8, ""),
+    (["store.b"], 0, "WARNING: ThreadSanitizer: data race (pid=1)"),
+    ([f"store.{number}" for number in range(6)], 0, ""),
+    ([], 0, ""),
+], ids=["fails again", "a sanitizer reported", "too many", "none is listed"])
+def test_a_failure_of_a_unit_test_stays_one(folder, names, status, report):
+    passed, unstable, _ = unit_again(folder, names, status, report)
+    assert not passed and not unstable
