@@ -2,8 +2,12 @@
  * per thread.
  *
  * A head replaces the one that was at its place. There is no list of collisions and no age: a head
- * that meets another one is only parsed again. Each thread has its own table, so no lock is needed,
+ * that meets another one is only read again. Each thread has its own table, so no lock is needed,
  * and the table is freed when the thread ends.
+ *
+ * A request is kept in one block of memory: its lists, and behind them all texts. copy() makes such
+ * a block, both of the request that is to be kept and of the kept one for a new request. A kept
+ * request is never changed, while the copy may be: its shapes, for example, get a batch dimension.
  */
 #include "kserve/json/json_heads.h"
 
@@ -13,12 +17,14 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/tuning/tuning.h"
-#include "kserve/json/json_words.h"
 
 struct head {
-    json_t *root; /* NULL: the place is empty */
     size_t len;
     char text[CN_V2_HEAD_MAX];
+    struct cn_v2_request request;
+    size_t bytes; /* of the block */
+    char *block;  /* NULL: the place is empty */
+    struct cn_v2_source *sources;
 };
 
 struct heads {
@@ -29,12 +35,21 @@ static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 static void
+head_clear(struct head *head)
+{
+    cn_free(head->block);
+    cn_free(head->sources);
+    head->block = NULL;
+    head->sources = NULL;
+}
+
+static void
 heads_free(void *ctx)
 {
     struct heads *heads = ctx;
 
     for (size_t i = 0; i < CN_V2_HEADS; i++)
-        json_decref(heads->at[i].root);
+        head_clear(&heads->at[i]);
     cn_free(heads);
 }
 
@@ -66,7 +81,7 @@ mix(uint64_t hash, uint64_t word)
 }
 
 /* Hashes the text, eight bytes at a time. A client that provokes collisions only makes its own
- * heads be parsed again. */
+ * heads be read again. */
 static size_t
 place_of(struct cn_str text)
 {
@@ -82,23 +97,129 @@ place_of(struct cn_str text)
     return mix(hash, word) % CN_V2_HEADS;
 }
 
-int
-cn_v2_json_head(struct cn_str text, json_t **out, struct cn_error *err)
+/* The place of a head; NULL if none is kept for it. */
+static struct head *
+place(struct cn_str text)
 {
-    struct head *head;
-    int rc;
-
     if (text.len == 0 || text.len > CN_V2_HEAD_MAX || !cn_tuned(CN_TUNING_JSON_HEADS))
-        return cn_v2_json_load(text, out, err);
-    head = &heads_of_thread()->at[place_of(text)];
-    if (!head->root || !cn_str_eq((struct cn_str){head->text, head->len}, text)) {
-        if ((rc = cn_v2_json_load(text, out, err)) != 0)
-            return rc;
-        json_decref(head->root);
-        head->root = *out;
-        head->len = text.len;
-        memcpy(head->text, text.ptr, text.len);
+        return NULL;
+    return &heads_of_thread()->at[place_of(text)];
+}
+
+/* --- copies of requests */
+
+static size_t
+text_bytes(struct cn_str text)
+{
+    return text.len ? text.len + 1 : 0;
+}
+
+/* The bytes of the block that a request needs. */
+static size_t
+block_bytes(const struct cn_v2_request *request)
+{
+    size_t bytes = text_bytes(request->id) + text_bytes(request->sequence_text) +
+                   request->n_params * sizeof(*request->params) +
+                   request->n_inputs * sizeof(*request->inputs) +
+                   (request->windows ? request->n_inputs * sizeof(*request->windows) : 0) +
+                   request->n_outputs * sizeof(*request->outputs);
+
+    for (uint32_t i = 0; i < request->n_params; i++)
+        bytes += text_bytes(request->params[i].name) + text_bytes(request->params[i].text);
+    for (uint32_t i = 0; i < request->n_inputs; i++)
+        bytes += text_bytes(request->inputs[i].name) +
+                 (request->windows ? text_bytes(request->windows[i].region) : 0);
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        bytes +=
+            text_bytes(request->outputs[i].name) + text_bytes(request->outputs[i].window.region);
+    return bytes;
+}
+
+static void *
+put(char **at, const void *from, size_t bytes)
+{
+    void *const to = *at;
+
+    if (bytes)
+        memcpy(to, from, bytes);
+    *at += bytes;
+    return to;
+}
+
+/* Moves a text behind what is in the block, with a NUL. */
+static void
+put_text(char **at, struct cn_str *text)
+{
+    const size_t len = text->len;
+
+    if (len == 0) {
+        *text = CN_STR("");
+        return;
     }
-    *out = json_incref(head->root);
-    return 0;
+    text->ptr = put(at, text->ptr, len);
+    *(*at)++ = '\0';
+}
+
+/* Copies a request. Its lists and texts go into `block`, which has room for block_bytes(). */
+static void
+copy(const struct cn_v2_request *from, char *block, struct cn_v2_request *to)
+{
+    char *at = block;
+
+    *to = *from;
+    to->params = put(&at, from->params, from->n_params * sizeof(*from->params));
+    to->inputs = put(&at, from->inputs, from->n_inputs * sizeof(*from->inputs));
+    to->outputs = put(&at, from->outputs, from->n_outputs * sizeof(*from->outputs));
+    if (from->windows)
+        to->windows = put(&at, from->windows, from->n_inputs * sizeof(*from->windows));
+    put_text(&at, &to->id);
+    put_text(&at, &to->sequence_text);
+    for (uint32_t i = 0; i < to->n_params; i++) {
+        put_text(&at, &to->params[i].name);
+        put_text(&at, &to->params[i].text);
+    }
+    for (uint32_t i = 0; i < to->n_inputs; i++) {
+        put_text(&at, &to->inputs[i].name);
+        if (to->windows)
+            put_text(&at, &to->windows[i].region);
+    }
+    for (uint32_t i = 0; i < to->n_outputs; i++) {
+        put_text(&at, &to->outputs[i].name);
+        put_text(&at, &to->outputs[i].window.region);
+    }
+}
+
+const struct cn_v2_source *
+cn_v2_head_find(struct cn_str text, struct cn_arena *arena, struct cn_v2_request *out)
+{
+    const struct head *head = place(text);
+
+    if (!head || !head->block || !cn_str_eq((struct cn_str){head->text, head->len}, text))
+        return NULL;
+    copy(&head->request, cn_arena_alloc(arena, head->bytes), out);
+    return head->sources;
+}
+
+void
+cn_v2_head_keep(struct cn_str text, const struct cn_v2_request *request,
+                const struct cn_v2_source *sources)
+{
+    const size_t bytes = block_bytes(request), n = request->n_inputs ? request->n_inputs : 1;
+    struct head *head = place(text);
+
+    for (uint32_t i = 0; i < request->n_inputs; i++)
+        if (sources[i].kind == CN_V2_FROM_HEAD)
+            return;
+    if (!head)
+        return;
+    head_clear(head);
+    head->len = text.len;
+    memcpy(head->text, text.ptr, text.len);
+    head->bytes = bytes;
+    head->block = cn_alloc(bytes ? bytes : 1);
+    head->sources = cn_alloc(n * sizeof(*sources));
+    memcpy(head->sources, sources, request->n_inputs * sizeof(*sources));
+    copy(request, head->block, &head->request);
+    for (uint32_t i = 0; i < request->n_inputs; i++)
+        head->request.inputs[i].data.ptr = NULL;
 }

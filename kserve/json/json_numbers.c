@@ -431,20 +431,29 @@ cn_v2_numbers(struct cn_str array, enum cn_datatype type, uint64_t n, char *to)
 }
 
 bool
-cn_v2_cut_values(struct cn_v2_cuts *cuts, const json_t *data, size_t max_bytes,
-                 struct cn_arena *arena, struct cn_tensor *tensor)
+cn_v2_cut_number_of(const struct cn_v2_cuts *cuts, const json_t *data, uint32_t *number)
 {
     const json_int_t i = json_integer_value(json_array_get(data, 0));
+
+    if (!json_is_array(data) || json_array_size(data) != 1 || i < 0 || i >= cuts->n)
+        return false;
+    *number = (uint32_t)i;
+    return true;
+}
+
+bool
+cn_v2_cut_values(struct cn_v2_cuts *cuts, uint32_t number, size_t max_bytes, struct cn_arena *arena,
+                 struct cn_tensor *tensor)
+{
     uint64_t n, bytes;
     char *room;
 
-    if (!json_is_array(data) || json_array_size(data) != 1 || i < 0 || i >= cuts->n ||
-        !cn_shape_elements(tensor->shape, tensor->rank, &n) || n == 0 || tensor->rank == 0 ||
-        __builtin_mul_overflow(n, cn_datatype_bytes(tensor->type), &bytes) || bytes == 0 ||
-        bytes > max_bytes || n > cuts->at[i].len)
+    if (number >= cuts->n || !cn_shape_elements(tensor->shape, tensor->rank, &n) || n == 0 ||
+        tensor->rank == 0 || __builtin_mul_overflow(n, cn_datatype_bytes(tensor->type), &bytes) ||
+        bytes == 0 || bytes > max_bytes || n > cuts->at[number].len)
         return false;
     room = cn_arena_try_alloc(arena, (size_t)bytes);
-    if (!room || !cn_v2_numbers(cuts->at[i], tensor->type, n, room))
+    if (!room || !cn_v2_numbers(cuts->at[number], tensor->type, n, room))
         return false;
     tensor->data = (struct cn_str){room, (size_t)bytes};
     cuts->taken++;

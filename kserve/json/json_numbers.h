@@ -4,7 +4,7 @@
  * the text of each input's "data" that holds only numbers is cut out of the request, and is read
  * straight into the tensor once datatype and shape are known. The few other values that differ from
  * one request of a client to the next are cut out, too. What is left is often the same each time,
- * so json_heads.h finds it in its cache.
+ * so json_heads.h knows it already.
  *
  * This path accepts only what is certainly correct, and reports no errors. What it refuses is read
  * again as one document (json_words.h), which reports the error, or accepts what this path does not
@@ -58,10 +58,12 @@ bool cn_v2_cut_field(struct cn_v2_cuts *cuts, enum cn_v2_field field, struct cn_
 /* Returns the number that a field is. */
 uint64_t cn_v2_cut_number(struct cn_str digits);
 
-/* Fills tensor->data, in the arena and with at most `max_bytes`, from the array that `data` of the
- * head's document stands for. The tensor's type and shape are set. Returns false when the array is
- * not such a tensor. */
-bool cn_v2_cut_values(struct cn_v2_cuts *cuts, const json_t *data, size_t max_bytes,
+/* Sets *number to that of the array which `data` of the head's document stands for. Returns false
+ * when it stands for none. */
+bool cn_v2_cut_number_of(const struct cn_v2_cuts *cuts, const json_t *data, uint32_t *number);
+/* Fills tensor->data, in the arena and with at most `max_bytes`, from the array with this number.
+ * The tensor's type and shape are set. Returns false when the array is not such a tensor. */
+bool cn_v2_cut_values(struct cn_v2_cuts *cuts, uint32_t number, size_t max_bytes,
                       struct cn_arena *arena, struct cn_tensor *tensor);
 
 /* Reads the `n` numbers of `array`, which may be nested in any way, as elements of `type`. `array`

@@ -4,10 +4,11 @@
  * The document is read in the protocol's order (id, parameters, inputs, outputs) and not in its
  * own, so that of several errors the same one is always reported first.
  *
- * There are two ways. A request in plain JSON, or with a sequence, is tried with read_cut() first:
- * json_numbers.h cuts out the arrays of numbers and what else differs from one request to the next,
- * and json_heads.h may have the rest in its cache. If anything is unusual, the attempt leaves no
- * trace, and the request is read again as one document, which then reports the error.
+ * There are three ways, tried in this order. read_known() finds a request whose JSON was read
+ * before (json_heads.h), and adds its data. read_cut() lets json_numbers.h cut out the arrays of
+ * numbers and what else differs from one request to the next, and the rest may be known, too. If
+ * anything is unusual, these attempts leave no trace, and read_document() reads the request as one
+ * document and reports the error.
  *
  * All numbers and sizes of the client are checked before memory is allocated for them.
  */
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kserve/json/json_heads.h"
 #include "kserve/json/json_read_priv.h"
 #include "kserve/json/json_values.h"
 #include "kserve/json/json_words.h"
@@ -158,6 +158,57 @@ read_root(struct reader *reader, const json_t *root)
     return rc;
 }
 
+/* Reads the fields that were cut out. They have no document. */
+static void
+read_cut_fields(const struct reader *reader)
+{
+    const struct cn_str *fields = reader->cuts->fields;
+
+    if (fields[CN_V2_FIELD_ID].ptr)
+        read_id(reader, NULL);
+    if (fields[CN_V2_FIELD_SEQUENCE_ID].ptr)
+        read_sequence_id(reader, "sequence_id", NULL);
+    if (fields[CN_V2_FIELD_SEQUENCE_STEP].ptr)
+        read_step(reader, NULL);
+}
+
+/* Tries to read a request whose head was read before. Returns false if that is not possible. */
+static bool
+read_known(const struct reader *like, struct cn_str head)
+{
+    struct reader reader = *like;
+    const struct cn_v2_source *sources = cn_v2_head_find(head, reader.arena, reader.out);
+
+    if (!sources)
+        return false;
+    reader.err = NULL; /* the full document will report the error */
+    if (reader.cuts)
+        read_cut_fields(&reader);
+    if (cn_v2_fill_inputs(&reader, sources) &&
+        (!reader.cuts || reader.cuts->taken == reader.cuts->found))
+        return true;
+    *reader.out = (struct cn_v2_request){.batch = 1};
+    return false;
+}
+
+/* Lets read_known() find the request by its head. What was cut out is not a part of it. */
+static void
+keep(const struct reader *reader, struct cn_str head)
+{
+    struct cn_v2_request request = *reader->out;
+
+    if (reader->cuts && reader->cuts->fields[CN_V2_FIELD_ID].ptr)
+        request.id = CN_STR("");
+    if (reader->cuts && reader->cuts->fields[CN_V2_FIELD_SEQUENCE_ID].ptr) {
+        request.sequence_kind = CN_V2_NO_ID;
+        request.sequence_number = 0;
+        request.sequence_text = CN_STR("");
+    }
+    if (reader->cuts && reader->cuts->fields[CN_V2_FIELD_SEQUENCE_STEP].ptr)
+        request.step = 0;
+    cn_v2_head_keep(head, &request, reader->sources);
+}
+
 /* Tries to read the request without what json_numbers.h cuts out of it. Returns false when that is
  * not possible; the caller then reads it as if nothing had happened. */
 static bool
@@ -172,15 +223,33 @@ read_cut(struct cn_str json, const struct reader *like)
         return false;
     reader.cuts = &cuts;
     reader.err = NULL; /* the full document will report the error */
-    rc = cn_v2_json_head(cn_v2_cut_head(&cuts), &root, NULL);
+    if (read_known(&reader, cn_v2_cut_head(&cuts)))
+        return true;
+    cuts.taken = 0;
+    rc = cn_v2_json_load(cn_v2_cut_head(&cuts), &root, NULL);
     if (!rc) {
         rc = read_root(&reader, root);
         json_decref(root);
     }
-    if (!rc && cuts.taken == cuts.found) /* what nobody took has not been checked */
+    if (!rc && cuts.taken == cuts.found) { /* what nobody took has not been checked */
+        keep(&reader, cn_v2_cut_head(&cuts));
         return true;
+    }
     *reader.out = (struct cn_v2_request){.batch = 1};
     return false;
+}
+
+static int
+read_document(struct reader *reader, struct cn_str json)
+{
+    json_t *root;
+    int rc = cn_v2_json_load(json, &root, reader->err);
+
+    if (rc)
+        return rc;
+    rc = read_root(reader, root);
+    json_decref(root);
+    return rc;
 }
 
 int
@@ -188,13 +257,14 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
            const struct cn_v2_limits *limits, struct cn_arena *arena, struct cn_v2_request *out,
            struct cn_error *err)
 {
+    const struct cn_str json = {body.ptr, json_len};
+    const bool is_binary = json_len < body.len;
     struct reader reader = {.out = out,
                             .arena = arena,
                             .limits = limits,
                             .model = model,
                             .tail = {body.ptr + json_len, body.len - json_len},
                             .err = err};
-    json_t *root;
     int rc;
 
     *out = (struct cn_v2_request){.batch = 1};
@@ -203,16 +273,12 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
                        "%zu bytes. Use --max-v2-request-size to increase the limit.",
                        json_len, limits->json_bytes);
-    /* A client whose tensors are binary always sends the same JSON, unless it names sequences. */
-    if ((reader.tail.len == 0 || memmem(body.ptr, json_len, "sequence_", 9)) &&
-        read_cut((struct cn_str){body.ptr, json_len}, &reader))
+    /* A client whose tensors are binary may send the same JSON each time, with all it has. */
+    if ((is_binary && read_known(&reader, json)) || read_cut(json, &reader))
         return 0;
-    rc = (reader.tail.len ? cn_v2_json_head : cn_v2_json_load)((struct cn_str){body.ptr, json_len},
-                                                               &root, err);
-    if (rc)
-        return rc;
-    rc = read_root(&reader, root);
-    json_decref(root);
+    rc = read_document(&reader, json);
+    if (!rc && is_binary)
+        keep(&reader, json);
     return rc;
 }
 

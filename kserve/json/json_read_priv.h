@@ -3,6 +3,7 @@
 #ifndef CN_KSERVE_JSON_JSON_READ_PRIV_H
 #define CN_KSERVE_JSON_JSON_READ_PRIV_H
 
+#include "kserve/json/json_heads.h"
 #include "kserve/json/json_numbers.h"
 #include "kserve/request.h"
 
@@ -11,8 +12,9 @@ struct reader {
     struct cn_arena *arena;
     const struct cn_v2_limits *limits;
     const char *model;
-    struct cn_str tail;      /* the binary data that no input has taken yet */
-    struct cn_v2_cuts *cuts; /* what was cut out of the document; NULL: nothing was */
+    struct cn_str tail;           /* the binary data that no input has taken yet */
+    struct cn_v2_cuts *cuts;      /* what was cut out of the document; NULL: nothing was */
+    struct cn_v2_source *sources; /* set by cn_v2_read_inputs: one for each input; in the arena */
     struct cn_error *err;
 };
 
@@ -37,6 +39,9 @@ int cn_v2_field_uint(const struct reader *reader, const char *key, const json_t 
 /* Reads the list of inputs, takes the binary data of each off the tail, and refuses what is left of
  * it. */
 int cn_v2_read_inputs(struct reader *reader, const json_t *root);
+/* Takes the data of all inputs of a request that was found by its head, which has the rest already.
+ * Returns false when they cannot be had; then the request must be read anew. */
+bool cn_v2_fill_inputs(struct reader *reader, const struct cn_v2_source *sources);
 /* Reads the list of requested outputs; without one, the model's outputs are all sent. */
 int cn_v2_read_outputs(const struct reader *reader, const json_t *root);
 

@@ -119,9 +119,24 @@ take_binary(struct reader *reader, uint64_t bytes, struct cn_tensor *tensor)
     return 0;
 }
 
+/* Reads an input's data, which are in JSON. */
+static int
+read_values(struct reader *reader, const json_t *data, struct cn_tensor *tensor,
+            struct cn_v2_source *from)
+{
+    from->kind = reader->cuts ? CN_V2_FROM_CUT : CN_V2_FROM_HEAD;
+    if (!reader->cuts)
+        return cn_v2_values(data, reader->limits->json_bytes, reader->arena, tensor, reader->err);
+    return cn_v2_cut_number_of(reader->cuts, data, &from->cut) &&
+                   cn_v2_cut_values(reader->cuts, from->cut, reader->limits->json_bytes,
+                                    reader->arena, tensor)
+               ? 0
+               : CN_E_BAD_REQUEST;
+}
+
 static int
 read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
-           struct cn_v2_window *window)
+           struct cn_v2_window *window, struct cn_v2_source *from)
 {
     struct source source;
     struct cn_str word;
@@ -142,17 +157,12 @@ read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
         (rc = read_source(reader, input, tensor->name, &source)))
         return rc;
     *window = source.window;
+    from->kind = source.is_shared ? CN_V2_FROM_SHARED_MEMORY : CN_V2_FROM_TAIL;
     if (source.is_shared)
         return 0; /* cn_shm_read() reads it */
     if (source.is_binary)
         return take_binary(reader, source.binary_bytes, tensor);
-    if (reader->cuts)
-        return cn_v2_cut_values(reader->cuts, source.data, reader->limits->json_bytes,
-                                reader->arena, tensor)
-                   ? 0
-                   : CN_E_BAD_REQUEST;
-    return cn_v2_values(source.data, reader->limits->json_bytes, reader->arena, tensor,
-                        reader->err);
+    return read_values(reader, source.data, tensor, from);
 }
 
 int
@@ -172,10 +182,12 @@ cn_v2_read_inputs(struct reader *reader, const json_t *root)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "the request has %zu inputs; the limit is %d",
                        n, CN_MODEL_TENSORS_MAX);
     out->inputs = cn_arena_alloc(reader->arena, sizeof(*out->inputs) * (n ? n : 1));
+    reader->sources = cn_arena_alloc(reader->arena, sizeof(*reader->sources) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
         struct cn_v2_window window = {.held = NULL};
 
-        if ((rc = read_input(reader, json_array_get(list, i), &out->inputs[i], &window)))
+        if ((rc = read_input(reader, json_array_get(list, i), &out->inputs[i], &window,
+                             &reader->sources[i])))
             return rc;
         if (window.region.len && !out->windows) {
             out->windows = cn_arena_alloc(reader->arena, sizeof(*out->windows) * n);
@@ -189,6 +201,22 @@ cn_v2_read_inputs(struct reader *reader, const json_t *root)
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "unexpected additional input data for model '%s'", reader->model);
     return 0;
+}
+
+bool
+cn_v2_fill_inputs(struct reader *reader, const struct cn_v2_source *sources)
+{
+    for (uint32_t i = 0; i < reader->out->n_inputs; i++) {
+        struct cn_tensor *tensor = &reader->out->inputs[i];
+
+        if (sources[i].kind == CN_V2_FROM_TAIL && take_binary(reader, tensor->data.len, tensor))
+            return false;
+        if (sources[i].kind == CN_V2_FROM_CUT &&
+            !(reader->cuts && cn_v2_cut_values(reader->cuts, sources[i].cut,
+                                               reader->limits->json_bytes, reader->arena, tensor)))
+            return false;
+    }
+    return reader->tail.len == 0;
 }
 
 static int

@@ -23,7 +23,7 @@ cn_v2_write_text(struct cn_str text, struct cn_buf *out)
 
     cn_buf_puts(out, "\"");
     for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
+        const unsigned char c = (unsigned char)text.ptr[i];
 
         if (c >= ' ' && c != '"' && c != '\\')
             continue;
