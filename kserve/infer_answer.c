@@ -55,16 +55,17 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
 static bool
 put_at(struct cn_tensor *tensors, uint32_t n, uint32_t place, struct cn_str name)
 {
-    for (uint32_t i = place; i < n; i++) {
+    uint32_t i = place;
+
+    while (i < n && !cn_str_eq(tensors[i].name, name))
+        i++;
+    if (i > place && i < n) {
         const struct cn_tensor moved = tensors[i];
 
-        if (!cn_str_eq(moved.name, name))
-            continue;
         tensors[i] = tensors[place];
         tensors[place] = moved;
-        return true;
     }
-    return false;
+    return i < n;
 }
 
 void
@@ -83,9 +84,10 @@ const struct cn_v2_output *
 cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
              struct cn_v2_output *otherwise)
 {
-    *otherwise = (struct cn_v2_output){.name = name, .binary = request->binary_by_default};
-    if (!request->lists_outputs)
+    if (!request->lists_outputs) {
+        *otherwise = (struct cn_v2_output){.name = name, .binary = request->binary_by_default};
         return otherwise;
+    }
     for (uint32_t i = 0; i < request->n_outputs; i++)
         if (cn_str_eq(request->outputs[i].name, name))
             return &request->outputs[i];

@@ -12,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "config/model/model_io_priv.h"
 #include "core/memory/mem.h"
@@ -153,13 +154,22 @@ read_tensor(const struct cn_io_parse *parse, const struct cn_yaml *item, const c
     return rc;
 }
 
+/* Compares the ends first, because the names of a model are often INPUT0, INPUT1 and so on. No
+ * declared name is empty. */
+static bool
+is_named(const struct cn_tensor_spec *spec, struct cn_str name)
+{
+    return spec->name.len == name.len && spec->name.ptr[name.len - 1] == name.ptr[name.len - 1] &&
+           memcmp(spec->name.ptr, name.ptr, name.len) == 0;
+}
+
 static const struct cn_tensor_spec *
 find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name, uint32_t from)
 {
     uint32_t at = from < n ? from : 0;
 
     for (uint32_t i = 0; i < n; i++, at = at + 1 < n ? at + 1 : 0)
-        if (cn_str_eq(specs[at].name, name))
+        if (is_named(&specs[at], name))
             return &specs[at];
     return NULL;
 }
