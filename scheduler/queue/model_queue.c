@@ -187,7 +187,7 @@ prefetch_sequences(const struct cn_model_queue *queue, const struct cn_list *job
             break; /* this is a burst: the others are fetched when they are needed */
     }
     if (n > 1)
-        cn_table_prefetch(queue->sequences, ids, n, sizeof(struct cn_sequence), NULL);
+        cn_table_prefetch(queue->sequences, ids, n, CN_SEQUENCE_BYTES, NULL);
 }
 
 static void

@@ -47,6 +47,9 @@ struct cn_sequence {
     char id[];
 };
 
+/* What a step reads of a sequence: all of it, and of the id as much as most have. */
+#define CN_SEQUENCE_BYTES (sizeof(struct cn_sequence) + 24)
+
 /* Makes a sequence, puts it into the queue's table and counts it. The queue owns it. `account`: its
  * owner's; NULL: the queue finds it by the id. */
 struct cn_sequence *cn_sequence_open(struct cn_model_queue *queue, struct cn_str id,
