@@ -37,8 +37,8 @@ test_needs_server(bool started)
 }
 
 /* A port of the loopback on which nobody listens, and that this process has not got before. It lies
- * below the range from which the system takes the ports of outgoing connections, so that no client's
- * connection takes it before the server does, or while the server is started again. */
+ * below the range from which the system takes the ports of outgoing connections. So no connection
+ * of a client takes it before the server does, or while the server is started again. */
 static inline int
 test_free_port(void)
 {
