@@ -149,6 +149,7 @@ def test_one_address_cannot_take_all_connections(server, rpc):
         each.close()
 
 
+@pytest.mark.load
 def test_answers_that_nobody_reads_are_bounded(server):
     """60 connections with a window of 0 once held 3.5 GB."""
     s = server(counter(), big(), flags=["--max-unread-answers", 64 << 20, "--loops", "1"])

@@ -84,6 +84,7 @@ def test_silent_connections_keep_nobody_out(server, identity):
         each.close()
 
 
+@pytest.mark.load
 def test_answers_that_nobody_reads_are_bounded(server, identity):
     """20 connections with a window of 0 ask for 200 answers of 6 MB."""
     big = Model("big", BIG, {"minWorkers": 1, "maxWorkers": 1, "batchSize": 1}, stateful=False)

@@ -39,6 +39,7 @@ def ask_for(s, size, receive_buffer=4096):
 
 @pytest.mark.parametrize("begin", [b"2;" + b"a" * 9000, b"2;" + b"a" * 100_000, b"0" * 20_000, b"2;" + b"a" * 7900],
                          ids=["extension", "long-extension", "zeros", "fills-the-buffer"])
+@pytest.mark.load
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 def test_a_chunk_line_without_end_costs_no_cpu(server, begin, leaves):
     """It once kept a loop busy for a minute, also after the client had gone."""
@@ -59,6 +60,7 @@ def test_a_chunk_line_without_end_costs_no_cpu(server, begin, leaves):
         pass
 
 
+@pytest.mark.load
 def test_a_client_that_reads_a_byte_now_and_then_is_cut(server):
     """The whole answer must be read in time. What the kernel had for the client is dropped, too."""
     s = server(counter(), big(), flags=["--write-timeout", "500"])
@@ -175,6 +177,7 @@ def test_by_default_a_proxy_gets_nine_tenths_and_others_find_room(server):
         raw.close()
 
 
+@pytest.mark.load
 def test_silent_connections_keep_nobody_out(server):
     s = server(counter(), flags=["--max-connections", "1000"])
     raws = [socket.create_connection(address_of(s.inference)) for _ in range(490)]

@@ -48,6 +48,7 @@ def room_again(s):
     expect(lambda: s.client("probe").post(PATH, b"1" * 700_000).status != 503, "there is room again", 20)
 
 
+@pytest.mark.load
 @pytest.mark.usefixtures("any_loops")
 def test_the_bodies_of_clients_that_stop_are_bounded(server):
     """40 clients stop before the last byte of 2.4 MB. Small requests are served meanwhile."""
