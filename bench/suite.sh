@@ -14,6 +14,9 @@ python=${CONTINUO_PYTHON:-.venv/bin/python}
 if [ ! -x "$python" ]; then
     scripts/setup.sh
 fi
+if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
+    exec "$python" bench/suite/main.py --help
+fi
 if [ -z "${CONTINUO_BUILD:-}" ] && [[ " $* " != *" --draw "* ]]; then # the page names the commit, so build what it has
     cmake --preset release >/dev/null
     cmake --build --preset release --target programs
