@@ -208,7 +208,7 @@ cn_v2_head_keep(struct cn_str text, const struct cn_v2_request *request,
     struct head *head = place(text);
 
     for (uint32_t i = 0; i < request->n_inputs; i++)
-        if (sources[i].kind == CN_V2_FROM_HEAD)
+        if (sources[i].from == CN_V2_FROM_HEAD)
             return;
     if (!head)
         return;

@@ -15,9 +15,16 @@
 #define CN_V2_HEAD_MAX 1024 /* bytes; longer heads are read each time */
 #define CN_V2_HEADS 64 /* heads that a thread keeps: 64 kB of text, and up to 6 kB of each one */
 
+enum cn_v2_from {
+    CN_V2_FROM_TAIL, /* the binary data behind the JSON */
+    CN_V2_FROM_SHARED_MEMORY,
+    CN_V2_FROM_CUT, /* an array that was cut out of the JSON */
+    CN_V2_FROM_HEAD /* what is left of the JSON */
+};
+
 /* Where the data of an input come from. */
 struct cn_v2_source {
-    enum { CN_V2_FROM_TAIL, CN_V2_FROM_SHARED_MEMORY, CN_V2_FROM_CUT, CN_V2_FROM_HEAD } kind;
+    enum cn_v2_from from;
     uint32_t cut; /* CN_V2_FROM_CUT: the number of the array */
 };
 

@@ -7,8 +7,8 @@
 #include "kserve/json/json_values.h"
 #include "kserve/json/json_words.h"
 
-/* Where an input's data comes from: exactly one of the three must be given. */
-struct source {
+/* What an input says about its data: exactly one of the three must be given. */
+struct given {
     const json_t *data;
     bool is_binary, is_shared;
     uint64_t binary_bytes;
@@ -72,36 +72,36 @@ read_window(const struct reader *reader, const json_t *params, struct cn_str ten
 /* Finds where an input's data is. Exactly one of these must be given: data, a binary part, or a
  * region of shared memory. */
 static int
-read_source(const struct reader *reader, const json_t *input, struct cn_str name,
-            struct source *source)
+read_given(const struct reader *reader, const json_t *input, struct cn_str name,
+           struct given *given)
 {
     const json_t *params, *value;
     unsigned found;
     int rc;
 
-    *source = (struct source){0};
-    source->data = cn_v2_json_get(input, "data");
+    *given = (struct given){0};
+    given->data = cn_v2_json_get(input, "data");
     if ((params = cn_v2_json_get(input, "parameters"))) {
         if (!json_is_object(params))
             return cn_v2_field_unable(reader, "parameters", "object", "object");
         if ((value = cn_v2_json_get(params, "binary_data_size"))) {
-            if ((rc = cn_v2_field_uint(reader, "binary_data_size", value, &source->binary_bytes)))
+            if ((rc = cn_v2_field_uint(reader, "binary_data_size", value, &given->binary_bytes)))
                 return rc;
-            source->is_binary = true;
+            given->is_binary = true;
         }
-        if ((rc = read_window(reader, params, name, &source->window)))
+        if ((rc = read_window(reader, params, name, &given->window)))
             return rc;
-        source->is_shared = source->window.region.len > 0;
+        given->is_shared = given->window.region.len > 0;
     }
-    found = (source->data != NULL) + source->is_binary + source->is_shared;
+    found = (given->data != NULL) + given->is_binary + given->is_shared;
     if (found == 1)
         return 0;
     return cn_fail(reader->err, CN_E_BAD_REQUEST,
                    "Input must set only one of the following fields: 'data', 'binary_data_size' in "
                    "'parameters', 'shared_memory_region' in 'parameters'. But%s%s%s%s",
-                   found ? " set" : " no field is set", source->data ? " 'data'" : "",
-                   source->is_binary ? " 'binary_data_size'" : "",
-                   source->is_shared ? " 'shared_memory_region'" : "");
+                   found ? " set" : " no field is set", given->data ? " 'data'" : "",
+                   given->is_binary ? " 'binary_data_size'" : "",
+                   given->is_shared ? " 'shared_memory_region'" : "");
 }
 
 /* Takes an input's bytes off the front of the binary data. */
@@ -122,13 +122,13 @@ take_binary(struct reader *reader, uint64_t bytes, struct cn_tensor *tensor)
 /* Reads an input's data, which are in JSON. */
 static int
 read_values(struct reader *reader, const json_t *data, struct cn_tensor *tensor,
-            struct cn_v2_source *from)
+            struct cn_v2_source *source)
 {
-    from->kind = reader->cuts ? CN_V2_FROM_CUT : CN_V2_FROM_HEAD;
+    source->from = reader->cuts ? CN_V2_FROM_CUT : CN_V2_FROM_HEAD;
     if (!reader->cuts)
         return cn_v2_values(data, reader->limits->json_bytes, reader->arena, tensor, reader->err);
-    return cn_v2_cut_number_of(reader->cuts, data, &from->cut) &&
-                   cn_v2_cut_values(reader->cuts, from->cut, reader->limits->json_bytes,
+    return cn_v2_cut_number_of(reader->cuts, data, &source->cut) &&
+                   cn_v2_cut_values(reader->cuts, source->cut, reader->limits->json_bytes,
                                     reader->arena, tensor)
                ? 0
                : CN_E_BAD_REQUEST;
@@ -136,9 +136,9 @@ read_values(struct reader *reader, const json_t *data, struct cn_tensor *tensor,
 
 static int
 read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
-           struct cn_v2_window *window, struct cn_v2_source *from)
+           struct cn_v2_window *window, struct cn_v2_source *source)
 {
-    struct source source;
+    struct given given;
     struct cn_str word;
     int rc;
 
@@ -154,15 +154,15 @@ read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "invalid datatype for input %.*s",
                        CN_STR_ARG(tensor->name));
     if ((rc = read_shape(reader, input, tensor)) ||
-        (rc = read_source(reader, input, tensor->name, &source)))
+        (rc = read_given(reader, input, tensor->name, &given)))
         return rc;
-    *window = source.window;
-    from->kind = source.is_shared ? CN_V2_FROM_SHARED_MEMORY : CN_V2_FROM_TAIL;
-    if (source.is_shared)
+    *window = given.window;
+    source->from = given.is_shared ? CN_V2_FROM_SHARED_MEMORY : CN_V2_FROM_TAIL;
+    if (given.is_shared)
         return 0; /* cn_shm_read() reads it */
-    if (source.is_binary)
-        return take_binary(reader, source.binary_bytes, tensor);
-    return read_values(reader, source.data, tensor, from);
+    if (given.is_binary)
+        return take_binary(reader, given.binary_bytes, tensor);
+    return read_values(reader, given.data, tensor, source);
 }
 
 int
@@ -209,9 +209,9 @@ cn_v2_fill_inputs(struct reader *reader, const struct cn_v2_source *sources)
     for (uint32_t i = 0; i < reader->out->n_inputs; i++) {
         struct cn_tensor *tensor = &reader->out->inputs[i];
 
-        if (sources[i].kind == CN_V2_FROM_TAIL && take_binary(reader, tensor->data.len, tensor))
+        if (sources[i].from == CN_V2_FROM_TAIL && take_binary(reader, tensor->data.len, tensor))
             return false;
-        if (sources[i].kind == CN_V2_FROM_CUT &&
+        if (sources[i].from == CN_V2_FROM_CUT &&
             !(reader->cuts && cn_v2_cut_values(reader->cuts, sources[i].cut,
                                                reader->limits->json_bytes, reader->arena, tensor)))
             return false;
