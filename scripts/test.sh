@@ -81,7 +81,7 @@ output_of() { # a unit test, ctest's log: the last line that the test printed
 }
 
 failed_units() { # ctest's log: the names of the tests that failed
-    sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (.*)$/\1 &/p' "$1" | grep -v '(Skipped)$' | sed 's/ .*//'
+    sed -n '/(Skipped)$/d; s/^[[:space:]]*[0-9]* - \(.*\) (.*)$/\1/p' "$1"
 }
 
 # Prints the end of what each failed test has printed, since the machine may be gone when somebody asks.

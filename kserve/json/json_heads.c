@@ -160,8 +160,9 @@ put_text(char **at, struct cn_str *text)
     *(*at)++ = '\0';
 }
 
-/* Copies a request. Its lists and texts go into `block`, which has room for block_bytes(). */
-static void
+/* Copies a request. Its lists and texts go into `block`, which has room for block_bytes(). Returns
+ * the end of what was written. */
+static char *
 copy(const struct cn_v2_request *from, char *block, struct cn_v2_request *to)
 {
     char *at = block;
@@ -187,6 +188,7 @@ copy(const struct cn_v2_request *from, char *block, struct cn_v2_request *to)
         put_text(&at, &to->outputs[i].name);
         put_text(&at, &to->outputs[i].window.region);
     }
+    return at;
 }
 
 const struct cn_v2_source *
@@ -204,22 +206,23 @@ void
 cn_v2_head_keep(struct cn_str text, const struct cn_v2_request *request,
                 const struct cn_v2_source *sources)
 {
-    const size_t bytes = block_bytes(request), n = request->n_inputs ? request->n_inputs : 1;
+    const size_t sources_bytes = request->n_inputs * sizeof(*sources);
     struct head *head = place(text);
 
+    if (!head)
+        return;
     for (uint32_t i = 0; i < request->n_inputs; i++)
         if (sources[i].from == CN_V2_FROM_HEAD)
             return;
-    if (!head)
-        return;
     head_clear(head);
     head->len = text.len;
     memcpy(head->text, text.ptr, text.len);
-    head->bytes = bytes;
-    head->block = cn_alloc(bytes ? bytes : 1);
-    head->sources = cn_alloc(n * sizeof(*sources));
-    memcpy(head->sources, sources, request->n_inputs * sizeof(*sources));
-    copy(request, head->block, &head->request);
+    head->bytes = block_bytes(request);
+    head->block = cn_alloc(head->bytes + 1); /* a request may have no lists and texts */
+    head->sources = cn_alloc(sources_bytes + 1);
+    if (sources_bytes)
+        memcpy(head->sources, sources, sources_bytes);
+    cn_assert(copy(request, head->block, &head->request) == head->block + head->bytes);
     for (uint32_t i = 0; i < request->n_inputs; i++)
         head->request.inputs[i].data.ptr = NULL;
 }

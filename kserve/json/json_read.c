@@ -209,36 +209,6 @@ keep(const struct reader *reader, struct cn_str head)
     cn_v2_head_keep(head, &request, reader->sources);
 }
 
-/* Tries to read the request without what json_numbers.h cuts out of it. Returns false when that is
- * not possible; the caller then reads it as if nothing had happened. */
-static bool
-read_cut(struct cn_str json, const struct reader *like)
-{
-    struct reader reader = *like;
-    struct cn_v2_cuts cuts;
-    json_t *root;
-    int rc;
-
-    if (!cn_v2_cut(json, &cuts))
-        return false;
-    reader.cuts = &cuts;
-    reader.err = NULL; /* the full document will report the error */
-    if (read_known(&reader, cn_v2_cut_head(&cuts)))
-        return true;
-    cuts.taken = 0;
-    rc = cn_v2_json_load(cn_v2_cut_head(&cuts), &root, NULL);
-    if (!rc) {
-        rc = read_root(&reader, root);
-        json_decref(root);
-    }
-    if (!rc && cuts.taken == cuts.found) { /* what nobody took has not been checked */
-        keep(&reader, cn_v2_cut_head(&cuts));
-        return true;
-    }
-    *reader.out = (struct cn_v2_request){.batch = 1};
-    return false;
-}
-
 static int
 read_document(struct reader *reader, struct cn_str json)
 {
@@ -250,6 +220,30 @@ read_document(struct reader *reader, struct cn_str json)
     rc = read_root(reader, root);
     json_decref(root);
     return rc;
+}
+
+/* Tries to read the request without what json_numbers.h cuts out of it. Returns false when that is
+ * not possible; the caller then reads it as if nothing had happened. */
+static bool
+read_cut(struct cn_str json, const struct reader *like)
+{
+    struct reader reader = *like;
+    struct cn_v2_cuts cuts;
+
+    if (!cn_v2_cut(json, &cuts))
+        return false;
+    reader.cuts = &cuts;
+    reader.err = NULL; /* the full document will report the error */
+    if (read_known(&reader, cn_v2_cut_head(&cuts)))
+        return true;
+    cuts.taken = 0;
+    if (read_document(&reader, cn_v2_cut_head(&cuts)) == 0 &&
+        cuts.taken == cuts.found) { /* what nobody took has not been checked */
+        keep(&reader, cn_v2_cut_head(&cuts));
+        return true;
+    }
+    *reader.out = (struct cn_v2_request){.batch = 1};
+    return false;
 }
 
 int

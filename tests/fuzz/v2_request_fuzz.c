@@ -12,6 +12,7 @@
 #include "kserve/infer_answer.h"
 #include "kserve/json/json_heads.h"
 #include "kserve/json/json_words.h"
+#include "kserve/json/test_request.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct cn_model_io *
@@ -61,51 +62,6 @@ answer(struct cn_v2_request *request)
     cn_buf_fini(&out);
 }
 
-static bool
-same_window(const struct cn_v2_window *a, const struct cn_v2_window *b)
-{
-    return cn_str_eq(a->region, b->region) && a->offset == b->offset && a->bytes == b->bytes;
-}
-
-static bool
-same_lists(const struct cn_v2_request *a, const struct cn_v2_request *b)
-{
-    bool same = a->n_params == b->n_params && a->n_inputs == b->n_inputs &&
-                !a->windows == !b->windows && a->n_outputs == b->n_outputs;
-
-    for (uint32_t i = 0; same && i < a->n_params; i++)
-        same = cn_str_eq(a->params[i].name, b->params[i].name) &&
-               a->params[i].kind == b->params[i].kind &&
-               a->params[i].boolean == b->params[i].boolean &&
-               a->params[i].integer == b->params[i].integer &&
-               cn_str_eq(a->params[i].text, b->params[i].text);
-    for (uint32_t i = 0; same && i < a->n_inputs; i++)
-        same = cn_str_eq(a->inputs[i].name, b->inputs[i].name) &&
-               a->inputs[i].type == b->inputs[i].type && a->inputs[i].rank == b->inputs[i].rank &&
-               memcmp(a->inputs[i].shape, b->inputs[i].shape,
-                      a->inputs[i].rank * sizeof(a->inputs[i].shape[0])) == 0 &&
-               cn_str_eq(a->inputs[i].data, b->inputs[i].data) &&
-               (!a->windows || same_window(&a->windows[i], &b->windows[i]));
-    for (uint32_t i = 0; same && i < a->n_outputs; i++)
-        same = cn_str_eq(a->outputs[i].name, b->outputs[i].name) &&
-               a->outputs[i].binary == b->outputs[i].binary &&
-               a->outputs[i].classes == b->outputs[i].classes &&
-               same_window(&a->outputs[i].window, &b->outputs[i].window);
-    return same;
-}
-
-static bool
-same_request(const struct cn_v2_request *a, const struct cn_v2_request *b)
-{
-    return cn_str_eq(a->id, b->id) && a->sequence_kind == b->sequence_kind &&
-           a->sequence_number == b->sequence_number &&
-           cn_str_eq(a->sequence_text, b->sequence_text) && a->start == b->start &&
-           a->end == b->end && a->has_step == b->has_step && a->step == b->step &&
-           a->priority == b->priority && a->timeout_us == b->timeout_us &&
-           a->binary_by_default == b->binary_by_default && a->lists_outputs == b->lists_outputs &&
-           same_lists(a, b);
-}
-
 /* Reads the body again, with `spaces` before it. */
 static void
 read_again(struct cn_str body, size_t json_len, size_t spaces, const struct cn_v2_limits *limits,
@@ -122,7 +78,7 @@ read_again(struct cn_str body, size_t json_len, size_t spaces, const struct cn_v
     memcpy(text + spaces, body.ptr, body.len);
     cn_assert(cn_v2_read((struct cn_str){text, spaces + body.len}, spaces + json_len, "m", limits,
                          &arena, &request, &err) == rc);
-    cn_assert(rc || same_request(&request, expected));
+    cn_assert(rc || test_same_request(&request, expected));
     cn_arena_fini(&arena);
 }
 
