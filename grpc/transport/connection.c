@@ -113,6 +113,7 @@ cn_grpc_conn_drop(struct cn_grpc_conn *conn)
     cn_list_remove(&conn->flush.link);
     cn_list_remove(&conn->link);
     cn_arena_fini(&conn->head.arena);
+    cn_unread_done(site->loop, &conn->unread);
     cn_buf_fini(&conn->out);
     if (conn->h2)
         nghttp2_session_del(conn->h2);

@@ -183,6 +183,91 @@ a_dropped_answer_is_not_a_success(void **state)
     cn_unread_set_limit(UINT64_MAX);
 }
 
+/* A client that does not read yet, with windows in which a large answer fits. */
+static struct test_client *
+begin_deaf_client(size_t answer_bytes)
+{
+    struct test_client *client = test_client_begin(4096, 8 << 20, true);
+    int32_t stream;
+
+    large_bytes = answer_bytes;
+    nghttp2_session_set_local_window_size(client->h2, NGHTTP2_FLAG_NONE, 0, 8 << 20);
+    test_run(client);
+    client->reads = false;
+    stream = test_call(client, "/t/Large");
+    test_send(client, stream, "x", 1, true);
+    test_run(client);
+    return client;
+}
+
+/* Of the bytes that a connection keeps for its socket, those that have waited longest are dropped
+ * with their connection, as unread answers of calls are. */
+static void
+kept_bytes_count_as_unread(void **state)
+{
+    struct test_client *deaf, *other;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    cn_unread_set_limit(1500000);
+    deaf = begin_deaf_client(900000);
+    assert_int_equal(seen_by_server.sent, 1);
+    assert_in_range(test_conn()->unread.bytes, 800000, 900000);
+    other = test_client_begin(0, 0, false);
+    stream = test_call(other, "/t/Large");
+    test_send(other, stream, "x", 1, true);
+    test_run(other);
+    test_expect(other, stream, "0", 900005);
+    deaf->reads = true;
+    test_run(deaf);
+    assert_true(deaf->lost);
+    assert_false(other->lost);
+    test_client_end(deaf);
+    test_client_end(other);
+    test_stop();
+    cn_unread_set_limit(UINT64_MAX);
+}
+
+/* Reads at least this many bytes of what the server keeps for its socket. */
+static void
+read_some(struct test_client *client, size_t len)
+{
+    static char bytes[65536];
+    ssize_t n;
+
+    for (size_t done = 0; done < len; done += (size_t)n) {
+        n = recv(client->fd, bytes, sizeof(bytes), 0);
+        assert_true(n > 0);
+        cn_loop_turn(loop, 0);
+    }
+}
+
+/* A connection lives on as long as its client reads 256 KiB in each write-timeout. */
+static void
+a_steady_reader_keeps_its_connection(void **state)
+{
+    struct test_client *client;
+
+    (void)state;
+    test_start(NULL);
+    client = begin_deaf_client(1000000);
+    for (unsigned i = 0; i < 3; i++) {
+        test_wait(NULL, 29000);
+        assert_non_null(test_conn());
+        read_some(client, 280000);
+        test_conn()->heard_ms = cn_loop_now_ms(loop); /* or it would be pinged */
+    }
+    test_wait(NULL, 15000);
+    read_some(client, 1000); /* too little to count */
+    test_wait(NULL, 14000);
+    assert_non_null(test_conn());
+    test_wait(NULL, 1100);
+    assert_null(test_conn());
+    test_client_end(client);
+    test_stop();
+}
+
 /* --- the status */
 
 static void
@@ -291,6 +376,8 @@ main(void)
         cmocka_unit_test(a_slow_reader_loses_its_call),
         cmocka_unit_test(an_unread_call_ends),
         cmocka_unit_test(a_dropped_answer_is_not_a_success),
+        cmocka_unit_test(kept_bytes_count_as_unread),
+        cmocka_unit_test(a_steady_reader_keeps_its_connection),
         cmocka_unit_test(a_status_is_encoded),
         cmocka_unit_test(a_large_answer_is_compressed),
         cmocka_unit_test(names_of_headers_are_spelled_once),

@@ -7,9 +7,12 @@
  */
 #include <sys/epoll.h>
 
+#include "core/log/log.h"
 #include "grpc/transport/transport_priv.h"
 
-#define SENDS_PER_TURN 16 /* of CN_GRPC_OUT_BYTES */
+#define SENDS_PER_TURN 4 /* of CN_GRPC_OUT_BYTES */
+/* How much a client must read of the bytes that wait, in each --write-timeout. */
+#define PROGRESS_BYTES (256u << 10)
 
 static void
 watch_output(struct cn_grpc_conn *conn, bool on)
@@ -21,6 +24,16 @@ watch_output(struct cn_grpc_conn *conn, bool on)
     conn->watches_output = on;
     if (cn_loop_rewatch(conn->site->loop, &conn->watch, events, NULL))
         conn->failed = true;
+}
+
+/* The socket has taken `n` of the bytes that wait. */
+static void
+note_progress(struct cn_grpc_conn *conn, size_t n)
+{
+    if ((conn->out_at + n) / PROGRESS_BYTES > conn->out_at / PROGRESS_BYTES)
+        conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
+    conn->out_at += n;
+    cn_unread_sub(conn->site->loop, &conn->unread, n);
 }
 
 bool
@@ -38,7 +51,7 @@ cn_grpc_conn_send_rest(struct cn_grpc_conn *conn)
         conn->failed = true;
         return false;
     }
-    conn->out_at += (size_t)n;
+    note_progress(conn, (size_t)n);
     if (conn->out_at < conn->out.len)
         return false;
     cn_buf_fini(&conn->out);
@@ -46,6 +59,20 @@ cn_grpc_conn_send_rest(struct cn_grpc_conn *conn)
     conn->stuck_ms = 0;
     watch_output(conn, false);
     return true;
+}
+
+/* Too many bytes wait for clients, and this connection's have waited for the longest time. */
+static void
+drop_unread(struct cn_unread *unread)
+{
+    struct cn_grpc_conn *conn = cn_container_of(unread, struct cn_grpc_conn, unread);
+
+    cn_log(CN_LOG_DEBUG,
+           "event=grpc_connection_dropped fd=%d why=\"all unread answers together are too large "
+           "(max-unread-answers)\"",
+           conn->fd);
+    conn->failed = true;
+    cn_grpc_conn_touch(conn);
 }
 
 /* Keeps the bytes of the outbox from `at` on, behind those that wait. */
@@ -59,6 +86,8 @@ keep(struct cn_grpc_conn *conn, size_t at)
     watch_output(conn, true);
     if (!conn->shaking_hands && !conn->hung_up)
         cn_grpc_conn_watch_time(conn);
+    conn->unread.drop = drop_unread;
+    cn_unread_add(conn->site->loop, &conn->unread, conn->site->out.bytes - at);
 }
 
 /* Empties the outbox: sends its bytes, or keeps them. */

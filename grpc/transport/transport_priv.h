@@ -38,8 +38,9 @@
 /* What a client may send of one call, and of all calls of a connection, before they are read. */
 #define CN_GRPC_STREAM_WINDOW (1u << 20)
 #define CN_GRPC_CONNECTION_WINDOW (8u << 20)
-/* How many bytes of a connection are put together before they are sent. */
-#define CN_GRPC_OUT_BYTES (256u << 10)
+/* How many bytes of a connection are put together before they are sent. The client may be woken for
+ * each part that it gets, so an answer of 1 MB is cheaper in one part than in four. */
+#define CN_GRPC_OUT_BYTES (1024u << 10)
 /* What is read at a time, besides bytes that are known to belong to a large message. */
 #define CN_GRPC_IN_BYTES (64u << 10)
 #define CN_GRPC_IN_FRAME_BYTES (256u << 10) /* the largest frame that a client may send */
@@ -142,10 +143,11 @@ struct cn_grpc_conn {
     struct cn_grpc_head head; /* of the request whose metadata are arriving */
     struct cn_buf out;        /* bytes that the socket has not taken */
     size_t out_at;            /* how many bytes of `out` were sent */
+    struct cn_unread unread;  /* the others */
     struct cn_list calls;
     struct cn_timer timer; /* what it means depends on the connection's state; see connection.c */
     uint64_t heard_ms;     /* when the client last sent something */
-    uint64_t stuck_ms;     /* since when bytes wait in `out`; 0: none do */
+    uint64_t stuck_ms;     /* since when the client has not read enough of `out`; 0: none wait */
     int fd;
     bool shaking_hands;  /* TLS is not established yet */
     bool pinged;         /* an answer to our ping is due */
