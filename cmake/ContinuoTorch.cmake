@@ -34,6 +34,7 @@ function(cn_torch_module target dir output name)
   # isn't made for sanitizers. -g would make it differ by the folder of the build.
   # The version script leaves one symbol; libtorch's headers would export a hundred.
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} CXX_STANDARD 20
+    INTERPROCEDURAL_OPTIMIZATION OFF
     COMPILE_OPTIONS "-O2;-DNDEBUG;-D_FORTIFY_SOURCE=2;-fstack-protector-strong;-Wall;-Wextra"
     LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/handlers/torchlib/symbols.map"
     BUILD_RPATH ${libraries} INSTALL_RPATH ${libraries}

@@ -200,7 +200,7 @@ begin_deaf_client(size_t answer_bytes)
     return client;
 }
 
-/* Of the bytes that a connection keeps for its socket, those that have waited longest are dropped
+/* When too much waits, the bytes that have waited longest for a socket are dropped
  * with their connection, as unread answers of calls are. */
 static void
 kept_bytes_count_as_unread(void **state)
