@@ -145,8 +145,8 @@ def short_text(results):
     judged = [goal for goal in results["goals"] if goal["judged"]]
     missed = sum(not goal["reached"] for goal in judged)
     bare = sum(not goal["reached"] and goal["ceiling"] is not None and not goal["ceiling_reached"] for goal in judged)
-    text.append(f"\n{missed} of {len(judged)} goals are missed{f', {bare} of them also by a bare echo' if bare else ''}; "
-                "[the last section](#goals) has all of them.\n")
+    also = f", {bare} of them also by a bare echo, or by one that had Continuo's workers" if bare else ""
+    text.append(f"\n{missed} of {len(judged)} goals are missed{also}; [the last section](#goals) has all of them.\n")
     return "\n".join(text)
 
 
@@ -180,7 +180,7 @@ def split_text(results):
     return "\n".join(text) + "\n"
 
 
-BARE = """The last column says what a bare echo makes of a goal that Continuo misses: the better one of two echoes, with the same requests, in the same rounds and on the same cores. If it misses a goal for steps/s, too, then the load tool and the kernel's sockets leave too little of the cores: [whose microseconds](#whose-microseconds) has their parts. A p99 that it misses proves less, because a p99 also depends on the order in which the kernel runs the processes.
+BARE = """The last column says what a bare echo makes of a goal that Continuo misses: the better one of two echoes, with the same requests, in the same rounds and on the same cores. If it misses a goal for steps/s, too, then the load tool and the kernel's sockets leave too little of the cores: [whose microseconds](#whose-microseconds) has their parts. A p99 that it misses proves less, because a p99 also depends on the order in which the kernel runs the processes. For CPU time the column has the bare echo and Continuo's workers together: what a server with these workers takes if it does no more than the echo does.
 """
 
 
