@@ -175,6 +175,8 @@ on_flush(struct cn_deferred *deferred)
     const bool more = cn_grpc_conn_send_all(conn);
 
     cn_grpc_report_sent(conn->site);
+    if (!conn->failed)
+        cn_grpc_conn_count_unread(conn);
     if (conn->failed) {
         cn_grpc_conn_drop(conn);
     } else if (!conn->hung_up && conn->out.len == 0 && !more &&

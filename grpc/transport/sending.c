@@ -33,7 +33,6 @@ note_progress(struct cn_grpc_conn *conn, size_t n)
     if ((conn->out_at + n) / PROGRESS_BYTES > conn->out_at / PROGRESS_BYTES)
         conn->stuck_ms = cn_loop_now_ms(conn->site->loop);
     conn->out_at += n;
-    cn_unread_sub(conn->site->loop, &conn->unread, n);
 }
 
 bool
@@ -61,20 +60,6 @@ cn_grpc_conn_send_rest(struct cn_grpc_conn *conn)
     return true;
 }
 
-/* Too many bytes wait for clients, and this connection's have waited for the longest time. */
-static void
-drop_unread(struct cn_unread *unread)
-{
-    struct cn_grpc_conn *conn = cn_container_of(unread, struct cn_grpc_conn, unread);
-
-    cn_log(CN_LOG_DEBUG,
-           "event=grpc_connection_dropped fd=%d why=\"all unread answers together are too large "
-           "(max-unread-answers)\"",
-           conn->fd);
-    conn->failed = true;
-    cn_grpc_conn_touch(conn);
-}
-
 /* Keeps the bytes of the outbox from `at` on, behind those that wait. */
 static void
 keep(struct cn_grpc_conn *conn, size_t at)
@@ -86,8 +71,6 @@ keep(struct cn_grpc_conn *conn, size_t at)
     watch_output(conn, true);
     if (!conn->shaking_hands && !conn->hung_up)
         cn_grpc_conn_watch_time(conn);
-    conn->unread.drop = drop_unread;
-    cn_unread_add(conn->site->loop, &conn->unread, conn->site->out.bytes - at);
 }
 
 /* Empties the outbox: sends its bytes, or keeps them. */
@@ -170,4 +153,32 @@ cn_grpc_conn_send_all(struct cn_grpc_conn *conn)
     if (more && i == SENDS_PER_TURN)
         cn_grpc_conn_touch(conn);
     return more;
+}
+
+/* --- what waits for the socket */
+
+/* Too many bytes wait for clients, and this connection's have waited for the longest time. */
+static void
+drop_unread(struct cn_unread *unread)
+{
+    struct cn_grpc_conn *conn = cn_container_of(unread, struct cn_grpc_conn, unread);
+
+    cn_log(CN_LOG_DEBUG,
+           "event=grpc_connection_dropped fd=%d why=\"all unread answers together are too large "
+           "(max-unread-answers)\"",
+           conn->fd);
+    conn->failed = true;
+    cn_grpc_conn_touch(conn);
+}
+
+void
+cn_grpc_conn_count_unread(struct cn_grpc_conn *conn)
+{
+    const size_t counted = conn->unread.bytes, now = conn->out.len - conn->out_at;
+
+    conn->unread.drop = drop_unread;
+    if (now > counted)
+        cn_unread_add(conn->site->loop, &conn->unread, now - counted);
+    else if (now < counted)
+        cn_unread_sub(conn->site->loop, &conn->unread, counted - now);
 }

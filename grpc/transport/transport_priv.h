@@ -143,7 +143,7 @@ struct cn_grpc_conn {
     struct cn_grpc_head head; /* of the request whose metadata are arriving */
     struct cn_buf out;        /* bytes that the socket has not taken */
     size_t out_at;            /* how many bytes of `out` were sent */
-    struct cn_unread unread;  /* the others */
+    struct cn_unread unread;  /* the others, as they were counted last */
     struct cn_list calls;
     struct cn_timer timer; /* what it means depends on the connection's state; see connection.c */
     uint64_t heard_ms;     /* when the client last sent something */
@@ -337,6 +337,9 @@ void cn_grpc_conn_send_sealed(struct cn_grpc_conn *conn);
 /* Sends what there is, as long as the socket takes it. Returns false when nothing more is to be
  * made. */
 bool cn_grpc_conn_send_all(struct cn_grpc_conn *conn);
+/* Counts what waits for the socket as unread, once the messages that it was made of are reported
+ * and not counted any more. The connection may have `failed` then. */
+void cn_grpc_conn_count_unread(struct cn_grpc_conn *conn);
 
 /* --- outbox.c */
 
