@@ -1,5 +1,6 @@
 """An archive that is broken, half copied or missing for a moment must not affect the model that is up."""
 
+import pytest
 import requests
 
 from models import Model, counter
@@ -115,6 +116,7 @@ def test_a_load_by_name_that_fails_changes_nothing(server):
     assert add(s, 1) == 6 and s.describe("adder")["failedReload"] is None
 
 
+@pytest.mark.load  # alone, because a copy that stands still for a second is taken for complete
 def test_a_file_that_grows_is_left_alone(server):
     """A slow copy is loaded when it is complete, without a failure before."""
     s = server(flags=["--model-control-mode", "poll", "--repository-poll", "1000"], start=False)
