@@ -37,7 +37,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT CN_SANITIZE)
   add_compile_options(-fstack-protector-strong -fstack-clash-protection -fPIE)
   cn_definitions(_FORTIFY_SOURCE=2)
   add_link_options(-pie -Wl,-z,relro,-z,now)
-  # Each program is optimized as a whole when it is linked: 3 to 5 % less CPU time a step (docs/performance.md).
+  # Link-time optimization: 3 to 5 % less CPU time a step (docs/performance.md).
   # -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF builds faster and with less memory.
   if(NOT DEFINED CMAKE_INTERPROCEDURAL_OPTIMIZATION)
     include(CheckIPOSupported)

@@ -176,9 +176,10 @@ cn_grpc_conn_count_unread(struct cn_grpc_conn *conn)
 {
     const size_t counted = conn->unread.bytes, now = conn->out.len - conn->out_at;
 
-    conn->unread.drop = drop_unread;
-    if (now > counted)
+    if (now > counted) {
+        conn->unread.drop = drop_unread;
         cn_unread_add(conn->site->loop, &conn->unread, now - counted);
-    else if (now < counted)
+    } else if (now < counted) {
         cn_unread_sub(conn->site->loop, &conn->unread, counted - now);
+    }
 }
