@@ -61,10 +61,16 @@ cn_grpc_conn_watch_time(struct cn_grpc_conn *conn)
     cn_timer_set(cn_loop_wheel(conn->site->loop), &conn->timer, at);
 }
 
+void
+cn_grpc_conn_log_drop(const struct cn_grpc_conn *conn, const char *why)
+{
+    cn_log(CN_LOG_DEBUG, "event=grpc_connection_dropped fd=%d why=\"%s\"", conn->fd, why);
+}
+
 static void
 drop_late(struct cn_grpc_conn *conn, const char *why)
 {
-    cn_log(CN_LOG_DEBUG, "event=grpc_connection_dropped fd=%d why=\"%s\"", conn->fd, why);
+    cn_grpc_conn_log_drop(conn, why);
     cn_grpc_conn_drop(conn);
 }
 
@@ -236,10 +242,7 @@ feed(struct cn_grpc_conn *conn, const uint8_t *bytes, size_t len, size_t step)
         if (conn->failed)
             return false;
         if (has_too_many_unsent(conn)) {
-            cn_log(CN_LOG_DEBUG,
-                   "event=grpc_connection_dropped fd=%d why=\"the client does not read the answers "
-                   "to its frames\"",
-                   conn->fd);
+            cn_grpc_conn_log_drop(conn, "the client does not read the answers to its frames");
             return false;
         }
     }

@@ -1,6 +1,5 @@
 /* grpc/transport/h2_session.c - the session of HTTP/2: its settings, and nghttp2's callbacks. */
 #include "core/errors/panic.h"
-#include "core/log/log.h"
 #include "core/time/clock.h"
 #include "grpc/transport/transport_priv.h"
 
@@ -23,9 +22,7 @@ on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *head, void *ctx)
     (void)h2;
     if (head->type != NGHTTP2_GOAWAY || head->length <= GOAWAY_BYTES_MAX)
         return 0;
-    cn_log(CN_LOG_DEBUG,
-           "event=grpc_connection_dropped fd=%d why=\"the client sends a GOAWAY of %zu bytes\"",
-           conn->fd, head->length);
+    cn_grpc_conn_log_drop(conn, "the client sends a GOAWAY that is too large");
     return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 

@@ -7,7 +7,6 @@
  */
 #include <sys/epoll.h>
 
-#include "core/log/log.h"
 #include "grpc/transport/transport_priv.h"
 
 #define SENDS_PER_TURN 4 /* of CN_GRPC_OUT_BYTES */
@@ -163,10 +162,7 @@ drop_unread(struct cn_unread *unread)
 {
     struct cn_grpc_conn *conn = cn_container_of(unread, struct cn_grpc_conn, unread);
 
-    cn_log(CN_LOG_DEBUG,
-           "event=grpc_connection_dropped fd=%d why=\"all unread answers together are too large "
-           "(max-unread-answers)\"",
-           conn->fd);
+    cn_grpc_conn_log_drop(conn, "all unread answers together are too large (max-unread-answers)");
     conn->failed = true;
     cn_grpc_conn_touch(conn);
 }

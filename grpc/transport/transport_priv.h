@@ -248,6 +248,8 @@ void cn_grpc_conn_drain(struct cn_grpc_conn *conn);
 void cn_grpc_conn_watch_time(struct cn_grpc_conn *conn);
 /* The client has cancelled too many calls: ends the connection at the end of the turn. */
 void cn_grpc_conn_cut(struct cn_grpc_conn *conn);
+/* Logs that a connection ends because of what its client does. */
+void cn_grpc_conn_log_drop(const struct cn_grpc_conn *conn, const char *why);
 /* Ends the connection and all of its calls now, and frees it. Not in a callback of nghttp2. */
 void cn_grpc_conn_drop(struct cn_grpc_conn *conn);
 
