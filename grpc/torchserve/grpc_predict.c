@@ -57,6 +57,7 @@ join(struct predict *predict, struct cn_answer_box *last)
     if (!all)
         return NULL;
     *all = *last;
+    all->read = NULL; /* the memory in which the last piece lies stays that piece's own */
     at = all->bytes;
     all->answer.body = (struct cn_str){at, len};
     all->answer.n_headers = 0;

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.protobuf import empty_pb2
 
-from models import BUILD, counter, stateless
+from models import BUILD, Model, counter, stateless
 from rpc import Rpc, details, refused, request, word
 from server import address_of
 from waiting import expect, limit
@@ -214,6 +214,24 @@ def _failed(call):
     except grpc.RpcError:
         return True
     return False
+
+
+@pytest.mark.parametrize("last", [1000, 100_000, 5_000_000])
+def test_predictions_joins_pieces_of_any_size(server, rpc, last):
+    """A large piece lies in memory of its own, which is freed once."""
+    lua = """
+    local M = { api = 1 }
+
+    function M.handle(req)
+        coroutine.yield("first ")
+        return ("x"):rep(tonumber(req.text))
+    end
+
+    return M
+    """
+    client = rpc(server(Model("pieces", lua, stateful=False)).grpc)
+    for _ in range(5):
+        assert client.predict("pieces", last).prediction == b"first " + b"x" * last
 
 
 def test_stream_predictions_of_a_plain_handler_is_one_message(server, rpc):
