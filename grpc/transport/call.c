@@ -191,8 +191,29 @@ cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream)
     open_call(call);
 }
 
+/* Ends the call with this status, behind the messages that wait. */
+static void
+finish(struct cn_grpc_call *call, const struct cn_grpc_status *status)
+{
+    call->is_finishing = true;
+    call->code = status->code;
+    call->word = status->word;
+    call->retry_after_s = status->retry_after_s;
+    if (status->message)
+        call->text = cn_arena_str(&call->head.arena, cn_str_from(status->message));
+    if (status->details.len)
+        call->details = cn_arena_str(&call->head.arena, status->details);
+    if (call->key && call->method->administers)
+        cn_key_audit(call->key, CN_STR("gRPC"), cn_str_from(call->method->path), status->code);
+    if (status->code)
+        cn_metrics_add(cn_loop_metrics(call->site->loop), CN_M_GRPC_ERRORS, 1);
+    cn_timer_cancel(&call->deadline_timer);
+    cn_grpc_pump(call);
+}
+
 /* Nothing can be sent any more, except for the status, if the stream is open: tells the method, and
- * finishes the call. */
+ * finishes the call. The method is told of the messages that are dropped, too, and must not take
+ * that for success: cn_grpc_call_finish() has no effect meanwhile. */
 static void
 leave(struct cn_grpc_call *call, const struct cn_grpc_status *status)
 {
@@ -204,7 +225,8 @@ leave(struct cn_grpc_call *call, const struct cn_grpc_status *status)
     cn_grpc_drop_outgoing(call);
     if (call->method && call->method->on_gone)
         call->method->on_gone(call);
-    cn_grpc_call_finish(call, NULL, status);
+    if (!call->is_finishing)
+        finish(call, status);
     cn_grpc_call_release(call);
 }
 
@@ -256,22 +278,9 @@ cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *la
         cn_grpc_queue(call, last);
     /* Also if too many bytes wait for clients: then queueing the message has ended the call, with a
      * status that says so. */
-    if (call->is_finishing)
+    if (call->is_finishing || call->gone)
         return;
-    call->is_finishing = true;
-    call->code = status->code;
-    call->word = status->word;
-    call->retry_after_s = status->retry_after_s;
-    if (status->message)
-        call->text = cn_arena_str(&call->head.arena, cn_str_from(status->message));
-    if (status->details.len)
-        call->details = cn_arena_str(&call->head.arena, status->details);
-    if (call->key && call->method->administers)
-        cn_key_audit(call->key, CN_STR("gRPC"), cn_str_from(call->method->path), status->code);
-    if (status->code)
-        cn_metrics_add(cn_loop_metrics(call->site->loop), CN_M_GRPC_ERRORS, 1);
-    cn_timer_cancel(&call->deadline_timer);
-    cn_grpc_pump(call);
+    finish(call, status);
 }
 
 /* --- what a method may ask */

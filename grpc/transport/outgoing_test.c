@@ -92,6 +92,31 @@ a_status_passes_a_closed_window(void **state)
     test_stop();
 }
 
+/* The client takes the first of two answers and half-closes. The second one is late, so the call
+ * does not end as if both had been sent, although its method has nothing left to send. */
+static void
+answers_that_are_dropped_are_no_success(void **state)
+{
+    struct test_client *client;
+    int32_t stream;
+
+    (void)state;
+    test_start(NULL);
+    client = test_client_begin(0, 6, true);
+    test_run(client);
+    stream = test_call(client, "/t/Owing");
+    test_send(client, stream, "1", 1, false);
+    test_send(client, stream, "2", 1, true);
+    test_run(client);
+    assert_int_equal(seen_by_server.half_closed, 1);
+    assert_int_equal(seen_by_server.sent, 1);
+    test_wait(client, test_limits.write_ms + 100);
+    assert_int_equal(seen_by_server.sent, 2);
+    test_expect(client, stream, "4", 6);
+    test_client_end(client);
+    test_stop();
+}
+
 /* A client must take a message in time, however often it takes a few bytes of it. */
 static void
 a_slow_reader_loses_its_call(void **state)
@@ -376,6 +401,7 @@ main(void)
         cmocka_unit_test(a_slow_reader_loses_its_call),
         cmocka_unit_test(an_unread_call_ends),
         cmocka_unit_test(a_dropped_answer_is_not_a_success),
+        cmocka_unit_test(answers_that_are_dropped_are_no_success),
         cmocka_unit_test(kept_bytes_count_as_unread),
         cmocka_unit_test(a_steady_reader_keeps_its_connection),
         cmocka_unit_test(a_status_is_encoded),

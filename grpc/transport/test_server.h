@@ -125,6 +125,22 @@ test_on_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
     seen_by_server.sent_bytes += bytes;
 }
 
+/* The call ends when all answers have been taken, as streams of steps do. */
+static void
+test_on_owing_half_close(struct cn_grpc_call *call)
+{
+    (void)call;
+    seen_by_server.half_closed++;
+}
+
+static void
+test_on_owing_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
+{
+    test_on_sent(call, owner, bytes);
+    if (seen_by_server.half_closed > 0 && seen_by_server.sent == seen_by_server.messages)
+        cn_grpc_call_finish(call, NULL, &(struct cn_grpc_status){0});
+}
+
 static void
 test_on_gone(struct cn_grpc_call *call)
 {
@@ -156,10 +172,23 @@ test_on_drain(struct cn_grpc_call *call)
     }
 
 static const struct cn_grpc_method test_methods[] = {
-    TEST_METHOD("Echo", false, test_on_echo),   TEST_METHOD("Noted", false, test_on_noted),
-    TEST_METHOD("Chat", true, test_on_chat),    TEST_METHOD("Slow", true, test_on_slow),
-    TEST_METHOD("Large", false, test_on_large), TEST_METHOD("Refuse", false, test_on_refuse),
-    TEST_METHOD("Twice", false, test_on_twice), {.path = NULL},
+    TEST_METHOD("Echo", false, test_on_echo),
+    TEST_METHOD("Noted", false, test_on_noted),
+    TEST_METHOD("Chat", true, test_on_chat),
+    TEST_METHOD("Slow", true, test_on_slow),
+    TEST_METHOD("Large", false, test_on_large),
+    TEST_METHOD("Refuse", false, test_on_refuse),
+    TEST_METHOD("Twice", false, test_on_twice),
+    {.path = "/t/Owing",
+     .client_streams = true,
+     .needs_no_key = true,
+     .on_open = test_on_open,
+     .on_message = test_on_chat,
+     .on_half_close = test_on_owing_half_close,
+     .on_sent = test_on_owing_sent,
+     .on_gone = test_on_gone,
+     .on_free = test_on_free},
+    {.path = NULL},
 };
 
 /* --- the server */
