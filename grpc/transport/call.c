@@ -29,6 +29,7 @@
 #define LAST_FRAME_MS 500 /* for which the client's last frame is awaited after the answer */
 #define CANCELLED 1
 #define DEADLINE_EXCEEDED 4
+#define RESOURCE_EXHAUSTED 8
 
 static void
 call_destroy(struct cn_grpc_call *call)
@@ -257,12 +258,14 @@ void
 cn_grpc_call_abort(struct cn_grpc_call *call, int code, const char *why)
 {
     bool needs_reset = call->is_finishing || is_amid_message(call);
+    /* Clients make RESOURCE_EXHAUSTED of the first one, and CANCELLED of the other. */
+    const uint32_t reason = code == RESOURCE_EXHAUSTED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_CANCEL;
 
     if (call->gone || !call->conn)
         return;
     cn_grpc_call_hold(call);
     if (needs_reset) {
-        nghttp2_submit_rst_stream(call->conn->h2, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_CANCEL);
+        nghttp2_submit_rst_stream(call->conn->h2, NGHTTP2_FLAG_NONE, call->stream, reason);
         cn_grpc_conn_touch(call->conn);
     }
     call->is_reset = needs_reset;

@@ -208,6 +208,34 @@ a_dropped_answer_is_not_a_success(void **state)
     cn_unread_set_limit(UINT64_MAX);
 }
 
+/* An answer that has begun cannot end with a status any more, so the reset has to say why. */
+static void
+the_oldest_answer_is_reset_for_its_size(void **state)
+{
+    struct test_client *client;
+    int32_t first, second;
+
+    (void)state;
+    test_start(NULL);
+    cn_unread_set_limit(3 << 20);
+    large_bytes = 2 << 20;
+    client = test_client_begin(0, 1000, true);
+    test_run(client);
+    first = test_call(client, "/t/Large");
+    test_send(client, first, "x", 1, true);
+    test_run(client);
+    assert_false(test_seen_of(client, first)->closed);
+    second = test_call(client, "/t/Large");
+    test_send(client, second, "x", 1, true);
+    test_run(client);
+    assert_true(test_seen_of(client, first)->closed);
+    assert_int_equal(test_seen_of(client, first)->close_code, NGHTTP2_ENHANCE_YOUR_CALM);
+    assert_false(test_seen_of(client, second)->closed);
+    test_client_end(client);
+    test_stop();
+    cn_unread_set_limit(UINT64_MAX);
+}
+
 /* A client that does not read yet, with windows in which a large answer fits. */
 static struct test_client *
 begin_deaf_client(size_t answer_bytes)
@@ -402,6 +430,7 @@ main(void)
         cmocka_unit_test(an_unread_call_ends),
         cmocka_unit_test(a_dropped_answer_is_not_a_success),
         cmocka_unit_test(answers_that_are_dropped_are_no_success),
+        cmocka_unit_test(the_oldest_answer_is_reset_for_its_size),
         cmocka_unit_test(kept_bytes_count_as_unread),
         cmocka_unit_test(a_steady_reader_keeps_its_connection),
         cmocka_unit_test(a_status_is_encoded),
