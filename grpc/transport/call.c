@@ -76,6 +76,13 @@ cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *er
     return 0;
 }
 
+void
+cn_grpc_call_uncharge(struct cn_grpc_call *call, uint32_t bytes)
+{
+    call->site->bytes -= bytes;
+    call->bytes -= bytes;
+}
+
 /* Tells the client that no more of its request is needed (RFC 9113, 8.1). */
 static void
 reset_politely(struct cn_grpc_call *call)

@@ -115,6 +115,9 @@ const struct cn_key *cn_grpc_call_key(const struct cn_grpc_call *call);
 /* The certificate with which the client has connected, which was verified then; NULL: it has none.
  * It stays while the client is connected. */
 const struct cn_certificate *cn_grpc_call_certificate(const struct cn_grpc_call *call);
+/* The call takes `bytes` more memory, which count until it is freed. CN_E_TOO_MANY_CALLS: all calls
+ * together take too much (grpc-memory). */
+int cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err);
 /* The call's arena, which is freed with the call. */
 struct cn_arena *cn_grpc_call_arena(struct cn_grpc_call *call);
 /* The request's metadata; valid until the call is freed. */
@@ -139,11 +142,14 @@ size_t cn_grpc_message_bytes(const struct cn_grpc_message *message);
 void cn_grpc_message_copy(const struct cn_grpc_message *message, char *out);
 /* Keeps a message's bytes after on_message: copies a small one into the arena, and takes a large
  * one over. They stay until `kept` is freed with cn_grpc_kept_free() and the arena is gone; `kept`
- * must be zeroed. CN_E_UNAVAILABLE, CN_E_OUT_OF_MEMORY: they cannot be kept. */
+ * must be zeroed, and freed before the call. CN_E_UNAVAILABLE, CN_E_TOO_MANY_CALLS,
+ * CN_E_OUT_OF_MEMORY: they cannot be kept. */
 struct cn_grpc_kept {
     struct cn_str bytes;
     char *owned; /* NULL: `bytes` are in the arena */
     struct cn_request_bytes held;
+    struct cn_grpc_call *call; /* that takes `charged` bytes more; NULL: none */
+    uint32_t charged;
 };
 int cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *arena,
                          struct cn_grpc_kept *kept, struct cn_error *err);

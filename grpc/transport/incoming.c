@@ -205,7 +205,7 @@ static void
 hand_over(struct cn_grpc_call *call)
 {
     struct cn_grpc_inbox *in = &call->in;
-    struct cn_grpc_message message = {{in->bytes, in->len}, in};
+    struct cn_grpc_message message = {{in->bytes, in->len}, in, call};
     struct cn_buf inflated;
     struct cn_error err;
 
@@ -216,7 +216,7 @@ hand_over(struct cn_grpc_call *call)
         fail(call, &err);
     } else {
         if (in->prefix[0])
-            message = (struct cn_grpc_message){cn_buf_str(&inflated), NULL};
+            message = (struct cn_grpc_message){cn_buf_str(&inflated), NULL, call};
         call->method->on_message(call, &message);
         drop_message(call);
     }
@@ -391,6 +391,25 @@ cn_grpc_message_copy(const struct cn_grpc_message *message, char *out)
         memcpy(out, message->bytes.ptr, message->bytes.len);
 }
 
+/* What is not counted among all requests is counted among the bytes of the call, as long as the
+ * message is kept: a stream may keep many. What has come in a call with one message is counted there
+ * already. */
+static int
+charge_kept(const struct cn_grpc_message *message, struct cn_grpc_kept *kept, struct cn_error *err)
+{
+    struct cn_grpc_call *call = message->call;
+    const size_t bytes = message->bytes.len % CN_REQUEST_BYTES_STEP;
+    const size_t before = call->method->client_streams ? 0 : call->in.held.charged;
+
+    if (bytes <= before)
+        return 0;
+    if (cn_grpc_call_charge(call, bytes - before, err))
+        return err->code;
+    kept->call = call;
+    kept->charged = (uint32_t)(bytes - before);
+    return 0;
+}
+
 int
 cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *arena,
                      struct cn_grpc_kept *kept, struct cn_error *err)
@@ -398,6 +417,8 @@ cn_grpc_message_keep(const struct cn_grpc_message *message, struct cn_arena *are
     const size_t len = message->bytes.len;
     char *copy;
 
+    if (charge_kept(message, kept, err))
+        return err->code;
     if (message->in && len >= CN_REQUEST_BYTES_STEP) {
         kept->owned = message->in->bytes;
         kept->bytes = message->bytes;
@@ -421,4 +442,6 @@ cn_grpc_kept_free(struct cn_grpc_kept *kept)
 {
     cn_free(kept->owned);
     cn_request_bytes_done(&kept->held);
+    if (kept->call)
+        cn_grpc_call_uncharge(kept->call, kept->charged);
 }

@@ -174,6 +174,7 @@ struct cn_grpc_queued {
 struct cn_grpc_message {
     struct cn_str bytes;
     struct cn_grpc_inbox *in; /* that owns the bytes; NULL: they are somewhere else */
+    struct cn_grpc_call *call;
 };
 
 /* How memory for a client's bytes is counted. */
@@ -290,9 +291,8 @@ uint64_t cn_grpc_timeout_ms(struct cn_str text);
 
 /* A request's metadata are complete: makes the call from conn->head, and opens it. */
 void cn_grpc_call_begin(struct cn_grpc_conn *conn, int32_t stream);
-/* The call takes `bytes` more, which are counted until it is freed. CN_E_TOO_MANY_CALLS: all calls
- * together take too much. */
-int cn_grpc_call_charge(struct cn_grpc_call *call, size_t bytes, struct cn_error *err);
+/* The opposite of cn_grpc_call_charge(). */
+void cn_grpc_call_uncharge(struct cn_grpc_call *call, uint32_t bytes);
 /* nghttp2 has made the last frame of the answer. */
 void cn_grpc_call_end_sent(struct cn_grpc_call *call);
 /* The stream is closed, on either side. */

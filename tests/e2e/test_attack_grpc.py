@@ -210,6 +210,38 @@ def test_messages_without_end_are_bounded(server):
         each.close()
 
 
+def bold(target, **more):
+    """A client that has taken the server's settings, so that it may send frames of 256 KiB."""
+    each = H2(target, **more)
+    assert SETTINGS in each.socket.recv(1000)[3:4]
+    each.socket.sendall(frame(SETTINGS, 1))
+    return each
+
+
+def in_frames(stream, body):
+    return b"".join(frame(DATA, 0, stream, body[at:at + 250_000]) for at in range(0, len(body), 250_000))
+
+
+def test_messages_of_steps_that_wait_are_bounded(server):
+    """40 streams of 64 steps with 60 kB each, whose client reads no answer. They once held 154 MB."""
+    s = server(counter(), flags=["--grpc-memory", 16 << 20, "--loops", "1"])
+    H2(s.grpc).close()
+    before = resident_mb(s)
+    each = bold(s.grpc, window=0, path=PREDICTIONS.replace("Predictions", "StreamPredictions2"))
+    body = message("nobody", "x" * 60_000) * 64
+    for _ in range(40):
+        head, stream = each.head()
+        each.socket.sendall(head + in_frames(stream, body))
+    expect(lambda: s.metric("continuo_grpc_calls_total") >= 40, "all calls have come", 20)
+    peak = resident_mb(s)
+    print(f"{before:.0f} MB before, {peak:.0f} MB")
+    assert peak - before < 16 + SPARE_MB
+    each.close()
+    expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "nothing is left", 20)
+    with Rpc(s.grpc) as rpc:
+        assert rpc.predict("counter", "1" * 18, "a").prediction == b"1" * 18
+
+
 def test_a_call_is_refused_for_its_key_before_its_message_comes(server):
     s = server(counter(), flags=["--token-auth"])
     each = H2(s.grpc)
