@@ -258,6 +258,39 @@ write_tensors(struct cn_str body, struct cn_buf *out, struct cn_error *err)
     return rc;
 }
 
+static void
+write_base64(struct cn_str bytes, struct cn_buf *out)
+{
+    cn_buf_puts(out, ",\"base64\":\"");
+    cn_base64_put(bytes, out);
+    cn_buf_puts(out, "\"");
+}
+
+/* Writes tensors as the member data. Strings among them may have any bytes. If these are not UTF-8,
+ * they cannot be in a text message, and the JSON of the tensors is sent in base64. */
+static int
+write_data(struct cn_str body, struct cn_buf *out, struct cn_error *err)
+{
+    const size_t begun = out->len;
+    struct cn_buf json;
+    size_t from;
+    int rc;
+
+    cn_buf_puts(out, ",\"data\":");
+    from = out->len;
+    rc = write_tensors(body, out, err);
+    if (rc || out->failed || cn_utf8_is_valid((struct cn_str){out->data + from, out->len - from}))
+        return rc;
+    cn_buf_init(&json, 0);
+    cn_buf_append(&json, out->data + from, out->len - from);
+    out->failed |= json.failed;
+    out->len = begun;
+    cn_buf_puts(out, ",\"content_type\":\"application/json\"");
+    write_base64(cn_buf_str(&json), out);
+    cn_buf_fini(&json);
+    return 0;
+}
+
 /* Writes the member that has the body: data, text or base64. A body that claims to be JSON is
  * checked first, because it is put into the message as it is and would otherwise break the object
  * around it. A piece of a longer JSON text, or several lines of application/x-ndjson, fail that
@@ -269,14 +302,10 @@ write_body(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error 
 
     if (body.len == 0 && (piece->kind == CN_WS_BODY_TENSORS || piece->kind == CN_WS_BODY_JSON))
         return cn_buf_puts(out, ",\"data\":null");
-    if (piece->kind == CN_WS_BODY_TENSORS) {
-        cn_buf_puts(out, ",\"data\":");
-        return write_tensors(body, out, err);
-    }
+    if (piece->kind == CN_WS_BODY_TENSORS)
+        return write_data(body, out, err);
     if (!is_text_body(piece)) {
-        cn_buf_puts(out, ",\"base64\":\"");
-        cn_base64_put(body, out);
-        cn_buf_puts(out, "\"");
+        write_base64(body, out);
     } else if (piece->kind == CN_WS_BODY_JSON && cn_ws_json_is_valid(body)) {
         cn_buf_puts(out, ",\"data\":");
         cn_buf_append_str(out, body);
@@ -315,7 +344,8 @@ write_json(const struct cn_ws_piece *piece, struct cn_buf *out, struct cn_error 
     const struct cn_answer *answer = piece->answer;
 
     write_head(piece, out);
-    if (answer->content_type.len && piece->kind != CN_WS_BODY_TENSORS) {
+    if (answer->content_type.len && piece->kind != CN_WS_BODY_TENSORS &&
+        cn_utf8_is_valid(answer->content_type)) {
         cn_buf_puts(out, ",\"content_type\":");
         cn_v2_write_text(answer->content_type, out);
     }
@@ -345,8 +375,8 @@ cn_ws_write_answer(enum cn_ws_form form, const struct cn_ws_piece *piece, struct
     } else if (form == CN_WS_BINARY) {
         rc = cn_ws_binary_write(piece, out, err);
     } else if (piece->kind == CN_WS_BODY_TENSORS && piece->answer->body.len) {
-        *is_text = true;
         rc = write_tensors(piece->answer->body, out, err);
+        *is_text = cn_utf8_is_valid(cn_buf_str(out));
     } else {
         *is_text = is_text_body(piece);
         *message = piece->answer->body;

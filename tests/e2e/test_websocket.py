@@ -42,6 +42,18 @@ def refusal(server, path, headers=None):
         "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **(headers or {})})
 
+# Answers with a string of the bytes ff fe, which are not UTF-8.
+STRINGS_LUA = """
+local M = { api = 1 }
+function M.init() return {} end
+function M.step()
+    return { outputs = { y = { datatype = "BYTES", shape = { 1 }, data = { "\\xff\\xfe" } } } }
+end
+return M
+"""
+STRINGS_YAML = {"inputs": "[{name: x, datatype: FP32, dims: [1]}]",
+                "outputs": "[{name: y, datatype: BYTES, dims: [1]}]"}
+
 
 @pytest.mark.parametrize("loops", [1, 2, 4])
 def test_steps_are_answered_in_order(server, loops):
@@ -105,6 +117,18 @@ def test_json_bodies_go_through_unchanged(server):
         assert stream.get()["base64"] == base64.b64encode(b"\x00\xff\x80").decode()
         stream.put(type="step", text='quote " and \\ and é')
         assert body_of(stream.get()).decode() == 'quote " and \\ and é'
+
+
+def test_strings_of_tensors_that_are_not_utf8(server):
+    """No text message may have them: a client would have to close the stream, and to get them again when it resumes."""
+    running = server(Model("strings", STRINGS_LUA, STRINGS_YAML))
+    with Stream(running, "strings", "a") as stream:
+        answer = stream.step({"x": [1]})
+        assert answer["content_type"] == "application/json"
+        assert base64.b64decode(answer["base64"]) == b'{"y":["\xff\xfe"]}'
+    with Stream(running, "strings", "b", form="plain") as stream:
+        stream.send('{"x": [1]}')
+        assert stream.get() == b'{"y":["\xff\xfe"]}'
 
 
 def test_binary_messages(server):
