@@ -36,6 +36,7 @@ struct predict_call {
     struct cn_session session;
     struct cn_typed_answer typed;
     struct cn_events events;
+    bool gave_up; /* a piece could not be sent: the answer has ended with an error */
 };
 
 /* Notes what the head of the answer must say about SageMaker's session: that a new one was made, or
@@ -62,6 +63,27 @@ note_step(struct cn_http_request *request, const struct cn_answer_box *box)
         request->sequence = cn_arena_str(&request->arena, box->job->row.sequence_id);
 }
 
+/* Makes of a piece what the client is to get. NULL: nothing. Behind a piece that could not be sent,
+ * the answer has a hole, so what the handler gives after it is dropped. */
+static struct cn_answer_box *
+rewrite(struct predict_call *call, struct cn_answer_box *box)
+{
+    const bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+
+    if (call->gave_up) {
+        cn_answer_box_free(box);
+        return NULL;
+    }
+    box = cn_typed_write(&call->typed, box);
+    if (box)
+        box = cn_events_write(&call->events, box);
+    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) {
+        call->gave_up = true;
+        cn_model_queue_cancel(call->job.queue, &call->job);
+    }
+    return box;
+}
+
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
@@ -78,14 +100,10 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         tell_session(call, box);
     if (cn_access_log_enabled())
         note_step(request, box);
-    box = cn_typed_write(&call->typed, box);
-    if (box)
-        box = cn_events_write(&call->events, box);
-    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that cannot be sent */
-        cn_model_queue_cancel(job->queue, job);
+    box = rewrite(call, box);
     if (box)
         cn_http_answer_piece(request, box);
-    else
+    else if (!final)
         cn_model_queue_consumed(job, bytes);
     if (final)
         cn_http_request_release(request);

@@ -288,3 +288,29 @@ def test_a_browsers_own_reader_ends(server):
         expect(lambda: page.evaluate("source.readyState === EventSource.CLOSED"), "the end of EventSource", timeout=30)
         assert page.evaluate("seen") == ["0-1 one", "0-2 two\nlines", "0-3 three", "0-end"]
     assert sum("three runs" in line for line in s.lines) == 1
+
+
+# The second piece has an output that JSON cannot express.
+HOLE_LUA = """
+local M = { api = 1 }
+function M.step()
+    coroutine.yield({ outputs = { y = { datatype = "FP32", shape = { 1 }, data = { 1 } } } })
+    coroutine.yield({ outputs = { z = { datatype = "FP16", shape = { 1 }, data = "ab" } } })
+    coroutine.yield({ outputs = { y = { datatype = "FP32", shape = { 1 }, data = { 3 } } } })
+    return { outputs = { y = { datatype = "FP32", shape = { 1 }, data = { 4 } } } }
+end
+return M
+"""
+
+
+def test_nothing_follows_a_piece_that_cannot_be_sent(server):
+    """An answer with a hole must not look complete."""
+    tensors = "[{name: y, datatype: FP32, dims: [1]}, {name: z, datatype: FP16, dims: [1]}]"
+    running = server(Model("hole", HOLE_LUA, {"decoupled": True, "inputs": "[{name: x, datatype: FP32, dims: [1]}]",
+                                              "outputs": tensors}, stateful=False))
+    for _ in range(5):
+        answer = requests.post(running.inference + "/predictions/hole", json={"x": [1]}, headers=EVENTS,
+                               timeout=limit(20))
+        (_, *first), (_, kind, error) = read_events(answer.text)
+        assert (first, kind) == (["message", '{"y":[1.0]}'], "error")
+        assert "FP16" in json.loads(error)["message"]
