@@ -404,6 +404,21 @@ cn_shm_is_used(const struct cn_v2_request *request)
     return false;
 }
 
+uint64_t
+cn_shm_input_bytes(const struct cn_v2_request *request)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; request->windows && i < request->n_inputs; i++) {
+        if (!request->windows[i].region.len)
+            continue;
+        if (request->windows[i].bytes > shm.limits.max_input_bytes - bytes)
+            return 0;
+        bytes += request->windows[i].bytes;
+    }
+    return bytes;
+}
+
 int
 cn_shm_read(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err)
 {

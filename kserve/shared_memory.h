@@ -49,6 +49,9 @@ int cn_shm_list(struct cn_str name, struct cn_arena *arena, struct cn_shm_status
 
 /* Does the request name a region, for an input or an output? */
 bool cn_shm_is_used(const struct cn_v2_request *request);
+/* How many bytes cn_shm_read() will read into the arena. 0 also for a request that it refuses
+ * because they are too many. */
+uint64_t cn_shm_input_bytes(const struct cn_v2_request *request);
 /* Reads the request's inputs that lie in regions into the arena, and takes references to the
  * regions of its outputs. Returns CN_E_NOT_FOUND or CN_E_BAD_REQUEST. The caller must call
  * cn_shm_release() in any case. */

@@ -159,6 +159,15 @@ param_part(const struct cn_v2_param *param, struct cn_arena *arena)
 }
 
 int
+cn_v2_job_count_shared(const struct cn_v2_job *v2, struct cn_request_bytes *held, size_t bytes,
+                       struct cn_error *err)
+{
+    return cn_request_bytes_take(held, bytes + cn_shm_input_bytes(&v2->request))
+               ? 0
+               : cn_request_bytes_refuse(err);
+}
+
+int
 cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_intake *from, struct cn_error *err)
 {
     const struct cn_model_config *config = cn_model_queue_config(from->queue);

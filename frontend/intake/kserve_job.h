@@ -8,6 +8,7 @@
 #define CN_FRONTEND_INTAKE_KSERVE_JOB_H
 
 #include "frontend/intake/intake.h"
+#include "frontend/intake/request_bytes.h"
 #include "kserve/infer_answer.h"
 #include "kserve/request.h"
 #include "scheduler/queue/job.h"
@@ -34,6 +35,10 @@ void cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 /* Frees everything. It must have no job, or the final answer. */
 void cn_v2_job_fini(struct cn_v2_job *v2);
 
+/* Counts the inputs that cn_v2_job_prepare() reads from shared memory, besides the `bytes` of the
+ * request itself, which `held` counts already. CN_E_UNAVAILABLE: there is no room for them. */
+int cn_v2_job_count_shared(const struct cn_v2_job *v2, struct cn_request_bytes *held, size_t bytes,
+                           struct cn_error *err);
 /* Checks the request against the model of `from->queue` and fills the job. The caller sets all of
  * `from` except the sequence and the headers, which this function finds in the request and in the
  * row. An id in the request replaces from->request_id. Returns CN_E_BAD_REQUEST with a message that

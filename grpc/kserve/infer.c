@@ -154,8 +154,11 @@ prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_mode
         .account = cn_key_account(cn_grpc_call_key(infer->call)),
         .arena = &infer->arena,
     };
-    if (!rc && cn_shm_is_used(&infer->v2.request)) /* only keys for all models may use regions */
-        rc = cn_rpc_check_model(infer->call, CN_STR(""), err);
+    /* Only keys for all models may use regions. */
+    if (!rc && cn_shm_is_used(&infer->v2.request) &&
+        (cn_rpc_check_model(infer->call, CN_STR(""), err) ||
+         cn_v2_job_count_shared(&infer->v2, &infer->message.held, infer->message.bytes.len, err)))
+        rc = err->code;
     return rc ? rc : cn_v2_job_prepare(&infer->v2, &intake, err);
 }
 

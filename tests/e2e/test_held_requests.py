@@ -6,11 +6,15 @@ import json
 
 import grpc
 import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
 
 from attacking import SPARE_MB, bystander, resident_mb
 from models import counter
 from rpc import Rpc, refused
-from test_v2_http import accumulator
+from test_v2_http import accumulator, identity
+from test_v2_shared_memory import regions, shared_input  # noqa: F401
 from waiting import expect
 from websocketing import Closed, Stream
 
@@ -107,6 +111,27 @@ def test_a_compressed_body_counts_with_its_real_size(server):
         assert (answer.status, answer.json["error"]) == (503, SAYS)
     room_again(s)
     assert SAYS not in send().text
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_inputs_in_shared_memory_count(server, regions, protocol):  # noqa: F811
+    """The server copies them when the request comes, and holds them until its step is answered."""
+    s = server(identity(), counter(), flags=[*LIMIT, "--allow-client-shm"])
+    library, address = ((tritonclient.http, s.inference.removeprefix("http://")) if protocol == "http" else
+                        (tritonclient.grpc, s.grpc))
+    client = library.InferenceServerClient(address)
+    _, key = regions(1_500_000)
+    client.register_system_shared_memory("r", key, 1_500_000)
+    inputs = [shared_input("UINT8", [1_500_000], "UINT8", "r", 1_500_000, library=library)]
+    with filled(s):
+        with pytest.raises(InferenceServerException) as error:
+            client.infer("identity", inputs)
+        assert error.value.message() == SAYS
+        small = [shared_input("UINT8", [1000], "UINT8", "r", 1000, library=library)]
+        assert client.infer("identity", small).as_numpy("UINT8").size == 1000
+    room_again(s)
+    assert client.infer("identity", inputs).as_numpy("UINT8").size == 1_500_000
+    client.close()
 
 
 def test_grpc_messages_count(server):

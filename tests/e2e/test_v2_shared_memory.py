@@ -39,8 +39,8 @@ def same(server):
     return server(identity(), flags=ALLOWED)
 
 
-def shared_input(name, shape, datatype, region, size, offset=0):
-    given = triton.InferInput(name, shape, datatype)
+def shared_input(name, shape, datatype, region, size, offset=0, library=triton):
+    given = library.InferInput(name, shape, datatype)
     given.set_shared_memory(region, size, offset)
     return given
 

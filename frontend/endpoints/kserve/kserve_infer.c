@@ -116,8 +116,9 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
 
     /* Regions are the server's: a key that is limited to some models may not use them. */
     if ((cn_shm_is_used(&call->v2.request) &&
-         cn_management_check_model(request->listener->shared->management, request->key, CN_STR(""),
-                                   &err)) ||
+         (cn_management_check_model(request->listener->shared->management, request->key, CN_STR(""),
+                                    &err) ||
+          cn_v2_job_count_shared(&call->v2, &request->body_bytes, request->body_len, &err))) ||
         cn_v2_job_prepare(&call->v2, &intake, &err)) {
         cn_v2_http_error(request, err.code, err.message);
         cn_v2_job_fini(&call->v2);
