@@ -53,12 +53,23 @@ on_send(wslay_event_context_ptr wslay, const uint8_t *bytes, size_t len, int fla
     return -1;
 }
 
-/* Closes because of what the client sent, and reads no further. */
+/* Gives back the memory of the message, except that of a small one. */
+static void
+free_message(struct cn_ws_frames *frames, size_t keep)
+{
+    cn_request_bytes_done(&frames->message_bytes);
+    if (frames->message.cap > keep)
+        cn_buf_fini(&frames->message);
+}
+
+/* Closes because of what the client sent, and reads no further. The client may go on sending its
+ * message for a while, but what came of it is not needed. */
 static void
 refuse(struct cn_ws_frames *frames, enum cn_ws_close code, const char *reason)
 {
     cn_ws_frames_close(frames, code, cn_str_from(reason));
     wslay_event_shutdown_read(frames->wslay);
+    free_message(frames, 0);
 }
 
 /* A client's frame has a mask, and its length in the shortest form.
@@ -99,15 +110,6 @@ on_frame_start(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_
     }
     if (arg->payload_length > frames->max_bytes - frames->message.len)
         refuse(frames, CN_WS_CLOSE_TOO_LARGE, "the message is too large");
-}
-
-/* Gives back the memory of the message, except that of a small one. */
-static void
-free_message(struct cn_ws_frames *frames, size_t keep)
-{
-    cn_request_bytes_done(&frames->message_bytes);
-    if (frames->message.cap > keep)
-        cn_buf_fini(&frames->message);
 }
 
 static void

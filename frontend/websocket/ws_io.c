@@ -23,7 +23,8 @@
 #include "frontend/http/transport/http_conn.h"
 #include "frontend/websocket/ws_stream.h"
 
-#define CLOSE_WAIT_MS 2000 /* how long the client has for its own close */
+#define CLOSE_WAIT_MS 2000 /* how long the client may be silent before its own close */
+#define CLOSE_MAX_MS 30000 /* how long it has for that if it must first end a large message */
 #define READS_A_TURN 16    /* then other connections have their turn */
 #define KEEP_BYTES 16384   /* a larger output buffer is freed when it is empty */
 
@@ -288,6 +289,17 @@ tick_ms(const struct cn_server_config *config)
     return least / 2 + 1;
 }
 
+/* When the wait for the client's close is over. */
+static uint64_t
+close_ends_ms(const struct cn_ws_stream *stream)
+{
+    const uint64_t latest_ms = stream->closing_ms + CLOSE_MAX_MS;
+    const uint64_t from_ms =
+        stream->heard_ms > stream->closing_ms ? stream->heard_ms : stream->closing_ms;
+
+    return from_ms + CLOSE_WAIT_MS < latest_ms ? from_ms + CLOSE_WAIT_MS : latest_ms;
+}
+
 /* Looks whether a time is over. Returns the reason to cut the connection, or NULL. */
 static const char *
 look_at_times(struct cn_ws_stream *stream, uint64_t now_ms)
@@ -302,7 +314,7 @@ look_at_times(struct cn_ws_stream *stream, uint64_t now_ms)
             stream->message_ms = now_ms;
     }
     silent_ms = now_ms - stream->heard_ms;
-    if (stream->closing_ms && now_ms - stream->closing_ms >= CLOSE_WAIT_MS)
+    if (stream->closing_ms && now_ms >= close_ends_ms(stream))
         return "close-timeout";
     if (stream->stuck_ms && now_ms - stream->stuck_ms >= config->write_timeout_ms)
         return "write-timeout";
@@ -345,8 +357,8 @@ on_timer(struct cn_timer *timer)
         cn_ws_io_end(stream);
         return;
     }
-    if (stream->closing_ms && stream->closing_ms + CLOSE_WAIT_MS < next_ms)
-        next_ms = stream->closing_ms + CLOSE_WAIT_MS;
+    if (stream->closing_ms && close_ends_ms(stream) < next_ms)
+        next_ms = close_ends_ms(stream);
     cn_timer_set(cn_loop_wheel(cn_ws_loop(stream)), timer, next_ms);
 }
 

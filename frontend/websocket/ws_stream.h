@@ -138,7 +138,7 @@ void cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra);
 void cn_ws_io_end(struct cn_ws_stream *stream);
 /* Sends soon what is in `out`. */
 void cn_ws_io_send_soon(struct cn_ws_stream *stream);
-/* Our close has gone out: the client has two seconds for its own. */
+/* Our close has gone out: the client has a short time for its own. */
 void cn_ws_io_wait_for_close(struct cn_ws_stream *stream);
 /* Returns how many bytes the socket has not taken. */
 static inline size_t

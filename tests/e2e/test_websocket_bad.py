@@ -186,6 +186,23 @@ def test_a_message_must_be_complete_in_time(server):
     assert raw.code() == 1008
 
 
+def test_a_refused_message_may_come_slowly(server):
+    """A client that sends all of its message before it reads sees why it was refused, also if that takes longer than a
+    client has for its own close. In the end the server waits no longer."""
+    flags = ["--max-request-size", "100000", "--stream-ping", "0", "--loops", "1"]
+    running = server(stateless(), flags=flags, clock=True)
+    raw = Raw(running)
+    raw.send(0x82, b"x", length=1_000_000)
+    for _ in range(8):
+        assert running.metric("continuo_streams_open") == 1  # and the loop has taken what came before
+        running.clock.advance(1500)
+        raw.socket.sendall(bytes(1000))
+    assert raw.code() == 1009
+    assert running.metric("continuo_streams_open") == 1
+    running.clock.advance(2001)
+    expect(lambda: running.metric("continuo_streams_open") == 0, "the stream has ended")
+
+
 def test_a_message_that_the_server_does_not_read_is_not_late(server):
     """A client has sent one step and half of the next one. While its credit is used up, --body-timeout does not run."""
     running = server(counter(), flags=["--body-timeout", "1000", "--stream-ping", "0"], clock=True)

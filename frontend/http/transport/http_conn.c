@@ -36,6 +36,7 @@ cn_http_conn_drop(struct cn_http_conn *conn, const char *why)
     const struct linger none = {.l_onoff = 1, .l_linger = 0};
 
     setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    conn->discards = false;
     cn_http_conn_cut(conn, why);
 }
 

@@ -136,6 +136,44 @@ two_bodies_are_measured_apart(void **state)
     test_stop();
 }
 
+/* A refused client may go on sending its body for a while, or its answer could be lost. */
+static void
+a_refused_body_may_be_slow(void **state)
+{
+    static const char post[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 90000000\r\n\r\n";
+    struct test_answers answers = {.len = 0};
+    unsigned i;
+    int fd;
+
+    (void)state;
+    test_start(false);
+    fd = test_connect(0);
+    test_send_text(fd, post);
+    for (i = 0; i < 8; i++) {
+        assert_int_equal(listener->n_discards, 1);
+        test_wait(1500);
+        test_send_text(fd, "more of the body");
+    }
+    test_read(fd, &answers);
+    assert_int_equal(test_count(&answers, "HTTP/1.1 413 "), 1);
+    assert_true(answers.ended);
+    test_wait(1900);
+    assert_int_equal(listener->n_discards, 1);
+    test_wait(200); /* it was silent for too long */
+    assert_int_equal(listener->n_discards, 0);
+    test_forget(&answers);
+    close(fd);
+    fd = test_connect(0);
+    test_send_text(fd, post);
+    for (i = 0; i < 40 && listener->n_discards > 0; i++) {
+        test_wait(1000);
+        test_send_text(fd, "more of the body");
+    }
+    assert_int_equal(i, 30);
+    close(fd);
+    test_stop();
+}
+
 /* Clients above the limit are told so; further ones wait until a connection has ended. */
 static void
 surplus_clients_are_told(void **state)
@@ -183,6 +221,7 @@ main(void)
         cmocka_unit_test(a_body_must_come_in_time),
         cmocka_unit_test(an_answer_must_be_read_in_time),
         cmocka_unit_test(two_bodies_are_measured_apart),
+        cmocka_unit_test(a_refused_body_may_be_slow),
         cmocka_unit_test(surplus_clients_are_told),
     };
 

@@ -1,8 +1,8 @@
 /* frontend/http/transport/http_discard.c - reads and drops what refused clients still
  * send. Owned by the loop thread.
  *
- * A refused client gets this as a courtesy, so it is bounded: DISCARD_MS in time, DISCARD_MAX_BYTES
- * in bytes, and DISCARDS_MAX connections of a listener at once. */
+ * A refused client gets this as a courtesy, so it is bounded: DISCARD_MAX_MS in time, or SILENCE_MS
+ * without a byte, DISCARD_MAX_BYTES in bytes, and DISCARDS_MAX connections of a listener at once. */
 #include "frontend/http/transport/http_discard.h"
 
 #include <errno.h>
@@ -13,7 +13,8 @@
 #include "core/memory/mem.h"
 #include "frontend/http/http_listener.h"
 
-#define DISCARD_MS 2000
+#define SILENCE_MS 2000
+#define DISCARD_MAX_MS 30000 /* a large body may come over a slow network */
 #define DISCARD_MAX_BYTES (64u << 20)
 #define DISCARDS_MAX 64
 #define READ_BYTES 16384
@@ -25,6 +26,7 @@ struct discard {
     struct cn_watch watch;
     struct cn_timer timer;
     uint64_t bytes;
+    uint64_t heard_ms, ends_ms; /* loop time of the last bytes, and of the end in any case */
     int fd;
 };
 
@@ -39,10 +41,25 @@ end(struct discard *discard)
     cn_free(discard);
 }
 
+/* When the discard ends if no further byte comes. */
+static uint64_t
+until_ms(const struct discard *discard)
+{
+    const uint64_t silent_ms = discard->heard_ms + SILENCE_MS;
+
+    return silent_ms < discard->ends_ms ? silent_ms : discard->ends_ms;
+}
+
 static void
 on_time(struct cn_timer *timer)
 {
-    end(cn_container_of(timer, struct discard, timer));
+    struct discard *discard = cn_container_of(timer, struct discard, timer);
+    struct cn_loop *loop = discard->listener->loop;
+
+    if (cn_loop_now_ms(loop) >= until_ms(discard))
+        end(discard);
+    else
+        cn_timer_set(cn_loop_wheel(loop), timer, until_ms(discard));
 }
 
 /* Drops what has come, at most READS_A_TURN blocks in one turn. The discard ends when the client
@@ -64,6 +81,7 @@ on_bytes(struct cn_watch *watch, uint32_t events)
             end(discard);
             return;
         }
+        discard->heard_ms = cn_loop_now_ms(discard->listener->loop);
     }
 }
 
@@ -87,9 +105,10 @@ cn_http_discard_begin(struct cn_http_listener *listener, int fd)
     }
     cn_list_push_back(&listener->discards, &discard->link);
     listener->n_discards++;
+    discard->heard_ms = cn_loop_now_ms(listener->loop);
+    discard->ends_ms = discard->heard_ms + DISCARD_MAX_MS;
     cn_timer_init(&discard->timer, on_time);
-    cn_timer_set(cn_loop_wheel(listener->loop), &discard->timer,
-                 cn_loop_now_ms(listener->loop) + DISCARD_MS);
+    cn_timer_set(cn_loop_wheel(listener->loop), &discard->timer, until_ms(discard));
 }
 
 void
