@@ -54,9 +54,9 @@ close_port(struct port *port)
 {
     if (port->accept.fd < 0)
         return;
+    cn_http_socket_forget(&port->address); /* first: a file that comes later is another server's */
     cn_accept_end(&port->accept);
     cn_grpc_lobby_fini(&port->lobby);
-    cn_http_socket_forget(&port->address);
 }
 
 /* --- connections */

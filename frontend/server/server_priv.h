@@ -51,6 +51,8 @@ struct cn_server {
     struct cn_address addresses[CN_N_APIS];
     /* it shares the address of an interface before it, which has the listener */
     bool shares_address[CN_N_APIS];
+    /* loop 0: the file of its unix socket is removed; one that is there may be another server's */
+    bool is_forgotten[CN_N_APIS];
     unsigned n_loops, n_unfinished;
     struct cn_loop *loops[CN_LOOPS_MAX];
     struct cn_server_site sites[CN_LOOPS_MAX];
@@ -80,6 +82,9 @@ void cn_server_undo(struct cn_server *server, size_t done);
 int cn_server_start_sockets(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_sockets(struct cn_server *server);
 int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
+/* Drains the site's listener of that interface, if there is one. On the site's loop; may be called
+ * twice. */
+void cn_server_drain_listener(struct cn_server_site *site, enum cn_server_api api);
 void cn_server_stop_listeners(struct cn_server *server);
 
 /* server_signals.c. Blocks the signals. Call it before the first thread starts, since threads

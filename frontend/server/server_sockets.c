@@ -241,6 +241,15 @@ cn_server_start_sockets(struct cn_server *server, struct cn_error *err)
     return rc;
 }
 
+/* Removes the file of a unix socket, once. */
+static void
+forget(struct cn_server *server, enum cn_server_api api)
+{
+    if (!server->is_forgotten[api])
+        cn_http_socket_forget(&server->addresses[api]);
+    server->is_forgotten[api] = true;
+}
+
 void
 cn_server_stop_sockets(struct cn_server *server)
 {
@@ -252,7 +261,7 @@ cn_server_stop_sockets(struct cn_server *server)
                 close(server->sites[i].fds[api]);
         }
         if (server->sites[0].listeners[api] || server->sites[0].fds[api] >= 0)
-            cn_http_socket_forget(&server->addresses[api]);
+            forget(server, api);
     }
 }
 
@@ -278,6 +287,18 @@ cn_server_start_listeners(struct cn_server *server, struct cn_error *err)
         }
     }
     return 0;
+}
+
+/* The file of a unix socket is removed while the socket still listens. As soon as it is closed,
+ * another server may put a socket of its own there, which must stay. */
+void
+cn_server_drain_listener(struct cn_server_site *site, enum cn_server_api api)
+{
+    if (!site->listeners[api])
+        return;
+    if (cn_loop_index(site->loop) == 0)
+        forget(site->server, api);
+    cn_http_listener_drain(site->listeners[api]);
 }
 
 void

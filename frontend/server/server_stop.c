@@ -99,10 +99,8 @@ finish_site(struct cn_msg *msg)
     struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, finish);
     unsigned api;
 
-    for (api = 0; api < CN_N_APIS; api++) {
-        if (site->listeners[api])
-            cn_http_listener_drain(site->listeners[api]);
-    }
+    for (api = 0; api < CN_N_APIS; api++)
+        cn_server_drain_listener(site, api);
     if (cn_loop_index(site->loop) == 0) {
         cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
         cn_grpc_door_drain(site->server->grpc, CN_GRPC_MANAGEMENT);
@@ -125,8 +123,7 @@ drain_site(struct cn_msg *msg)
 {
     struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, drain);
 
-    if (site->listeners[CN_INFERENCE])
-        cn_http_listener_drain(site->listeners[CN_INFERENCE]);
+    cn_server_drain_listener(site, CN_INFERENCE);
     if (cn_loop_index(site->loop) == 0) {
         cn_feed_end(site->server->shared.feed);
         cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);

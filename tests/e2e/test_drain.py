@@ -1,6 +1,7 @@
 """SIGTERM under load: clients that reconnect and retry as the headers say see no failed request."""
 
 import http.client
+import socket
 import threading
 import time
 
@@ -89,3 +90,36 @@ def test_no_request_fails_while_servers_follow_each_other(server):
     last = s.client("last")
     for i, caller in enumerate(callers):
         assert last.step("counter", f"s{i}", 1).text == str(caller.steps + 1), "no step was lost or done twice"
+
+
+def ask_unix(path):
+    """Makes a step over a Unix socket. Returns the body of the answer."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(limit(20))
+        client.connect(str(path))
+        client.sendall(b"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+                       b"Content-Length: 1\r\n\r\n5")
+        answer = b""
+        while got := client.recv(65536):
+            answer += got
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def test_a_unix_socket_belongs_to_the_next_server(server, folder):
+    """A server that still drains has closed its socket, so the next one may listen there. The end of the first one must
+    not remove the file of the second one."""
+    path = folder / "inference.sock"
+    flags = ["--inference-address", f"unix:{path}"]
+    first, answers = server(counter(), flags=flags), []
+    with first.hold():
+        asker = threading.Thread(target=lambda: answers.append(ask_unix(path)))
+        asker.start()
+        first.expect_outstanding("counter", 1)
+        first.terminate()
+        expect(lambda: not path.exists(), "the first server listens no more")
+        server(counter(), flags=flags)
+        assert ask_unix(path) == b"5"
+    asker.join()
+    assert answers == [b"5"]
+    first.stop()
+    assert ask_unix(path) == b"5"
