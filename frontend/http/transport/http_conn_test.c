@@ -99,6 +99,37 @@ a_long_pipeline_is_answered_in_order(void **state)
     test_stop();
 }
 
+/* Of many requests that come at once only some are answered in a turn, so that other clients need
+ * not wait for all of them. */
+static void
+a_pipeline_leaves_turns_to_others(void **state)
+{
+    struct test_answers answers = {.len = 0};
+    uint64_t before, now;
+    int fd, other;
+
+    (void)state;
+    test_start(false);
+    fd = test_connect(0);
+    other = test_connect(0);
+    for (unsigned i = 0; i < 200; i++)
+        assert_int_equal(send(fd, POST_A, sizeof(POST_A) - 1, 0), sizeof(POST_A) - 1);
+    assert_int_equal(send(other, POST_A, sizeof(POST_A) - 1, 0), sizeof(POST_A) - 1);
+    before = cn_metrics_get(cn_loop_metrics(loop), CN_M_HTTP_REQUESTS);
+    cn_loop_turn(loop, 0);
+    now = cn_metrics_get(cn_loop_metrics(loop), CN_M_HTTP_REQUESTS);
+    assert_in_range(now - before, 2, 20);
+    test_read_some(other, &answers, 65536);
+    assert_int_equal(test_count(&answers, "\r\n\r\nabc"), 1);
+    test_forget(&answers);
+    test_read(fd, &answers);
+    assert_int_equal(test_count(&answers, "\r\n\r\nabc"), 200);
+    test_forget(&answers);
+    close(fd);
+    close(other);
+    test_stop();
+}
+
 /* The client asks whether it should send its body, and is told to. */
 static void
 a_client_may_ask_before_its_body(void **state)
@@ -337,6 +368,7 @@ main(void)
         cmocka_unit_test(a_pipeline_may_be_cut_anywhere),
         cmocka_unit_test(bytes_may_come_one_by_one),
         cmocka_unit_test(a_long_pipeline_is_answered_in_order),
+        cmocka_unit_test(a_pipeline_leaves_turns_to_others),
         cmocka_unit_test(a_client_may_ask_before_its_body),
         cmocka_unit_test(http_1_0_ends_unless_it_asks),
         cmocka_unit_test(a_client_may_end_anywhere),

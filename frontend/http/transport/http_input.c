@@ -18,6 +18,7 @@
 
 #define READS_PER_TURN 4      /* full ones, so that other connections get their turn */
 #define TLS_READS_PER_TURN 32 /* one brings at most a record of 16 KiB */
+#define REQUESTS_PER_TURN 8   /* that are answered at once: one read may bring hundreds of them */
 #define DIRECT_BYTES 16384    /* the rest of a body that is at least as large is read directly */
 #define VALUE_BYTES 64        /* what a header or parameter takes beside its text */
 
@@ -226,13 +227,17 @@ void
 cn_http_input_run(struct cn_http_conn *conn)
 {
     const unsigned max = conn->tls ? TLS_READS_PER_TURN : READS_PER_TURN;
-    unsigned n = 0;
+    unsigned n = 0, n_answered = 0;
 
     while (!conn->failed && conn->phase != CN_PHASE_UPGRADED) {
         if (conn->request && conn->request->state == CN_REQUEST_ANSWERED &&
             cn_http_out_is_empty(conn)) {
             cn_http_conn_answered(conn);
+            n_answered++;
         } else if (!takes_bytes(conn)) {
+            return;
+        } else if (n_answered >= REQUESTS_PER_TURN) {
+            cn_http_conn_go_on(conn);
             return;
         } else if (conn->in.len > conn->in_parsed) {
             use_kept(conn);
