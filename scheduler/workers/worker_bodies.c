@@ -43,7 +43,7 @@ cn_worker_link_share(struct cn_worker_link *link, const struct cn_row *row)
     if (link->body_memory_tried || link->terms.body_memory_bytes == 0 ||
         !(link->bodies_are_large || has_large_part(row)))
         return;
-    if (link->frame_rows > 0 || link->out.len > 0 || !cn_worker_link_usable(link))
+    if (link->frame_rows > 0 || cn_worker_link_is_sending(link) || !cn_worker_link_usable(link))
         return;
     link->body_memory_tried = true;
     if (cn_body_memory_create(link->terms.body_memory_bytes, &body_memory, &fd, &err) != 0) {

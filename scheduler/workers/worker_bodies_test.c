@@ -249,6 +249,53 @@ large_answers_get_memory_from_the_next_row_on(void **state)
     rig_destroy(rig);
 }
 
+/* The first large body comes behind a small row, so it goes through the socket, which does not take
+ * all of it. When the next large body comes, the buffer is empty, but the first body is not sent
+ * yet: the message with the memory must not come into the middle of it. */
+static void
+memory_waits_until_a_body_is_sent(void **state)
+{
+    struct rig *rig = rig_create(config_shared);
+    struct fake *fake = fake_attach(rig);
+    struct cn_body_memory *memory;
+    struct cn_arena arena;
+    struct cn_frame frame;
+    struct cn_row *rows;
+    struct client small;
+    struct sender senders[3];
+    size_t at = 0;
+
+    (void)state;
+    client_send(rig, &small, "", "x", 0);
+    send_large(rig, &senders[0], 'a');
+    assert_int_equal(senders[0].client.job.unsent, 1);
+    assert_int_equal(fake->link->out.len, 0);
+    /* Now the socket takes a message again, but not enough to tell the loop so. */
+    fake->in.len += (size_t)recv(fake->fd, cn_buf_reserve(&fake->in, LARGE), 100000, 0);
+    send_large(rig, &senders[1], 'b');
+    for (int turn = 0; turn < 20; turn++) {
+        assert_int_equal(receive(fake), -1);
+        settle(rig);
+    }
+    cn_arena_init(&arena);
+    frame = next_frame(fake, &at, NULL);
+    assert_int_equal(cn_frame_get_batch(&frame, &arena, &rows, NULL), 0);
+    assert_int_equal(frame.count, 2);
+    assert_int_equal(rows[1].parts[0].data.len, LARGE);
+    for (size_t i = 0; i < LARGE; i++)
+        if (rows[1].parts[0].data.ptr[i] != 'a')
+            fail_msg("byte %zu is %d", i, rows[1].parts[0].data.ptr[i]);
+    cn_arena_fini(&arena);
+    check_row(fake, &at, NULL, 'b', false, false);
+    send_large(rig, &senders[2], 'c');
+    memory = open_memory(fake, &at);
+    check_row(fake, &at, memory, 'c', true, true);
+    cn_body_memory_free(memory);
+    rig_destroy(rig);
+    for (int i = 0; i < 3; i++)
+        cn_free(senders[i].body);
+}
+
 /* Sends an answer that says its body is at `place`. The link must be lost. */
 static void
 lie(struct cn_body_place place)
@@ -301,6 +348,7 @@ main(void)
         cmocka_unit_test(large_bodies_go_through_shared_memory),
         cmocka_unit_test(a_body_without_a_place_goes_through_the_socket),
         cmocka_unit_test(large_answers_get_memory_from_the_next_row_on),
+        cmocka_unit_test(memory_waits_until_a_body_is_sent),
         cmocka_unit_test(a_worker_that_lies_about_a_place_is_lost),
     };
 

@@ -372,7 +372,7 @@ cn_worker_link_send_fds(struct cn_worker_link *link, const struct cn_buf *frame,
                              .msg_controllen = CMSG_SPACE(n * sizeof(int))};
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
 
-    cn_assert(n <= CN_LINK_FDS_MAX && link->out.len == 0);
+    cn_assert(n <= CN_LINK_FDS_MAX && !cn_worker_link_is_sending(link));
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(n * sizeof(int));
@@ -388,7 +388,7 @@ cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const
     struct cn_buf frame;
     bool sent;
 
-    if (!cn_worker_link_usable(link) || link->out.len > 0)
+    if (!cn_worker_link_usable(link) || cn_worker_link_is_sending(link))
         return false;
     cn_buf_init(&frame, 0);
     cn_frame_put_fork(&frame, label);

@@ -143,6 +143,14 @@ cn_worker_link_quiet(const struct cn_worker_link *link)
     return link->n_in_flight == 0 && link->n_closing == 0 && link->n_queries == 0;
 }
 
+/* Is something still to be sent? The buffer alone does not tell: the large part with which a frame
+ * ends is borrowed, and may be half sent when the buffer is empty. */
+static inline bool
+cn_worker_link_is_sending(const struct cn_worker_link *link)
+{
+    return link->out.len > 0 || cn_borrowed_output_pending(&link->borrowed);
+}
+
 /* worker_frames.c: hands out a frame that came. An error loses the link. */
 int cn_worker_link_give_frame(struct cn_worker_link *link, const struct cn_frame *frame,
                               struct cn_error *err);
@@ -158,9 +166,9 @@ char *cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body);
 /* Writes what `out` holds. Errors are reported at the end of a turn, never from inside this
  * call. */
 void cn_worker_link_flush(struct cn_worker_link *link);
-/* Sends a frame and its `n` descriptors in one message at once. `out` must be empty, because a
- * message must not come into the middle of a frame. Returns false if the socket does not take
- * it. */
+/* Sends a frame and its `n` descriptors in one message at once. Nothing else may be on its way
+ * (cn_worker_link_is_sending), because a message must not come into the middle of a frame. Returns
+ * false if the socket does not take it. */
 #define CN_LINK_FDS_MAX 2
 bool cn_worker_link_send_fds(struct cn_worker_link *link, const struct cn_buf *frame,
                              const int *fds, unsigned n);
