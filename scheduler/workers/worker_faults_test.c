@@ -2,6 +2,9 @@
  * breaks a rule, dies, or is given up by its owner. */
 #include "scheduler/workers/worker_link.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+
 #include "scheduler/test_support.h"
 
 static void
@@ -168,6 +171,53 @@ reader_gone_is_found_by_writing(void **state)
     rig_destroy(rig);
 }
 
+/* Sends statistics until nobody takes them any more. */
+static void *
+talk(void *fd)
+{
+    const struct cn_worker_stats stats = {.rows = 1};
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    while (buf.len < 256u * 1024)
+        cn_frame_put_stats(&buf, &stats);
+    for (size_t at = 0;;) {
+        ssize_t n = send(*(const int *)fd, buf.data + at, buf.len - at, MSG_NOSIGNAL);
+
+        if (n < 0)
+            break;
+        at = at + (size_t)n < buf.len ? at + (size_t)n : 0;
+    }
+    cn_buf_fini(&buf);
+    return NULL;
+}
+
+/* A worker that no longer reads, but sends without a pause, does not keep the loop. */
+static void
+talker_that_does_not_read_is_lost(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    pthread_t talker;
+
+    (void)state;
+    assert_int_equal(fcntl(fake->fd, F_SETFL, 0), 0);
+    assert_int_equal(shutdown(fake->fd, SHUT_RD), 0);
+    assert_int_equal(pthread_create(&talker, NULL, talk, &fake->fd), 0);
+    while (fake->stats < 10000)
+        cn_loop_turn(rig->loop, 0);
+    client_send(rig, &client, "s", "1", 0);
+    settle(rig);
+    assert_int_equal(fake->lost, 1);
+    assert_int_equal(client.finals, 0);
+    cn_model_queue_detach(rig->queue, fake->link, false, NULL);
+    cn_worker_link_destroy(fake->link);
+    fake->link = NULL;
+    pthread_join(talker, NULL);
+    rig_destroy(rig);
+}
+
 /* Nothing was sent, so an answer is an error. */
 static void
 answer_before_attach_loses_the_link(void **state)
@@ -264,6 +314,7 @@ main(void)
         cmocka_unit_test(broken_rules_lose_the_link),
         cmocka_unit_test(answers_of_the_dead_are_read),
         cmocka_unit_test(reader_gone_is_found_by_writing),
+        cmocka_unit_test(talker_that_does_not_read_is_lost),
         cmocka_unit_test(answer_before_attach_loses_the_link),
         cmocka_unit_test(answers_after_detach_are_dropped),
         cmocka_unit_test(link_may_be_destroyed_in_callbacks),
