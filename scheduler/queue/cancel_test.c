@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "config/model/model_io.h"
 #include "core/system/random.h"
+#include "metrics/counters/infer_stats.h"
 #include "scheduler/test_support.h"
 
 /* A cancelled step that waits is answered at the end of the turn. The steps behind it are not
@@ -50,6 +52,46 @@ incoming_job_is_answered_at_once(void **state)
     assert_int_equal(gone.error, CN_E_CANCELLED);
     assert_int_equal(fake->n_rows, 0);
     assert_int_equal(rig_stats(rig).live_sequences, 0);
+    rig_destroy(rig);
+}
+
+static void
+config_typed(struct cn_model_config *config)
+{
+    static struct cn_model_io io;
+
+    config->io = &io;
+}
+
+/* A step that no queue has looked at has waited for no time. The statistics of a typed model count
+ * it so, whether its client says that it left, or only closed its connection. */
+static void
+steps_that_are_not_admitted_take_no_time(void **state)
+{
+    struct rig *rig = rig_create(config_typed);
+    struct client gone, closed;
+    struct cn_infer_counts counts;
+    struct cn_arena arena;
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    close(pair[1]);
+    pass(rig, 5000);
+    client_send(rig, &gone, "s", "1", 0);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    client_prepare(&closed, rig->loop, "t", "1", 0);
+    closed.job.connection = pair[0];
+    cn_model_queue_submit(rig->queue, &closed.job);
+    settle(rig);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    assert_int_equal(closed.error, CN_E_CANCELLED);
+    cn_arena_init(&arena);
+    cn_infer_read(cn_model_queue_infer_stats(rig->queue), &arena, &counts);
+    assert_int_equal(counts.failures[CN_INFER_CANCELED], 2);
+    assert_int_equal(counts.fail.us, 0);
+    cn_arena_fini(&arena);
+    close(pair[0]);
     rig_destroy(rig);
 }
 
@@ -522,6 +564,7 @@ main(void)
         cmocka_unit_test(cancels_and_answers_cross_between_loops), /* in real time, so first */
         cmocka_unit_test(waiting_job_is_answered_at_once),
         cmocka_unit_test(incoming_job_is_answered_at_once),
+        cmocka_unit_test(steps_that_are_not_admitted_take_no_time),
         cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
         cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
         cmocka_unit_test(many_closed_connections_are_found),

@@ -108,7 +108,8 @@ cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job, const struct
         /* A step that was refused because its sequence does not exist counts, though it only
          * asked. */
         return;
-    done.total_us = cn_loop_now_us(queue->loop) - job->arrived_us;
+    if (job->arrived_us) /* otherwise its client left before the queue looked at it */
+        done.total_us = cn_loop_now_us(queue->loop) - job->arrived_us;
     if (kind == CN_RESPONSE_CANCELED || kind == CN_RESPONSE_FAILED) {
         cn_infer_failed(queue->infer,
                         kind == CN_RESPONSE_CANCELED ? CN_INFER_CANCELED
