@@ -511,6 +511,10 @@ def test_a_typed_model_over_v2(server, batched, kind):
         assert got["power"][1] == pytest.approx([p for [p] in want["power"]]), datatype
     got = infer(9, "INT16", np.frombuffer(s16(sound(48000, 0.7)), "<i2").tolist(), rate=48000)
     assert got["n"][0] == [len(want["n"]), 1]
+    stereo = list(np.repeat(integers, 2).tobytes())  # bytes have as many channels as the request says
+    got = infer(11, "UINT8", stereo, channels=2)
+    assert got["n"][0] == [len(want["n"]), 1]
+    assert got["power"][1] == pytest.approx([p for [p] in want["power"]])
     assert infer(10, "INT16", [])["n"] == ([0, 1], [])
     declared = json.loads(client.get("/v2/models/typed").text)
     assert declared["inputs"][0]["shape"] == ([-1, -1] if batched else [-1])

@@ -216,16 +216,17 @@ read_tensor(enum cn_stream_kind kind, const struct cn_tensor *tensor, struct cn_
 
     *raw = false;
     out->bytes = tensor->data;
-    out->format.channels = 1;
     switch (tensor->type) {
     case CN_DATATYPE_INT16:
         out->format.encoding = CN_ENCODING_PCM_S16LE;
+        out->format.channels = 1;
         if (kind == CN_STREAM_SERIES)
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "the tensor of numbers is INT16, which means sound; send FP32");
         return 0;
     case CN_DATATYPE_FP32:
         out->format.encoding = CN_ENCODING_PCM_F32LE;
+        out->format.channels = 1;
         return 0;
     case CN_DATATYPE_UINT8:
         *raw = true;
