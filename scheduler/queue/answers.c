@@ -62,6 +62,18 @@ forward_piece(struct cn_job *job, const struct cn_answer *answer)
     cn_answer_box_deliver(box);
 }
 
+/* Tells the worker of a job that has begun to stream what was asked before. It may not know: the
+ * client left, or the end was asked for, while the job was at another version, or at a worker that
+ * died since. To ask twice does no harm. */
+static void
+tell_again(struct cn_worker_link *link, const struct cn_job *job)
+{
+    if (job->cancelled)
+        cn_worker_link_put_cancel(link, job->row.job_id, CN_STOP_GONE);
+    else if (job->stopped)
+        cn_worker_link_put_cancel(link, job->row.job_id, CN_STOP_ENDED);
+}
+
 /* The handler yielded, so the row counts as a stream from here on. If its step is committed, which
  * happens at most once, the sequence goes on to its next step. */
 static void
@@ -70,8 +82,10 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (cn_worker_link_streams(link, job))
+    if (cn_worker_link_streams(link, job)) {
         cn_queue_wake(queue); /* its place among the rows is free for another one */
+        tell_again(link, job);
+    }
     if (!sequence || cn_job_is_detached(job) || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
         return;

@@ -216,6 +216,57 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
     rig_destroy(old);
 }
 
+/* The client leaves while another version looks for the sequence, which does not live there. So the
+ * step runs here. When its handler begins to stream, it learns that nobody reads. */
+static void
+stream_of_a_step_that_came_home_learns_that_its_client_left(void **state)
+{
+    struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
+    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct cn_answer answer;
+    struct client gone;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+    client_prepare(&gone, new->loop, "s", "1", 0);
+    gone.job.any_version = true;
+    cn_model_queue_submit(new->queue, &gone.job);
+    settle_both();
+    fake_read(here);
+    answer = answer_to(&here->rows[0]);
+    answer.flags |= CN_ANSWER_ELSEWHERE;
+    fake_send(here, &answer);
+    settle_both();
+    fake_read(there);
+    assert_int_equal(there->n_rows, 1);
+    cn_model_queue_cancel(new->queue, &gone.job);
+    settle_both();
+    fake_read(there);
+    assert_int_equal(there->n_cancels, 1);
+    answer = answer_to(&there->rows[0]);
+    answer.flags |= CN_ANSWER_ELSEWHERE;
+    fake_send(there, &answer);
+    settle_both();
+    fake_read(here);
+    assert_int_equal(here->n_rows, 2);
+    assert_int_equal(here->n_cancels, 0);
+    answer = answer_to(&here->rows[1]);
+    answer.flags = CN_ANSWER_LIVE;
+    fake_send(here, &answer);
+    settle_both();
+    fake_read(here);
+    assert_int_equal(here->n_cancels, 1);
+    assert_int_equal(here->cancels[0], here->rows[1].job_id);
+    assert_int_equal(here->why_cancelled[0], CN_STOP_GONE);
+    answer.flags |= CN_ANSWER_FINAL;
+    fake_send(here, &answer);
+    settle_both();
+    assert_int_equal(gone.finals, 1);
+    rig_destroy(new);
+    rig_destroy(old);
+}
+
 /* There are more such steps than one call of poll() checks, and the clients of others between them
  * are there. */
 static void
@@ -567,6 +618,7 @@ main(void)
         cmocka_unit_test(steps_that_are_not_admitted_take_no_time),
         cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
         cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
+        cmocka_unit_test(stream_of_a_step_that_came_home_learns_that_its_client_left),
         cmocka_unit_test(many_closed_connections_are_found),
         cmocka_unit_test(running_job_waits_for_its_worker),
         cmocka_unit_test(answer_in_the_same_turn_wins),

@@ -314,6 +314,36 @@ death_in_mid_stream_is_told(void **state)
     rig_destroy(rig);
 }
 
+/* The handler was told to end its stream, and its worker dies before the client has anything of it.
+ * The step runs again, and the next worker is told, too. */
+static void
+end_is_asked_of_the_next_worker(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig), *other;
+    struct client first, second;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, NULL, 0);
+    go(rig, fake, &second, "s", "2", CN_ROW_START);
+    assert_int_equal(fake->n_cancels, 1);
+    fake_die(fake, false, "killed");
+    other = fake_attach(rig);
+    settle(rig);
+    fake_read(other);
+    assert_string_equal(other->rows[0].body, "1");
+    assert_int_equal(other->n_cancels, 0);
+    stream(rig, other, 0, NULL, 0);
+    assert_int_equal(other->n_cancels, 1);
+    assert_int_equal(other->cancels[0], other->rows[0].job_id);
+    assert_int_equal(other->why_cancelled[0], CN_STOP_ENDED);
+    stream(rig, other, 0, "p", CN_ANSWER_FINAL);
+    assert_int_equal(first.error, 0);
+    assert_string_equal(other->rows[1].body, "2");
+    rig_destroy(rig);
+}
+
 /* The same happens if the step was committed, but its sequence continues. */
 static void
 death_of_an_overtaken_stream(void **state)
@@ -459,6 +489,7 @@ main(void)
         cmocka_unit_test(idle_clock_starts_after_the_stream),
         cmocka_unit_test(credit_goes_back_in_steps),
         cmocka_unit_test(death_in_mid_stream_is_told),
+        cmocka_unit_test(end_is_asked_of_the_next_worker),
         cmocka_unit_test(death_of_an_overtaken_stream),
         cmocka_unit_test(suspects_do_not_wait_for_streams),
         cmocka_unit_test(paused_streams_are_no_hung_worker),

@@ -178,7 +178,6 @@ rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_
         link->n_in_flight--;
         queue->stats.in_flight_jobs--;
         job->worker = NULL;
-        job->stopped = false;
         job->unsent = 0;
         job->deaths++;
         job->alone_deaths += alone;
