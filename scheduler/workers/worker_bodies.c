@@ -4,6 +4,7 @@
  * The memory is made when it is first useful, so a model with small bodies has none. Its descriptor
  * goes in a message of its own, which must not come into the middle of a frame: if something is
  * still to be sent, the next row tries again. */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ has_large_part(const struct cn_row *row)
     return false;
 }
 
+/* Returns false if the socket does not take it. One that is full takes it later. */
 static bool
 send_memory(struct cn_worker_link *link, uint64_t half_bytes, int fd)
 {
@@ -29,6 +31,8 @@ send_memory(struct cn_worker_link *link, uint64_t half_bytes, int fd)
     cn_buf_init(&frame, 0);
     cn_frame_put_memory(&frame, &(struct cn_memory_order){half_bytes});
     sent = cn_worker_link_send_fds(link, &frame, &fd, 1);
+    if (!sent && (errno == EAGAIN || errno == EWOULDBLOCK))
+        link->body_memory_tried = false;
     cn_buf_fini(&frame);
     return sent;
 }

@@ -296,6 +296,39 @@ memory_waits_until_a_body_is_sent(void **state)
         cn_free(senders[i].body);
 }
 
+/* A worker that is busy has a full socket when the first large body comes. The memory is made with
+ * a later one. */
+static void
+a_full_socket_takes_the_memory_later(void **state)
+{
+    static const char filler[4096];
+    struct rig *rig = rig_create(config_shared);
+    struct fake *fake = fake_attach(rig);
+    struct cn_body_memory *memory;
+    struct sender senders[2];
+    size_t at = 0;
+    ssize_t n;
+
+    (void)state;
+    do {
+        n = send(fake->link->fd, filler, sizeof(filler), MSG_DONTWAIT);
+        at += n > 0 ? (size_t)n : 0;
+    } while (n > 0);
+    send_large(rig, &senders[0], 'a');
+    for (int turn = 0; turn < 20; turn++) {
+        assert_int_equal(receive(fake), -1);
+        settle(rig);
+    }
+    check_row(fake, &at, NULL, 'a', false, false);
+    send_large(rig, &senders[1], 'b');
+    memory = open_memory(fake, &at);
+    check_row(fake, &at, memory, 'b', true, true);
+    cn_body_memory_free(memory);
+    rig_destroy(rig);
+    for (int i = 0; i < 2; i++)
+        cn_free(senders[i].body);
+}
+
 /* Sends an answer that says its body is at `place`. The link must be lost. */
 static void
 lie(struct cn_body_place place)
@@ -349,6 +382,7 @@ main(void)
         cmocka_unit_test(a_body_without_a_place_goes_through_the_socket),
         cmocka_unit_test(large_answers_get_memory_from_the_next_row_on),
         cmocka_unit_test(memory_waits_until_a_body_is_sent),
+        cmocka_unit_test(a_full_socket_takes_the_memory_later),
         cmocka_unit_test(a_worker_that_lies_about_a_place_is_lost),
     };
 
