@@ -479,7 +479,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     loop->turn_ended_ms = end_us / 1000;
     cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
     cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY, busy_us);
-    if (loop->n_answered > 0)
+    if (loop->n_answered > 0 && cn_tuned(CN_TUNING_STAGE_TIMES))
         cn_metrics_observe_many(&loop->metrics, CN_M_REPLY_TIME, busy_us, loop->n_answered);
     loop->n_answered = 0;
     if (busy_us > SLOW_TURN_US)

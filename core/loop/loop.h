@@ -83,7 +83,8 @@ struct cn_timer_wheel *cn_loop_wheel(struct cn_loop *loop);
 /* The counters and gauges of this loop, its busy time among them. */
 struct cn_metrics *cn_loop_metrics(struct cn_loop *loop);
 
-/* Counts the final answer of a step in continuo_reply_duration_seconds, at the end of this turn. */
+/* A step got its final answer in this turn. At the turn's end it is counted in
+ * continuo_reply_duration_seconds, with the tuning `stage-times`. */
 void cn_loop_answered(struct cn_loop *loop);
 
 /* Watches a descriptor for `events`: EPOLLIN, EPOLLOUT, EPOLLRDHUP, ...; level-triggered unless

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
 #include "metrics/counters/metrics.h"
 
 static struct cn_loop *loop;
@@ -430,16 +431,22 @@ on_step(struct cn_watch *watch, uint32_t events)
 }
 
 /* Steps that came while others were answered go to the worker together with those that the turn
- * already has, unless the loop polls. */
+ * already has, unless the loop polls. That does not depend on whether answers are counted. */
 static void
 steps_after_answers_are_sent_with_the_others(void **state)
 {
     struct pipe_watch answer = {.watch.fn = on_answer}, step = {.watch.fn = on_step},
                       next = {.watch.fn = on_step};
 
-    for (uint32_t busy_wait_us = 0; busy_wait_us <= 100; busy_wait_us += 100) {
+    const uint64_t tunings = cn_tuning_bits;
+
+    for (unsigned i = 0; i < 4; i++) {
+        const uint32_t busy_wait_us = i % 2 ? 100 : 0;
+        const bool counts = i < 2;
+
         tear_down(state);
         set_up(state);
+        cn_tuning_set(counts ? tunings : tunings & ~(UINT64_C(1) << CN_TUNING_STAGE_TIMES));
         cn_loop_set_busy_wait(loop, busy_wait_us);
         open_pipe(&answer);
         open_pipe(&step);
@@ -452,10 +459,12 @@ steps_after_answers_are_sent_with_the_others(void **state)
         cn_loop_turn(loop, 0);
         cn_loop_turn(loop, 0);
         assert_string_equal(trace, busy_wait_us ? "ffdfd" : "fffd");
+        assert_int_equal(cn_metrics_get(cn_loop_metrics(loop), CN_M_REPLY_TIME), counts);
         close_pipe(&answer);
         close_pipe(&step);
         close_pipe(&next);
     }
+    cn_tuning_set(tunings);
 }
 
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -14,7 +14,6 @@
 #include "core/errors/panic.h"
 #include "core/loop/loop.h"
 #include "core/memory/mem.h"
-#include "core/tuning/tuning.h"
 #include "scheduler/queue/answer_box_priv.h"
 #include "scheduler/queue/job_phases.h"
 #include "tracing/trace.h"
@@ -221,8 +220,7 @@ give(struct cn_job *job, struct cn_answer_box *box)
         cn_trace_answered(trace, &job->row, &box->answer,
                           box->sequence_id.len ? job->row.sequence_id : box->sequence_id,
                           cn_loop_now_us(job->origin));
-    if ((box->answer.flags & CN_ANSWER_FINAL) && !cn_job_stands_in(job) &&
-        cn_tuned(CN_TUNING_STAGE_TIMES))
+    if ((box->answer.flags & CN_ANSWER_FINAL) && !cn_job_stands_in(job))
         cn_loop_answered(job->origin);
     if (box->answer.flags & CN_ANSWER_FINAL)
         keep_messages(job);
