@@ -307,6 +307,8 @@ cn_states_look_at_clock(struct cn_states *states, uint64_t now_wall_ms)
     states->clock_offset_ms = offset_ms; /* a clock that drifts slowly does not jump */
     if (states->load->clock_jump_ms && by_ms > (int64_t)states->load->clock_jump_ms)
         states->clock_floor_ms = now_wall_ms;
+    if (states->clock_floor_ms > now_wall_ms) /* the clock was set back: idle clocks run again */
+        states->clock_floor_ms = now_wall_ms;
 }
 
 int

@@ -7,8 +7,9 @@
  * offset is remembered anew at each look.
  *
  * After a jump ahead the floor is the time of the jump: steps before it count as if they had been
- * made at the floor, so that idle clocks start anew instead of ending all at once. The file `clock`
- * carries the offset and the floor over a restart.
+ * made at the floor, so that idle clocks start anew instead of ending all at once. After a jump
+ * back the floor is never later than the new time. The file `clock` carries the offset and the
+ * floor over a restart.
  */
 #include "management/state/clock_watch.h"
 
@@ -85,9 +86,12 @@ write_down(void)
 static void
 jumped(int64_t by_ms, const char *how)
 {
+    const uint64_t wall_ms = cn_wall_ms();
+
     watch.jumps++;
-    if (by_ms > 0)
-        atomic_store(&floor_ms, cn_wall_ms());
+    /* A floor that lies in the future now would keep all sequences, also new ones, until then. */
+    if (by_ms > 0 || atomic_load(&floor_ms) > wall_ms)
+        atomic_store(&floor_ms, wall_ms);
     cn_log(
         CN_LOG_ERROR, "event=clock_jumped by_ms=%" PRId64 " how=\"%s\" note=\"%s\"", by_ms, how,
         by_ms > 0

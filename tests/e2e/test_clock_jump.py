@@ -56,6 +56,20 @@ def test_a_clock_that_jumps_ahead_and_back_under_the_server(server):
     assert all_there(s, COUNT)
 
 
+def test_after_a_jump_ahead_and_back_idle_sequences_expire_again(server):
+    """The moment of the jump ahead lies in the future then, and idle times were counted from it."""
+    s = stepped(server)
+    s.clock.jump(400 * DAY_MS)
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the jump is seen", timeout=20)
+    s.clock.jump(-400 * DAY_MS)
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 2, "the way back is seen", timeout=20)
+    assert s.client().step("counter", "new", 7).text == "7"
+    s.kill()
+    s.clock.advance(700000)
+    s.restart()
+    assert [s.client().step("counter", key, 0).status for key in ("s0", "new")] == [410, 410]
+
+
 def test_a_server_that_was_off_for_a_weekend_expires_what_is_idle(server):
     """The wall clock and the kernel's clock both went on, so this is not a jump."""
     s = stepped(server)
