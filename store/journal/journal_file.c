@@ -246,6 +246,8 @@ cn_journal_identify(struct cn_journal_store *js, struct cn_error *err)
 
     if ((rc = cn_journal_read_note(js, err)) != 0)
         return rc;
+    /* A repair has moved transactions to LMDB that this process may not have read. */
+    cn_journal_hints_begin(js, js->salvaged_below);
     for (unsigned i = 0; i < 2; i++)
         if ((rc = file_identify(js, &js->files[i], err)) != 0)
             return rc;

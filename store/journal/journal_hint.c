@@ -19,7 +19,8 @@
  * the hint is refused.
  *
  * When another process has begun a file anew, some transactions may have been missed. `hints_from`
- * is then raised to that file's first transaction, and all older hints are refused. */
+ * is then raised to that file's first transaction, and all older hints are refused. The same holds
+ * after a repair (journal_salvage.c), which leaves no file that is in use. */
 #include "core/tuning/tuning.h"
 #include "store/journal/journal_priv.h"
 

@@ -3,6 +3,7 @@
 #include "store/disk_store.h"
 #include "store/journal/journal.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -257,6 +258,62 @@ others_make_a_trace_stale(void **state)
     close(done[1]);
 }
 
+/* Writes key 1 with the word 2. Then it damages the ledger, and repairs the store. */
+static _Noreturn void
+write_and_repair(const char *dir, int go)
+{
+    static const char zeros[64];
+    struct cn_store *store;
+    char path[TEST_DIR_MAX + 16], key[32];
+    int fd;
+
+    if (read(go, key, 1) != 1)
+        _exit(1);
+    store = open_store(dir, "", SMALL);
+    if (cn_store_begin(store, CN_STORE_WRITE, NULL) != 0 ||
+        cn_store_put(store, key_of(key, 1), value_of(2, 40), NULL) != 0 ||
+        cn_store_commit(store, NULL) != 0)
+        _exit(2);
+    cn_store_close(store);
+    snprintf(path, sizeof(path), "%s/ledger.0", dir);
+    fd = open(path, O_WRONLY);
+    if (pwrite(fd, zeros, sizeof(zeros), 0) != sizeof(zeros))
+        _exit(3);
+    close(fd);
+    cn_store_close(open_store(dir, "", SMALL));
+    _exit(0);
+}
+
+/* A worker with a value in its memory does nothing while another one replaces it, and while a third
+ * one finds damage and moves the whole journal to LMDB. */
+static void
+a_repair_makes_a_trace_stale(void **state)
+{
+    struct cn_store_hint hint = {0};
+    struct cn_store *store;
+    int go[2], status;
+    char bytes[32];
+    pid_t pid;
+
+    assert_int_equal(pipe(go), 0);
+    if ((pid = fork()) == 0)
+        write_and_repair(*state, go[0]);
+    store = open_store(*state, "", SMALL);
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_replace(store, key_of(bytes, 1), value_of(1, 40), &hint, NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    assert_int_equal(write(go[1], "", 1), 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_true(((struct cn_journal_store *)store)->salvaged_below > 0);
+    assert_false(cn_store_holds(store, &hint));
+    assert_int_equal(get_word(store, 1), 2);
+    cn_store_close(store);
+    close(go[0]);
+    close(go[1]);
+}
+
 /* A store of another kind ignores hints and stores the values. */
 static void
 a_table_in_memory_has_none(void **state)
@@ -282,6 +339,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         WITH_DIR(a_trace_changes_nothing),
         WITH_DIR(others_make_a_trace_stale),
+        WITH_DIR(a_repair_makes_a_trace_stale),
         cmocka_unit_test(a_table_in_memory_has_none),
     };
 
