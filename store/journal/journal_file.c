@@ -20,7 +20,6 @@
  * - `owed` and `freed` say by how much LMDB will grow and shrink when the file is drained. Each
  *   entry that becomes the newest of its key is counted in, and counted out when a newer one
  *   replaces it. */
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -424,20 +423,35 @@ ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const ch
     return cn_journal_write_at(file->ledger_fd, js->ledger.data, js->ledger.len, to);
 }
 
-/* The process that appended last may have died between the journal and the ledger. Then this one
- * writes the missing entry. */
+/* Does the ledger have a whole entry for the last transaction that another process wrote, which
+ * must be the last one of the file? `at` gets the offset of that entry. */
+static bool
+ledger_has_last(struct cn_journal_store *js, const struct cn_journal_file *file, uint64_t *at)
+{
+    const uint32_t n_keys = cn_journal_txn_entries(file->map + file->last_at);
+    const size_t bytes = cn_ledger_entry_bytes(n_keys);
+    struct cn_ledger_entry found;
+    char *entry;
+
+    *at = file->ledger_tail - bytes;
+    cn_buf_reset(&js->ledger);
+    entry = cn_buf_reserve(&js->ledger, bytes);
+    return entry && pread(file->ledger_fd, entry, bytes, (off_t)*at) == (ssize_t)bytes &&
+           cn_ledger_look((struct cn_str){entry, bytes}, 0, file->next - 1, file->ledger_seed,
+                          &found);
+}
+
+/* The process that appended last may have died between the journal and the ledger, or in the middle
+ * of the ledger's entry. Then this one writes the entry. */
 static int
 ledger_catch_up(struct cn_journal_store *js, struct cn_journal_file *file)
 {
-    const char *last = file->map + file->last_at;
-    const uint64_t at = file->ledger_tail - cn_ledger_entry_bytes(cn_journal_txn_entries(last));
-    uint64_t number = 0;
+    uint64_t at;
 
     file->ledger_behind = false;
-    if (pread(file->ledger_fd, &number, sizeof(number), (off_t)at) == sizeof(number) &&
-        le64toh(number) == file->next - 1)
+    if (ledger_has_last(js, file, &at))
         return 0;
-    return ledger_write(js, file, last, file->last_at, file->next - 1, at);
+    return ledger_write(js, file, file->map + file->last_at, file->last_at, file->next - 1, at);
 }
 
 int

@@ -243,6 +243,32 @@ lost_keys_are_accepted(void **state)
     copies_free();
 }
 
+/* A process that is killed while it writes to the ledger may leave the beginning of an entry there.
+ * The next process writes the whole entry, so nothing is missing from the ledger later. */
+static void
+the_beginning_of_a_ledger_entry_is_completed(void **state)
+{
+    static const char zeros[24];
+    const off_t last_end = 64 + 3 * 64; /* the header, and three entries with one key each */
+    struct cn_store *store = open_small(*state);
+    uint32_t words[3];
+    char path[256];
+    int fd;
+
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(step(store, i, words[i] = i + 1, 24, NULL), 0);
+    cn_store_close(store);
+    path_in(*state, "ledger.0", path);
+    fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, zeros, sizeof(zeros), last_end - 24), 24);
+    close(fd);
+    store = open_small(*state);
+    assert_int_equal(step(store, 0, words[0] = 4, 24, NULL), 0);
+    cn_store_close(store);
+    assert_int_equal(count_refused(*state, words, 3), 0);
+    assert_false(is_told(*state));
+}
+
 int
 main(void)
 {
@@ -252,6 +278,7 @@ main(void)
         WITH_DIR(missing_files_are_told),
         WITH_DIR(a_missing_lmdb_makes_all_suspect),
         WITH_DIR(lost_keys_are_accepted),
+        WITH_DIR(the_beginning_of_a_ledger_entry_is_completed),
     };
 
     return cmocka_run_group_tests_name("cache.journal_damage", tests, NULL, NULL);
