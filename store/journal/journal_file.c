@@ -363,8 +363,11 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
     seed = cn_journal_put_header(header, first);
     cn_ledger_put_header(ledger, first, seed, js->boot);
     /* The ledger comes first. If the process dies between the two writes, the ledger says that
-     * there is nothing, which is true. */
+     * there is nothing, which is true. With `power` it also comes first to the disk: after a power
+     * cut a journal without its ledger would look damaged. */
     rc = cn_journal_write_at(file->ledger_fd, ledger, sizeof(ledger), 0);
+    if (rc == 0 && js->sync && fdatasync(file->ledger_fd) != 0)
+        rc = errno;
     if (rc == 0)
         rc = cn_journal_write_at(file->fd, header, sizeof(header), 0);
     if (rc != 0)

@@ -17,8 +17,10 @@
  *           look at it. Returns 1, 0 or an error. An entry that the worker saw as a tombstone may
  *           be gone: another node has forgotten it.
  *   lease   KEYS: the lease. ARGV: the worker's name, for how many ms it wants the lease, and the
- *           least fencing number that it can use. The server's clock counts. Returns the fencing
- *           number, which rises with each holder; 0 if another worker holds the lease.
+ *           least fencing number that it can use. The server's clock counts. A lease that ends
+ *           later than any holder can have asked for is over: the clock was set back, or another
+ *           server is the primary now. Returns the fencing number, which rises with each holder; 0
+ *           if another worker holds the lease.
  *   due     KEYS: the times and the fence of a bucket. ARGV: the fencing number, the present time,
  *           how many ids are wanted, when these are to be looked at again, and then pairs of a time
  *           and an id that is to be looked at then. Returns the ids whose time has come, or the
@@ -82,7 +84,8 @@ const char cn_valkey_script[] =
     "  local time = call('TIME')\n"
     "  local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
     "  local lease = call('HMGET', KEYS[1], 'owner', 'until', 'fence')\n"
-    "  local over = not lease[1] or now >= tonumber(lease[2])\n"
+    "  local till = tonumber(lease[2] or 0)\n"
+    "  local over = not lease[1] or now >= till or till > now + 2 * ARGV[3]\n"
     "  if lease[1] ~= ARGV[2] and not over then return 0 end\n"
     "  local fence = tonumber(lease[3] or 0)\n"
     "  if over then fence = fence + 1 end\n"

@@ -174,6 +174,22 @@ one_worker_sweeps_and_a_late_one_is_refused(void **state)
     assert_int_equal(count_due(f->b, 7000 + 60000, UINT64_MAX), 1);
 }
 
+/* The clock of the server was wrong when the lease was given, and is right now. Its holder is gone. */
+static void
+a_lease_until_next_year_is_over(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    char command[96];
+
+    put(f->a, "s", 5000, false);
+    assert_int_equal(count_due(f->a, 4000, UINT64_MAX), 0);
+    snprintf(command, sizeof(command), "HSET {t/m/1/00}lease until %llu",
+             (unsigned long long)cn_wall_ms() + 365 * 86400000ull);
+    test_server_say(&f->server, command);
+    assert_int_equal(count_due(f->b, 7000, UINT64_MAX), 1);
+    assert_int_equal(cn_valkey_of(f->b)->sweep.fence, cn_valkey_of(f->a)->sweep.fence + 1);
+}
+
 /* A server of a cluster that has lost its data has no lease any more, while the buckets of other
  * servers know the numbers of earlier holders. */
 static void
@@ -227,6 +243,7 @@ main(void)
         WITH_SERVER(a_live_sequence_is_put_off),
         WITH_SERVER(nothing_is_looked_at_less_than_once_a_day),
         WITH_SERVER(one_worker_sweeps_and_a_late_one_is_refused),
+        WITH_SERVER(a_lease_until_next_year_is_over),
         WITH_SERVER(a_lease_that_was_lost_does_not_end_the_sweep),
         WITH_SERVER(a_removed_entry_leaves_nothing),
         WITH_SERVER(a_flushed_script_does_not_delay_the_sweep),

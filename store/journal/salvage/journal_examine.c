@@ -10,8 +10,9 @@
  * backup, it cannot be known which sequences are affected. The store is then suspect: nothing is
  * answered from LMDB until an operator accepts that.
  *
- * A power failure is not damage as such. The ledger is never synced, so the kernel may have written
- * the journal and not yet the ledger; a ledger of another boot may therefore lack its last entries.
+ * A power failure is not damage as such. Only the beginning of a ledger is ever synced, so the
+ * kernel may have written the journal and not yet the ledger; a ledger of another boot may
+ * therefore lack its last entries.
  */
 #include <inttypes.h>
 #include <sys/mman.h>
