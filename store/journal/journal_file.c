@@ -457,6 +457,21 @@ ledger_catch_up(struct cn_journal_store *js, struct cn_journal_file *file)
     return ledger_write(js, file, file->map + file->last_at, file->last_at, file->next - 1, at);
 }
 
+/* The ledger's entry is written after the sync. Without it, the process that appended last may have
+ * died before its fdatasync, and what it wrote must not be answered yet. */
+int
+cn_journal_sync_last(struct cn_journal_store *js, struct cn_error *err)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js),
+                           *file = cur->last_at ? cur : cn_journal_old(js);
+    uint64_t at;
+
+    if (!js->sync || !file->first || file->last_at == 0 || ledger_has_last(js, file, &at) ||
+        fdatasync(file->fd) == 0)
+        return 0;
+    return cn_lmdb_fail_errno(js->lmdb, errno, "write the journal", err);
+}
+
 int
 cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
 {

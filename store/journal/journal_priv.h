@@ -197,6 +197,9 @@ int cn_journal_ledger_provide(struct cn_journal_store *js, struct cn_journal_fil
 int cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err);
 /* When js->unsettled: lists the keys of the last transaction in LMDB. */
 int cn_journal_settle(struct cn_journal_store *js, struct cn_error *err);
+/* When js->unsettled and with `power`: syncs the last transaction if its writer may not have done
+ * so. */
+int cn_journal_sync_last(struct cn_journal_store *js, struct cn_error *err);
 /* Begins file `i` anew, which must be drained, and makes it the newer file. */
 int cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err);
 /* Appends the open transaction to the newer file; this is the commit point. After a failure nothing

@@ -89,6 +89,10 @@ cn_journal_lock(struct cn_journal_store *js, struct cn_error *err)
         }
         if (!js->unsettled || js->read_only)
             return 0;
+        if ((rc = cn_journal_sync_last(js, err)) != 0) {
+            js->lmdb->ops->abort(js->lmdb);
+            break;
+        }
         js->unsettled = false;
         rc = cn_journal_settle(js, NULL);
         if (rc == 0 && !js->dirty)

@@ -11,6 +11,8 @@
 static const char *const names[N_FILES] = {"journal.0", "journal.1", "ledger.0", "ledger.1"};
 
 static struct {
+    unsigned n[N_FILES]; /* how often each file was synced */
+    bool kills;          /* the next sync of a journal's file is not reached */
     bool switched;
 } seen;
 
@@ -41,6 +43,9 @@ fdatasync(int fd)
     for (unsigned i = 0; i < N_FILES; i++) {
         if (strcmp(name + 1, names[i]) != 0)
             continue;
+        if (seen.kills && i < 2)
+            _exit(0);
+        seen.n[i]++;
         snprintf(copy, sizeof(copy), "%s.synced", path);
         copy_file(path, copy);
     }
@@ -108,6 +113,60 @@ is_told(const char *dir)
     return access(path, F_OK) == 0;
 }
 
+/* A worker is killed between its append and the sync. The next one finds the step, and would answer
+ * a repeated request with it. */
+static void
+what_a_killed_worker_has_not_synced_is_synced_before_it_is_read(void **state)
+{
+    uint32_t words[] = {1, 2};
+    struct cn_store *store;
+    int status;
+    pid_t pid;
+
+    if ((pid = fork()) == 0) {
+        store = open_synced(*state);
+        step(store, 0, 1, 24, NULL);
+        seen.kills = true;
+        step(store, 1, 2, 24, NULL);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    store = open_synced(*state);
+    expect_words(store, words, 2);
+    assert_int_equal(seen.n[0], 1);
+    expect_words(store, words, 2);
+    assert_int_equal(seen.n[0], 1);
+    cn_store_close(store);
+    cut_power(*state);
+    store = open_synced(*state);
+    expect_words(store, words, 2);
+    cn_store_close(store);
+    assert_false(is_told(*state));
+}
+
+/* A worker that ends in order, or is killed later, leaves nothing to sync. */
+static void
+what_was_synced_is_not_synced_again(void **state)
+{
+    uint32_t words[] = {1};
+    struct cn_store *store;
+    int status;
+    pid_t pid;
+
+    if ((pid = fork()) == 0) {
+        store = open_synced(*state);
+        step(store, 0, 1, 24, NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    store = open_synced(*state);
+    expect_words(store, words, 1);
+    assert_int_equal(seen.n[0], 0);
+    cn_store_close(store);
+}
+
 /* Loses power after the first commit to a file that was just begun, the first one of the store and
  * later ones. Nothing is lost, so nothing is told. */
 static void
@@ -140,6 +199,8 @@ main(void)
 {
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, set_up, remove_dir)
     const struct CMUnitTest tests[] = {
+        WITH_DIR(what_a_killed_worker_has_not_synced_is_synced_before_it_is_read),
+        WITH_DIR(what_was_synced_is_not_synced_again),
         WITH_DIR(a_power_cut_in_a_new_file_is_no_damage),
     };
 
