@@ -174,7 +174,7 @@ one_worker_sweeps_and_a_late_one_is_refused(void **state)
     assert_int_equal(count_due(f->b, 7000 + 60000, UINT64_MAX), 1);
 }
 
-/* The clock of the server was wrong when the lease was given, and is right now. Its holder is gone. */
+/* The server's clock was wrong when the lease was given, and is right now. The holder is gone. */
 static void
 a_lease_until_next_year_is_over(void **state)
 {
