@@ -25,6 +25,7 @@ __all__ = ["CheckedReply", "OutputsReply", "Reply", "Request", "convert_output",
            "open_stream", "render", "report", "turn"]
 
 REST_MAX_S = 86400
+CANCEL_TURNS = 10  # turns of the loop for a cancelled task: what it awaits ends before it
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; that module is large
 
 _model = Model()
@@ -349,7 +350,10 @@ def finish(value: Any) -> Any:
         return loop().run_until_complete(task)
     except TimeUp:
         task.cancel()
-        turn()
+        for _ in range(CANCEL_TURNS):
+            if task.done():
+                break
+            turn()
         raise
 
 

@@ -1,5 +1,6 @@
 """Limits of Python handlers: time and memory. What is too much fails alone, and the others are answered."""
 
+import json
 import threading
 
 import pytest
@@ -131,6 +132,67 @@ def test_a_step_that_blocks_the_event_loop_is_interrupted_alone(slow):
     assert (answer.status, answer.error) == (500, "deadline"), answer
     assert others == dict.fromkeys(range(7), "1")
     assert s.ready_pids("m") == pids
+
+
+SUMS = """
+import asyncio
+from continuo import SequenceState
+
+sums = SequenceState()
+
+
+async def add_later(sequence_id, number, wait_ms):
+    await asyncio.sleep(wait_ms / 1000)
+    sums[sequence_id()] = sums.get(sequence_id(), 0) + number
+    return sums[sequence_id()]
+"""
+TORCHSERVE_SUMS = SUMS + """
+
+async def handle(data, context):
+    if data is not None:
+        number, wait_ms = map(int, bytes(data[0]["body"]).split())
+        return [await add_later(lambda: context.get_sequence_id(0), number, wait_ms)]
+"""
+TRITON_SUMS = SUMS + """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy().tolist()
+        y = await add_later(requests[0].correlation_id, *x)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([y], np.int32))])]
+"""
+
+
+def step_of_torchserve(s, sequence, number, wait_ms):
+    answer = s.client().step("m", sequence, f"{number} {wait_ms}")
+    return int(answer.text) if answer.status == 200 else answer.error
+
+
+def step_of_triton(s, sequence, number, wait_ms):
+    body = {"parameters": {"sequence_id": sequence, "sequence_start": number == 1},
+            "inputs": [{"name": "X", "datatype": "INT32", "shape": [2], "data": [number, wait_ms]}]}
+    answer = s.client().post("/v2/models/m/infer", json.dumps(body))
+    return answer.json["outputs"][0]["data"][0] if answer.status == 200 else answer.error
+
+
+@pytest.mark.parametrize("text, step, yaml", [
+    (TORCHSERVE_SUMS, step_of_torchserve, {}),
+    (TRITON_SUMS, step_of_triton, {"input": "[{name: X, data_type: TYPE_INT32, dims: [2]}]",
+                                   "output": "[{name: Y, data_type: TYPE_INT32, dims: [1]}]"}),
+], ids=["torchserve", "triton"])
+def test_an_async_call_that_takes_too_long_does_not_go_on_in_a_later_one(server, text, step, yaml):
+    """A handler of another server: its call would find the sequences of the later call, and change their states."""
+    if step is step_of_triton:
+        pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
+    s = server(python("m", text, batchSize=1, handler={"limits": {"callMSec": 600}}, **yaml))
+    assert step(s, "a", 1, 0) == 1
+    assert step(s, "a", 1000, 900) == "deadline"
+    assert step(s, "b", 1, 500) == 1  # the call before would have gone on after 300 ms
+    assert step(s, "a", 2, 0) == 3
+    assert step(s, "b", 2, 0) == 3
 
 
 def test_a_slow_close_holds_up_nobody_for_long(slow):

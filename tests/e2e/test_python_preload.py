@@ -129,6 +129,24 @@ def test_a_forked_worker_has_the_limits_of_any(serve):
     assert s.client().step("m", "a", "x").json["n"] == 1
 
 
+def test_a_torchserve_handler_whose_start_awaits_is_not_forked(serve):
+    """The loop of asyncio in which it waits would be one for all workers, and wake the wrong one."""
+    s = serve("""
+import asyncio
+import os
+
+
+async def handle(data, context):
+    if data is None:  # the start
+        return await asyncio.sleep(0)
+    await asyncio.to_thread(os.getpid)
+    return [os.getpid()]
+""", minWorkers=2)
+    s.expect_ready("m", 2)
+    s.expect_log("event=zygote_declined", "load(model) has used asyncio")
+    assert int(s.client().step("m", "a", "x").text) in s.ready_pids("m")
+
+
 def test_numpy_does_not_keep_a_model_from_being_forked(serve, folder):
     """Its library starts threads, which end before a fork."""
     pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")

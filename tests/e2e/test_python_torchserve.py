@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from client import Stream
-from models import BUILD, ROOT
+from models import BUILD, ROOT, python
 from server import address_of
 from torchserve import TorchServe
 from waiting import expect, limit
@@ -214,3 +214,27 @@ def test_a_sequence_whose_handler_remembers_it_is_closed_with_its_worker(served,
     assert step(ts, "own", "b", 5).text == "5"
     page = ts.admin().get("/metrics").text
     assert 'reason="worker_lost"' in page or "worker_lost" in ts.text
+
+
+def test_what_an_async_start_makes_works_in_the_loop_of_the_requests(server):
+    """A task that initialize() has begun serves requests that overlap (asyncCommunication)."""
+    s = server(python("m", """
+import asyncio
+
+
+class Handler:
+    async def initialize(self, context):
+        self.asked = asyncio.Queue()
+        self.task = asyncio.create_task(self.answer())
+
+    async def answer(self):
+        while True:
+            number, answer = await self.asked.get()
+            answer.set_result(number + 1)
+
+    async def handle(self, data, context):
+        answer = asyncio.get_running_loop().create_future()
+        await self.asked.put((int(data[0]["body"]), answer))
+        return [await asyncio.wait_for(answer, 5)]
+""", stateful=False, asyncCommunication=True))
+    assert s.client().post("/predictions/m", "4").text == "5"

@@ -1,5 +1,6 @@
 """A worker without its process: it opens a handler, gives it batches and keeps its states."""
 
+import asyncio
 import copy
 import os
 import sys
@@ -29,6 +30,7 @@ class Worker:
     def start(self):
         """Loads the handler like a new process. Committed states stay."""
         self.program = _entry.open(self.model)
+        self.program.finish = asyncio.run  # the worker's loop
         torchserve_metrics.report = lambda *sample: self.measured.append(sample)
         self.program.load()
 

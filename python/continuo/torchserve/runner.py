@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import json
@@ -11,7 +10,7 @@ import os
 import sys
 import uuid
 from types import ModuleType
-from typing import Any, Dict, List, Optional
+from typing import Any, Coroutine, Dict, List, Optional
 
 from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
@@ -63,7 +62,6 @@ class TorchServeProgram(Program):
         self.streams: Optional[Streams] = None
         #: asyncCommunication: requests overlap while their handler awaits.
         self.is_async = False
-        self.loop: Optional[asyncio.AbstractEventLoop] = None
         if model.config.get("continuousBatching") is True:
             self.streams = Streams(self)
 
@@ -93,9 +91,14 @@ class TorchServeProgram(Program):
         """Waits for a coroutine of a handler that is written with async def."""
         if type(result) is list or not inspect.isawaitable(result):
             return result
-        if self.loop is None:
-            self.loop = asyncio.new_event_loop()
-        return self.loop.run_until_complete(_awaited(result))
+        return self.finish(_awaited(result))
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs it in the worker's loop, in which requests that overlap run, too. A call that takes
+        too long is cancelled there, so that it does not go on in a later batch."""
+        from continuo import _runtime
+
+        return _runtime.finish(coroutine)
 
     # --- sequences
 

@@ -17,7 +17,7 @@ import json
 import logging
 import threading
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Coroutine, Dict, List, Optional
 
 from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
@@ -102,9 +102,17 @@ class TritonProgram(Program):
         """What a coroutine gives; anything else as it is."""
         if not inspect.isawaitable(result):
             return result
-        if threading.current_thread() is threading.main_thread():
-            return self.asyncio_loop().run_until_complete(result)
-        return asyncio.run(_awaited(result))
+        if threading.current_thread() is not threading.main_thread():
+            return asyncio.run(_awaited(result))
+        self.asyncio_loop()
+        return self.finish(_awaited(result))
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs it in the worker's loop. A call that takes too long is cancelled there, so that it
+        does not go on in a later batch."""
+        from continuo import _runtime
+
+        return _runtime.finish(coroutine)
 
     def asyncio_loop(self) -> Any:
         """The worker's loop, which waits for its events together with the server's."""
