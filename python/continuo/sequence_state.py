@@ -148,7 +148,8 @@ def begin_task(states: Dict[Any, Dict[str, Any]]) -> None:
 
 
 def _states() -> Optional[Dict[Any, Dict[str, Any]]]:
-    return _of_task.get() or _running
+    of_task = _of_task.get()
+    return _running if of_task is None else of_task
 
 
 def end() -> None:

@@ -238,3 +238,33 @@ class Handler:
         return [await asyncio.wait_for(answer, 5)]
 """, stateful=False, asyncCommunication=True))
     assert s.client().post("/predictions/m", "4").text == "5"
+
+
+def test_requests_that_overlap_have_their_sequences_states(server):
+    """SequenceState with asyncCommunication: each request finds the state of its own sequence, and no other."""
+    s = server(python("m", """
+import asyncio
+from continuo import SequenceState
+
+
+class Handler:
+    def initialize(self, context):
+        self.sums = SequenceState()
+
+    async def handle(self, data, context):
+        id = context.get_sequence_id(0)
+        before = self.sums.get(id, 0)
+        await asyncio.sleep(0.02)
+        self.sums[id] = before + int(data[0]["body"])
+        return [f"{self.sums[id]} {list(self.sums)}"]
+""", batchSize=8, asyncCommunication=True))
+
+    def count(sequence):
+        client = s.client(sequence)
+        return [client.step("m", sequence, number).text for number in (1, 2, 3)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        ids = [f"s{n}" for n in range(8)]
+        assert list(pool.map(count, ids)) == [[f"{sum} ['{id}']" for sum in (1, 3, 6)] for id in ids]
+    s.kill_worker("m")
+    assert s.client().step("m", "s0", 4).text == "10 ['s0']"

@@ -210,6 +210,10 @@ class TorchServeProgram(Program):
 
         Each request has a context of its own, with what the handler has set on the common one.
         """
+        named = {} if req.sequence_id is None or self.volatile else {req.sequence_id: state}
+        for each in named.values():
+            each.pop(WORKER_KEY, None)
+        sequence_state.begin_task(named)
         context = copy.copy(self.context)
         context.request_ids = {0: req.request_id}
         context.request_processor = [RequestProcessor(None, req, req.sequence_id)]
