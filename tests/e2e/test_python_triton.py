@@ -324,6 +324,29 @@ def test_responses_leave_while_execute_runs(serve, repository):
         assert stream.rest() == [0, None]
 
 
+@pytest.mark.parametrize("sent", ["np.zeros(20000, np.int32)", "np.zeros(1, np.float64)"], ids=["large", "wrong"])
+def test_a_model_that_sends_without_end_holds_up_nobody(serve, repository, sent):
+    """Faster than the worker can send them, or of the wrong datatype: the model learns that its client has left, or
+    that the request has failed, and the next request is answered."""
+    put(repository, "endless", f"""class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            if number(request) == 1:
+                made = pb_utils.InferenceResponse([pb_utils.Tensor("Y", {sent})])
+                while not request.is_cancelled():
+                    sender.send(made)
+            sender.send(total(2), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""", X_TO_Y.replace("TYPE_INT32 dims: [ 1 ] } ]\n", "TYPE_INT32 dims: [ -1 ] } ]\n") + DECOUPLED)
+    s = serve()
+    with Stream(s) as stream:
+        stream.send("endless", 1)
+        stream.answers.get(timeout=limit(20))
+    with Stream(s) as stream:
+        stream.send("endless", 0)
+        assert stream.rest() == [2, None]
+
+
 def test_an_exception_ends_what_has_no_end(serve, repository):
     """Responses that were sent before have left."""
     put(repository, "raises", """class TritonPythonModel:

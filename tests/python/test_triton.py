@@ -200,9 +200,39 @@ def test_a_slow_client_holds_the_models_thread(sender):
     assert thread.is_alive() and len(sender.woken) == module.WAITING_MAX
     row = Row()
     while len(row.sent) < n:
-        assert sender.stream.resume(row, None) is None
+        assert sender.stream.resume(row, None) in (None, (True, None, 0))
     thread.join()
     assert row.sent == list(range(n))
+
+
+def test_other_steps_have_their_turn_while_a_model_sends(sender):
+    """However many responses wait, the worker takes TURN_MAX of them at a time; all of them if the request must end."""
+    from continuo.triton import sender as module
+
+    n = module.TURN_MAX
+    for value in range(3 * n):
+        sender.send(response(value))
+    row = Row()
+    assert sender.stream.resume(row, None) == (True, None, 0) and row.sent == list(range(n))
+    assert sender.stream.resume(row, "gone") == (False, None, 0) and row.sent == list(range(3 * n))
+
+
+def test_a_response_that_cannot_be_sent_frees_the_models_thread(sender):
+    """Nobody takes the responses behind it, and send() does not wait for that."""
+    from continuo.triton import sender as module
+
+    class Refusing(Row):
+        def send(self, piece):
+            raise TypeError("the wrong datatype")
+
+    sender.send(response(0))
+    with pytest.raises(TypeError, match="the wrong datatype"):
+        sender.stream.resume(Refusing(), None)
+    assert sender.is_cancelled()
+    thread = threading.Thread(target=lambda: [sender.send(response(1)) for _ in range(module.WAITING_MAX + 1)], daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("give, says", [

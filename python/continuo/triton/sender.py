@@ -23,6 +23,9 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 #: How many responses of one request may wait until the worker takes them.
 WAITING_MAX = 1024
 
+#: How many responses of one request the worker takes before other steps have their turn.
+TURN_MAX = 64
+
 
 class InferenceResponseSender:
     """Sends responses for one request: send(response), and in the end send(flags=...FINAL)."""
@@ -81,6 +84,9 @@ class InferenceResponseSender:
             self._waiting.clear()
             self._changed.notify_all()
 
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
     def take(self) -> Tuple[Any, bool]:
         """The next response, and whether it is the end. (None, True): the end alone; (None, False):
         nothing yet."""
@@ -108,18 +114,24 @@ class ResponseStream(Stream):
         self.only: Any = None
 
     def resume(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
+        try:
+            return self.go_on(row, stop)
+        except BaseException:
+            self.sender.stop("error")  # else send() could wait for ever: nobody takes responses now
+            raise
+
+    def go_on(self, row: Any, stop: Optional[str]) -> Optional[Tuple[bool, Any, int]]:
         metrics.flush()
         n_pieces = 0
-        while True:
+        # A model may send faster than the worker takes, so the queue need never be empty.
+        for _ in range(TURN_MAX if stop is None else self.sender.n_waiting()):
             response, last = self.sender.take()
             if response is not None and response.has_error():
                 if n_pieces:  # what was sent before leaves first
                     self.sender.put_back(response, last)
                     return True, None, 0
-                self.sender.stop("error")
                 raise errors.refusal(response.error())
             if response is not None and not self.decoupled and self.only is not None:
-                self.sender.stop("error")
                 raise TritonModelException("expected a single response, got 2: a model that is not "
                                            "decoupled has one response for each request")
             if response is not None:
@@ -133,6 +145,9 @@ class ResponseStream(Stream):
                 return self.end(n_pieces)
             if response is None:
                 break
+        else:
+            if stop is None:
+                return True, None, 0
         if stop is None:
             return None
         self.sender.stop(stop)
