@@ -11,22 +11,42 @@
 #include "grpc/json_message.h"
 #include "kserve/json/json_words.h"
 
+/* Copies the message into the call's arena, where it is unpacked. Returns NULL with the error. The
+ * copy and what is unpacked from it stay until the call is freed, so both are charged to it; and a
+ * message that cannot be unpacked within the limit is not copied at all. */
+static char *
+copy_of(struct cn_grpc_call *call, const struct cn_grpc_message *message,
+        const ProtobufCMessageDescriptor *type, struct cn_error *err)
+{
+    const size_t len = cn_grpc_message_bytes(message);
+    char *bytes;
+
+    if (len > CN_RPC_UNPACK_BYTES) {
+        cn_fail(err, CN_E_TOO_LARGE, "the message has %zu bytes; a %s may have %d", len,
+                type->short_name, CN_RPC_UNPACK_BYTES);
+        return NULL;
+    }
+    if (cn_grpc_call_charge(call, 2 * len, err))
+        return NULL;
+    bytes = cn_arena_try_alloc(cn_grpc_call_arena(call), len ? len : 1);
+    if (bytes)
+        cn_grpc_message_copy(message, bytes);
+    else
+        cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
+    return bytes;
+}
+
 void *
 cn_rpc_take(struct cn_grpc_call *call, const struct cn_grpc_message *message,
             const ProtobufCMessageDescriptor *type)
 {
-    struct cn_arena *arena = cn_grpc_call_arena(call);
-    size_t len = cn_grpc_message_bytes(message);
-    char *bytes = cn_arena_try_alloc(arena, len ? len : 1);
+    const size_t len = cn_grpc_message_bytes(message);
     struct cn_error err;
+    char *bytes = copy_of(call, message, type, &err);
     void *out = NULL;
 
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
-    } else {
-        cn_grpc_message_copy(message, bytes);
-        out = cn_rpc_unpack(type, arena, (struct cn_str){bytes, len}, &err);
-    }
+    if (bytes)
+        out = cn_rpc_unpack(type, cn_grpc_call_arena(call), (struct cn_str){bytes, len}, &err);
     if (!out)
         cn_rpc_fail(call, err.code, err.message, 0);
     return out;

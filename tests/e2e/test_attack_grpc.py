@@ -10,7 +10,7 @@ import pytest
 from attacking import SLOW, SPARE_MB, bystander, resident_mb
 from h2 import DATA, HEADERS, H2, PREDICTIONS, PREFACE, SETTINGS, frame, message
 from models import Model, counter
-from rpc import Rpc, request
+from rpc import Rpc, module, request
 from waiting import expect, limit
 
 CALL_MB = 0.02 if SLOW else 0.001  # what the server keeps for a call that has not begun
@@ -240,6 +240,33 @@ def test_messages_of_steps_that_wait_are_bounded(server):
     expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "nothing is left", 20)
     with Rpc(s.grpc) as rpc:
         assert rpc.predict("counter", "1" * 18, "a").prediction == b"1" * 18
+
+
+def checking(service):
+    """The request message of a health check."""
+    module("inference_pb2")
+    request_of_health = module("grpc.health.v1.health_pb2").HealthCheckRequest
+    body = request_of_health(service=service).SerializeToString()
+    return b"\0" + struct.pack(">I", len(body)) + body
+
+
+@pytest.mark.parametrize("method, service_bytes, calls", [("Watch", 250_000, 300), ("Check", 20_000_000, 30)])
+def test_questions_for_health_are_bounded(server, method, service_bytes, calls):
+    """They need no key. The service is not known, so Watch would go on for ever, and kept 0.5 MB for each call; and a
+    refused Check kept its message until its client had closed the call."""
+    s = server(counter(), flags=["--token-auth", "--grpc-memory", 16 << 20, "--loops", "1"])
+    H2(s.grpc).close()
+    before = resident_mb(s)
+    each = bold(s.grpc, path=f"/grpc.health.v1.Health/{method}")
+    body = checking("x" * service_bytes)
+    for _ in range(calls):
+        head, stream = each.head()
+        each.socket.sendall(head + in_frames(stream, body))
+    expect(lambda: s.metric("continuo_grpc_calls_total") >= calls, "all calls have come", 20)
+    peak = resident_mb(s)
+    print(f"{before:.0f} MB before, {peak:.0f} MB")
+    assert peak - before < 16 + SPARE_MB
+    each.close()
 
 
 def test_a_call_is_refused_for_its_key_before_its_message_comes(server):
