@@ -378,19 +378,17 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 
 /* --- answers */
 
-/* If the error is not the handler's own, replaces status and message by TorchServe's. */
+/* If the error is not the handler's own, replaces status and message by TorchServe's. The names are
+ * the client's, because the answer may have waited for its turn, and the model may be gone. */
 static void
 say_as_torchserve(const struct cn_rpc_step *step, struct cn_arena *arena,
                   struct cn_rpc_failure *failure)
 {
-    const struct cn_model_queue *queue = step->job.queue;
+    const struct cn_rpc_prediction *request = &step->request;
     struct cn_error_words words = {0, "", failure->message};
-    struct cn_str version = {NULL, 0};
 
-    if (step->job.named_version)
-        version = cn_str_from(cn_model_queue_version(queue));
-    cn_torchserve_error(failure->code, false, cn_str_from(cn_model_queue_name(queue)), version,
-                        arena, &words);
+    cn_torchserve_error(failure->code, false, request->model_name, request->model_version, arena,
+                        &words);
     failure->message = words.message;
     failure->grpc_status = cn_torchserve_grpc_status(failure->code);
 }

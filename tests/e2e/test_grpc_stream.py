@@ -8,7 +8,7 @@ import threading
 import grpc
 import pytest
 
-from models import counter, stateless
+from models import Model, counter, stateless
 from resident import resident_bytes
 from rpc import Rpc, refused, request, unpack_details
 from waiting import expect, limit
@@ -136,6 +136,26 @@ def test_refusals_keep_their_place_among_the_answers(server, rpc):
     answers = stream.rest()
     assert [answer.prediction for answer in answers] == [b"1", b"", b"2"]
     assert reason(answers[1]) == "version_not_found"
+
+
+def test_an_answer_may_outlive_its_model(server, rpc):
+    """A failed step waits for an earlier step of its sequence, which another model does. Its own model is gone before
+    its error is put into TorchServe's words."""
+    slow = """
+    return { api = 1, handle = function()
+        coroutine.yield(nil, 2)
+        return "late"
+    end }"""
+    running = server(counter(), Model("slow", slow, stateful=False), flags=["--torchserve-errors"])
+    stream = Stream(rpc(running.grpc))
+    stream.send("slow", "", "a").send("counter", "no number", "a").half_close()
+    running.expect_outstanding("slow", 1)
+    expect(lambda: running.metric("continuo_job_errors_total") == 1, "the step has failed")
+    assert running.admin().delete("/models/counter").status == 200
+    running.expect_log("event=model_closed", "model=counter")
+    answers = stream.rest()
+    assert [answer.prediction for answer in answers] == [b"late", b""]
+    assert answers[1].status.message == "Prediction failed"
 
 
 def test_start_end_and_keys_belong_to_messages(server, rpc):
