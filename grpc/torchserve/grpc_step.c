@@ -108,16 +108,22 @@ add_input(struct cn_rpc_prediction *out, struct cn_str entry, struct cn_error *e
     return 0;
 }
 
-/* Counts the inputs first, so that the arrays are allocated once. */
+/* Counts the inputs first, so that the arrays are allocated once, and finds the sequence, which is
+ * known then even if something else is wrong. */
 static int
-count_inputs(struct cn_str bytes, uint32_t *n, struct cn_error *err)
+count_inputs(struct cn_str bytes, struct cn_rpc_prediction *out, uint32_t *n, struct cn_error *err)
 {
     struct cn_rpc_field field;
     int rc;
 
     *n = 0;
-    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0)
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
         *n += field.number == REQUEST_INPUT && field.has_bytes;
+        if (field.number == REQUEST_SEQUENCE && field.has_bytes) {
+            out->sequence_id = field.bytes;
+            out->has_sequence_id = true;
+        }
+    }
     if (rc < 0)
         return not_a_request(err);
     if (*n > CN_RPC_INPUTS_MAX)
@@ -136,7 +142,7 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
 
     err = err ? err : &local;
     memset(out, 0, sizeof(*out));
-    if (count_inputs(bytes, &n, err))
+    if (count_inputs(bytes, out, &n, err))
         return err->code;
     out->parts = cn_arena_alloc(arena, (n + 1) * sizeof(*out->parts));
     out->controls = cn_arena_alloc(arena, (n + 1) * sizeof(*out->controls));
@@ -147,9 +153,6 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
             out->model_name = field.bytes;
         } else if (field.number == REQUEST_VERSION) {
             out->model_version = field.bytes;
-        } else if (field.number == REQUEST_SEQUENCE) {
-            out->sequence_id = field.bytes;
-            out->has_sequence_id = true;
         } else if (field.number == REQUEST_INPUT && add_input(out, field.bytes, err)) {
             return err->code;
         }
@@ -263,6 +266,29 @@ choose_request_id(struct cn_rpc_step *step)
     cn_intake_choose_request_id(given, step->request_id);
 }
 
+/* Finds the lane of a stream's step before anything is checked, because a step keeps its place among
+ * the answers of its sequence also if it is refused. The first step that names a sequence sets the
+ * stream's. What is wrong with the names, prepare() says. */
+static void
+find_lane(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream)
+{
+    const struct cn_rpc_prediction *request = &step->request;
+    const struct cn_header field = {CN_STR("sequence_id"), request->sequence_id};
+    struct cn_sequence_headers sequence = {.start = false};
+    struct cn_error err;
+
+    cn_intake_read_id(&field, &sequence, &err);
+    if (sequence.id.len == 0)
+        cn_intake_read_sequence(request->controls, request->n_controls, &sequence, &err);
+    if (stream->len == 0 && sequence.id.len > 0) {
+        memcpy(stream->text, sequence.id.ptr, sequence.id.len);
+        stream->len = sequence.id.len;
+    }
+    step->lane = sequence.id;
+    if (step->lane.len == 0 && stream->len > 0)
+        step->lane = cn_arena_str(&step->arena, (struct cn_str){stream->text, stream->len});
+}
+
 /* A step of a stream that names no sequence belongs to the stream's sequence. If the stream has
  * none yet, and the model opens sequences by itself, a new id is generated; it is then the
  * stream's. */
@@ -277,8 +303,6 @@ apply_stream(struct cn_rpc_step *step, const struct cn_model_config *config,
         sequence->id = cn_generated_id_make(step->new_id);
         sequence->start = true;
         step->job.row.flags |= CN_ROW_GENERATED_ID;
-    }
-    if (stream->len == 0 && sequence->id.len > 0) {
         memcpy(stream->text, sequence->id.ptr, sequence->id.len);
         stream->len = sequence->id.len;
     }
@@ -315,9 +339,6 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct 
     choose_request_id(step);
     if (read_sequence(step, stream != NULL, &intake.sequence, err))
         return err->code;
-    step->lane = intake.sequence.id;
-    if (stream && step->lane.len == 0 && stream->len)
-        step->lane = cn_arena_str(&step->arena, (struct cn_str){stream->text, stream->len});
     if (cn_rpc_check_model(step->call, step->request.model_name, err))
         return err->code;
     *queue = cn_management_find(host->management, step->request.model_name,
@@ -358,6 +379,8 @@ cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
     struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
+    if (stream)
+        find_lane(step, stream);
     if (step->refused)
         return step->refused->code;
     if (prepare(step, stream, ops, &queue, &err)) {

@@ -138,6 +138,33 @@ def test_refusals_keep_their_place_among_the_answers(server, rpc):
     assert reason(answers[1]) == "version_not_found"
 
 
+def test_refusals_of_messages_with_mistakes_keep_their_place(server, rpc):
+    """Also if the message is refused before it is known whether there is such a model."""
+    running = server(counter())
+    client = rpc(running.grpc)
+    client.predict("counter", 0, "a")
+    many = {f"part{i}": "x" for i in range(300)}
+    with running.hold():
+        stream = Stream(client)
+        stream.send("counter", 1, "a").send("", 1, "a").send("", 1)
+        stream.send("counter", 1, ts_request_sequence_start="maybe").send("counter", sequence="a", **many)
+        stream.send("counter", 1).half_close()
+        running.expect_outstanding("counter", 2)
+    answers = stream.rest()
+    assert [answer.prediction for answer in answers] == [b"1", b"", b"", b"", b"", b"2"]
+    assert [reason(answer) for answer in answers[1:5]] == ["bad_request"] * 4
+    assert {answer.sequence_id for answer in answers} == {"a"}
+
+
+def test_a_refused_first_message_names_the_stream_s_sequence(server, rpc):
+    client = rpc(server(counter()).grpc)
+    client.predict("counter", 5, "a")
+    stream = Stream(client).send("nobody", 1, "a").send("counter", 1).half_close()
+    failed, answer = stream.rest()
+    assert reason(failed) == "model_not_found"
+    assert (answer.prediction, answer.sequence_id) == (b"6", "a")
+
+
 def test_an_answer_may_outlive_its_model(server, rpc):
     """A failed step waits for an earlier step of its sequence, which another model does. Its own model is gone before
     its error is put into TorchServe's words."""
