@@ -163,12 +163,10 @@ decode(struct cn_str text, struct cn_arena *arena, struct cn_str *out)
     return true;
 }
 
-/* Keeps a header for the method. The value of a name that ends with -bin is base64. */
 static void
-keep(struct cn_grpc_head *head, struct cn_str name, struct cn_str value)
+add(struct cn_grpc_head *head, struct cn_str name, struct cn_str value)
 {
-    const struct cn_str bin = CN_STR("-bin");
-    struct cn_header *header, *more;
+    struct cn_header *more;
 
     if (head->n_headers == head->room) {
         head->room = head->room ? 2 * head->room : FIRST_ROOM;
@@ -177,29 +175,66 @@ keep(struct cn_grpc_head *head, struct cn_str name, struct cn_str value)
             memcpy(more, head->headers, head->n_headers * sizeof(*more));
         head->headers = more;
     }
-    header = &head->headers[head->n_headers++];
-    header->name = cn_arena_str(&head->arena, name);
+    head->headers[head->n_headers++] = (struct cn_header){name, value};
+}
+
+/* Counts a header. Returns false if it is one too many. */
+static bool
+fits(struct cn_grpc_head *head, const struct cn_grpc_site *site, size_t bytes)
+{
+    head->bytes += bytes + HEADER_EXTRA_BYTES;
+    if (head->bytes <= site->grpc->limits.metadata_bytes)
+        return true;
+    refuse(head, CN_E_HEADERS_TOO_LARGE,
+           "the metadata are too large (connection-memory is the limit)");
+    return false;
+}
+
+/* Keeps the value of a name that ends with -bin, which is base64. A proxy may have joined the values
+ * of several headers with commas; each of them is a header again. */
+static void
+keep_bytes(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_str name,
+           struct cn_str value)
+{
+    struct cn_str bytes, item = cn_str_cut(&value, ',');
+
+    for (;;) {
+        if (!decode(cn_str_trim(item), &head->arena, &bytes)) {
+            refuse(head, CN_E_BAD_REQUEST,
+                   "the value of a metadata name that ends with -bin is not base64");
+            return;
+        }
+        add(head, name, bytes);
+        if (value.len == 0 || !fits(head, site, name.len))
+            return;
+        item = cn_str_cut(&value, ',');
+    }
+}
+
+/* Keeps a header for the method. */
+static void
+keep(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_str name,
+     struct cn_str value)
+{
+    const struct cn_str bin = CN_STR("-bin");
+
+    name = cn_arena_str(&head->arena, name);
     if (name.len < bin.len || memcmp(name.ptr + name.len - bin.len, bin.ptr, bin.len) != 0)
-        header->value = cn_arena_str(&head->arena, value);
-    else if (!decode(value, &head->arena, &header->value))
-        refuse(head, CN_E_BAD_REQUEST,
-               "the value of a metadata name that ends with -bin is not base64");
+        add(head, name, cn_arena_str(&head->arena, value));
+    else
+        keep_bytes(head, site, name, value);
 }
 
 void
 cn_grpc_head_add(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_str name,
                  struct cn_str value)
 {
-    head->bytes += name.len + value.len + HEADER_EXTRA_BYTES;
-    if (head->bytes > site->grpc->limits.metadata_bytes) {
-        refuse(head, CN_E_HEADERS_TOO_LARGE,
-               "the metadata are too large (connection-memory is the limit)");
+    if (!fits(head, site, name.len + value.len))
         return;
-    }
     for (size_t i = 0; may_be_known(name) && i < sizeof(known) / sizeof(known[0]); i++)
         if (cn_str_eq(name, known[i].name)) {
             known[i].take(head, site, value);
             return;
         }
-    keep(head, name, value);
+    keep(head, site, name, value);
 }

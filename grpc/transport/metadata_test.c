@@ -105,6 +105,37 @@ metadata_are_kept(void **state)
     end(client);
 }
 
+/* Values of bytes that a proxy has joined are several headers again, each of which counts. */
+static void
+joined_bytes_are_parted(void **state)
+{
+    struct test_client *client = begin();
+    const struct cn_header *headers;
+    char commas[1000];
+    int32_t wrong;
+    uint32_t n;
+
+    (void)state;
+    test_call_with(client, "/t/Slow", "data-bin", "AAEC/w==,AAE, AA,", NULL, NULL);
+    test_run(client);
+    headers = cn_grpc_call_headers(seen_by_server.last, &n);
+    assert_int_equal(n, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(cn_str_eq(headers[i].name, CN_STR("data-bin")));
+        assert_int_equal(headers[i].value.len, i == 0 ? 4 : i == 1 ? 2 : 1);
+        assert_memory_equal(headers[i].value.ptr, "\0\1\2\xff", headers[i].value.len);
+    }
+    wrong = test_call_with(client, "/t/Slow", "data-bin", "AAE,A*", NULL, NULL);
+    test_run(client);
+    test_expect(client, wrong, "3", 0);
+    memset(commas, ',', sizeof(commas) - 1);
+    commas[sizeof(commas) - 1] = '\0';
+    wrong = test_call_with(client, "/t/Slow", "data-bin", commas, NULL, NULL);
+    test_run(client);
+    test_expect(client, wrong, "8", 0);
+    end(client);
+}
+
 static void
 too_large_metadata_are_refused(void **state)
 {
@@ -178,6 +209,7 @@ main(void)
         cmocka_unit_test(timeouts_are_read),
         cmocka_unit_test(a_deadline_ends_the_call),
         cmocka_unit_test(metadata_are_kept),
+        cmocka_unit_test(joined_bytes_are_parted),
         cmocka_unit_test(too_large_metadata_are_refused),
         cmocka_unit_test(other_requests_get_a_status_of_http),
     };
