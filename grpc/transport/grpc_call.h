@@ -160,7 +160,7 @@ void cn_grpc_call_read(struct cn_grpc_call *call);
 /* Adds metadata that is sent before the first message. `name` must be lower case and static,
  * `value` printable ASCII, which is copied. Has no effect once the first message is sent, or when
  * there are CN_GRPC_CALL_HEADERS already. */
-#define CN_GRPC_CALL_HEADERS 5
+#define CN_GRPC_CALL_HEADERS 6
 void cn_grpc_call_add_header(struct cn_grpc_call *call, const char *name, struct cn_str value);
 
 /* A piece of a message whose large parts lie in different places. */

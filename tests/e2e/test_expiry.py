@@ -190,6 +190,25 @@ def test_grpc_tells_that_a_sequence_began_anew(server):
     client.close()
 
 
+def test_grpc_tells_all_that_there_is_to_tell_of_one_step(server):
+    """The retry of the step that began the sequence anew, while steps are traced."""
+    s = server(counter(**IDLE, **RESTART), clock=True,
+               flags=["--otlp-endpoint", "http://127.0.0.1:1", "--trace-sample-rate", 1])
+    with Rpc(s.grpc) as client:
+        client.predict("counter", 5, "a")
+        s.clock.advance(61_000)
+        expect(lambda: live_sequences(s) == 0, "no live sequence")
+        for _ in range(2):
+            call = client.inference.Predictions.with_call(request("counter", 1, "a"), timeout=30,
+                                                          metadata=[("idempotency-key", "k")])[1]
+        told = dict(call.initial_metadata())
+    assert {name: told.get(name) for name in ("ts_request_sequence_id", "continuo-replayed",
+                                              "continuo-sequence-restarted", "continuo-sequence-step")} == {
+        "ts_request_sequence_id": "a", "continuo-replayed": "true", "continuo-sequence-restarted": "idle",
+        "continuo-sequence-step": "1"}
+    assert told["x-request-id"] and told["traceparent"]
+
+
 def test_v2_tells_it_where_a_header_names_the_sequence_and_else_wants_a_start(server):
     """In the v2 protocol a sequence_id needs a START, whatever the model's settings are."""
     model = accumulator()
