@@ -336,7 +336,7 @@ a_status_is_encoded(void **state)
     test_send(client, stream, "x", 1, true);
     test_run(client);
     test_expect(client, stream, "3", 0);
-    assert_string_equal(test_seen_of(client, stream)->message, "50 %25 of %C3%A4%0A");
+    assert_string_equal(test_seen_of(client, stream)->message, "%2050 %25 of %C3%A4%0A%20");
     stream = test_call(client, "/nobody/Nothing");
     test_run(client);
     test_expect(client, stream, "12", 0);

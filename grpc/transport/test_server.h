@@ -106,7 +106,7 @@ test_on_refuse(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
     test_note(message);
     cn_grpc_call_finish(call, NULL,
-                        &(struct cn_grpc_status){.code = 3, .message = "50 % of \xc3\xa4\n"});
+                        &(struct cn_grpc_status){.code = 3, .message = " 50 % of \xc3\xa4\n "});
 }
 
 static void

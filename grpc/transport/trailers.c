@@ -26,7 +26,9 @@ add(struct list *list, struct cn_str name, struct cn_str value, uint8_t flags)
                                        (uint8_t *)(uintptr_t)value.ptr, name.len, value.len, flags};
 }
 
-/* Encodes a message for grpc-message: all but printable ASCII as %XX, and the percent sign, too. */
+/* Encodes a message for grpc-message: all but printable ASCII as %XX, and the percent sign, too. A
+ * blank at either end would make the header malformed (RFC 9113, 8.2.1), so it is encoded as well.
+ */
 static struct cn_str
 percent_encode(struct cn_str text, struct cn_arena *arena)
 {
@@ -35,8 +37,9 @@ percent_encode(struct cn_str text, struct cn_arena *arena)
 
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.ptr[i];
+        const bool is_edge = i == 0 || i + 1 == text.len;
 
-        if (c >= 0x20 && c < 0x7f && c != '%') {
+        if (c >= (is_edge ? 0x21 : 0x20) && c < 0x7f && c != '%') {
             *at++ = (char)c;
             continue;
         }
