@@ -537,11 +537,19 @@ cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer)
         (struct cn_str){text, (size_t)(cn_put_uint(answer->step, text) - text)});
 }
 
+/* A value must not begin or end with a blank (RFC 9113, 8.2.1). An id may, and the message has it. */
+static bool
+may_be_metadata(struct cn_str id)
+{
+    return id.len > 0 && cn_header_is_printable(id) && id.ptr[0] != ' ' &&
+           id.ptr[id.len - 1] != ' ';
+}
+
 void
 cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
     cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
-    if (box->sequence_id.len && cn_header_is_printable(box->sequence_id))
+    if (may_be_metadata(box->sequence_id))
         cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));

@@ -51,6 +51,15 @@ def test_a_step_without_id_opens_a_sequence_and_tells_its_id(server, rpc):
     assert client.predict("counter", 4, first.sequence_id).prediction == b"7"
 
 
+@pytest.mark.parametrize("sequence, told", [("a b", True), (" a", False), ("a ", False), ("\u00e4", False)])
+def test_an_id_that_is_no_header_is_only_in_the_message(server, rpc, sequence, told):
+    """A header must not begin or end with a blank: strict clients take the whole answer for malformed."""
+    client = rpc(server(counter()).grpc)
+    answer, call = client.inference.Predictions.with_call(request("counter", 1, sequence), timeout=30)
+    assert (answer.prediction, answer.sequence_id) == (b"1", sequence)
+    assert ("ts_request_sequence_id" in dict(call.initial_metadata())) == told
+
+
 def test_a_stateless_model_answers_without_id(server, rpc):
     client = rpc(server(stateless()).grpc)
     answer = client.predict("echo", b"\x00\xff bytes")
