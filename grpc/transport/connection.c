@@ -160,6 +160,14 @@ cn_grpc_conn_drain(struct cn_grpc_conn *conn)
 
 /* --- the end of a turn */
 
+/* Sends what is left of TLS's goodbye, and then closes our side. */
+static void
+end_output(struct cn_grpc_conn *conn)
+{
+    if (cn_grpc_conn_send_rest(conn) || conn->failed)
+        shutdown(conn->fd, SHUT_WR);
+}
+
 /* Everything is sent and nothing more will come: waits for the client's end. */
 static void
 hang_up(struct cn_grpc_conn *conn)
@@ -169,7 +177,7 @@ hang_up(struct cn_grpc_conn *conn)
         gnutls_bye(conn->tls, GNUTLS_SHUT_WR);
         cn_grpc_conn_send_sealed(conn);
     }
-    shutdown(conn->fd, SHUT_WR);
+    end_output(conn);
     set_timer(conn, HANG_UP_MS);
 }
 
@@ -361,7 +369,9 @@ on_events(struct cn_watch *watch, uint32_t events)
         shake_hands(conn);
         return;
     }
-    if ((events & EPOLLOUT) && !conn->hung_up)
+    if ((events & EPOLLOUT) && conn->hung_up)
+        end_output(conn);
+    else if (events & EPOLLOUT)
         cn_grpc_conn_touch(conn);
     if (events & (EPOLLIN | EPOLLERR | EPOLLHUP | EPOLLRDHUP))
         on_readable(conn);

@@ -302,6 +302,43 @@ keys_change_amid_an_answer(void **state)
     }
 }
 
+/* A connection ends with TLS's own goodbye, also if the socket takes everything but that: the client
+ * reads only then. The number of answers to pings decides how full the socket is. */
+static void
+a_full_socket_gets_the_goodbye_later(void **state)
+{
+    bool was_full = false;
+
+    (void)state;
+    for (unsigned pings = 0; pings < 20; pings++) {
+        struct test_client *client;
+        char bytes[4096];
+        ssize_t n;
+
+        start(false);
+        client = begin(4096, 0, "NORMAL");
+        test_run(client);
+        client->reads = false;
+        for (unsigned i = 0; i < pings; i++) {
+            nghttp2_submit_ping(client->h2, 0, NULL);
+            test_run(client);
+        }
+        cn_grpc_server_drain(server);
+        cn_loop_turn(loop, 0);
+        cn_loop_turn(loop, 0);
+        was_full |= test_conn()->hung_up && test_conn()->out.len > 0;
+        do {
+            n = gnutls_record_recv(client->tls, bytes, sizeof(bytes));
+            cn_loop_turn(loop, 0);
+        } while (n > 0 || n == GNUTLS_E_AGAIN);
+        assert_int_equal(n, 0);
+        test_client_end(client);
+        cn_loop_turn(loop, 0);
+        stop();
+    }
+    assert_true(was_full);
+}
+
 int
 main(void)
 {
@@ -312,6 +349,7 @@ main(void)
         cmocka_unit_test(clients_without_a_certificate_are_refused),
         cmocka_unit_test(clients_leave_amid_an_answer),
         cmocka_unit_test(keys_change_amid_an_answer),
+        cmocka_unit_test(a_full_socket_gets_the_goodbye_later),
     };
 
     return cmocka_run_group_tests_name("grpc.h2_tls", tests, make_identity, free_identity);
