@@ -206,13 +206,15 @@ hand_over(struct cn_grpc_call *call)
 {
     struct cn_grpc_inbox *in = &call->in;
     struct cn_grpc_message message = {{in->bytes, in->len}, in, call};
+    const size_t most = call->site->grpc->limits.message_bytes;
     struct cn_buf inflated;
     struct cn_error err;
 
     call->reading = false;
     cn_buf_init(&inflated, 0);
-    if (in->prefix[0] &&
-        cn_inflate(message.bytes, call->site->grpc->limits.message_bytes, &inflated, &err)) {
+    if (in->prefix[0] && cn_inflate(message.bytes, most, &inflated, &err)) {
+        if (inflated.len > most) /* over HTTP that is a bad request, as Triton has it */
+            err.code = CN_E_TOO_LARGE;
         fail(call, &err);
     } else {
         if (in->prefix[0])
