@@ -3,7 +3,8 @@
  * was lost.
  *
  * The server runs the second one after a power cut, as a process of its own: what LMDB makes of
- * pages that were never written must not take the server along.
+ * pages that were never written must not take the server along. What is mended is synced whatever
+ * the model's durability is, because one power cut may follow another.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -138,6 +139,7 @@ cn_worker_check_store(const char *dir, bool mend)
     struct cn_disk_options options = {.dir = dir,
                                       .max_bytes = ACCEPT_MAX_BYTES,
                                       .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                      .sync = true,
                                       .repair_only = true,
                                       .read_only = !mend,
                                       .check_max_bytes = UINT64_MAX,
@@ -169,6 +171,7 @@ cn_worker_accept_store(const char *dir)
     struct cn_disk_options options = {.dir = dir,
                                       .max_bytes = ACCEPT_MAX_BYTES,
                                       .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                      .sync = true,
                                       .repair_only = true,
                                       .check_max_bytes = UINT64_MAX,
                                       .recheck = true};
