@@ -12,6 +12,7 @@ static const char *const names[N_FILES] = {"journal.0", "journal.1", "ledger.0",
 
 static struct {
     unsigned n[N_FILES]; /* how often each file was synced */
+    unsigned n_reports;  /* the same of DAMAGED */
     bool kills;          /* the next sync of a journal's file is not reached */
     bool switched;
 } seen;
@@ -49,6 +50,18 @@ fdatasync(int fd)
         snprintf(copy, sizeof(copy), "%s.synced", path);
         copy_file(path, copy);
     }
+    return 0;
+}
+
+int
+fsync(int fd)
+{
+    char link[64], path[256] = "";
+    const char *name;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof(path) - 1) > 0 && (name = strrchr(path, '/')))
+        seen.n_reports += strcmp(name, "/" CN_STORE_DAMAGED) == 0;
     return 0;
 }
 
@@ -194,6 +207,22 @@ a_power_cut_in_a_new_file_is_no_damage(void **state)
     }
 }
 
+/* The repair is synced, so what it tells must be, too. */
+static void
+a_report_of_damage_is_synced(void **state)
+{
+    struct cn_store *store = open_synced(*state);
+    char path[256];
+
+    step(store, 0, 1, 24, NULL);
+    cn_store_close(store);
+    snprintf(path, sizeof(path), "%s/ledger.0", (char *)*state);
+    assert_int_equal(truncate(path, 0), 0);
+    cn_store_close(open_synced(*state));
+    assert_true(is_told(*state));
+    assert_int_equal(seen.n_reports, 1);
+}
+
 int
 main(void)
 {
@@ -202,6 +231,7 @@ main(void)
         WITH_DIR(what_a_killed_worker_has_not_synced_is_synced_before_it_is_read),
         WITH_DIR(what_was_synced_is_not_synced_again),
         WITH_DIR(a_power_cut_in_a_new_file_is_no_damage),
+        WITH_DIR(a_report_of_damage_is_synced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

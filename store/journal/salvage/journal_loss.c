@@ -77,7 +77,9 @@ cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn
     cn_buf_printf(&text, "lost %" PRIu64 "\nsuspect %d\n%.*s", loss->lost, loss->suspect,
                   CN_STR_ARG(said));
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || (rc = cn_journal_write_at(fd, text.data, text.len, 0)) != 0)
+    if (fd >= 0 && (rc = cn_journal_write_at(fd, text.data, text.len, 0)) == 0 && fsync(fd) != 0)
+        rc = errno; /* LMDB's note is synced next, and the server looks for this file only */
+    if (fd < 0 || rc != 0)
         rc = cn_fail_sys(err, CN_E_STATE_STORE, fd < 0 ? errno : rc, "cannot write %s", path);
     if (fd >= 0)
         close(fd);
