@@ -20,6 +20,7 @@
 #include "core/memory/mem.h"
 #include "core/system/random.h"
 #include "core/time/clock.h"
+#include "management/api/json/json_text.h"
 #include "management/nodes/nodes.h"
 #include "management/repository/repository.h"
 
@@ -334,7 +335,7 @@ done_describe(struct cn_file_task *task)
         json_integer((json_int_t)(describing->rc ? cn_wanted_generation(cluster->token)
                                                  : describing->generation)));
     json_object_set_new(out, "converged", json_boolean(cluster->converged));
-    json_object_set_new(out, "storeError", err->code ? json_string(err->message) : json_null());
+    json_object_set_new(out, "storeError", err->code ? cn_json_text(err->message) : json_null());
     json_object_set_new(out, "models", show_models(&cluster->wanted));
     json_object_set_new(out, "nodes", describing->nodes);
     describing->done(describing->ctx, out);

@@ -21,7 +21,9 @@
 
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/text/utf8.h"
 #include "core/time/clock.h"
+#include "management/api/json/json_text.h"
 #include "management/cluster/cluster_priv.h"
 #include "management/models/lifecycle_priv.h"
 
@@ -91,8 +93,10 @@ static void
 note_trouble(struct cn_cluster *cluster, const struct action *action, const char *text)
 {
     struct trouble *trouble = find_trouble(cluster, action->name, action->version);
-    char reason[CN_ERROR_MESSAGE_MAX];
+    const int shown = (int)cn_utf8_cut(cn_str_from(text), ERROR_BYTES - 1);
+    char reason[CN_ERROR_MESSAGE_MAX], error[ERROR_BYTES];
 
+    snprintf(error, sizeof error, "%.*s", shown, text);
     if (!trouble) {
         trouble = cn_alloc(sizeof *trouble);
         trouble->name = cn_strdup(action->name);
@@ -102,14 +106,14 @@ note_trouble(struct cn_cluster *cluster, const struct action *action, const char
     }
     if (strcmp(trouble->id, action->id) != 0)
         trouble->delay_ms = 0;
-    if (strncmp(trouble->error, text, ERROR_BYTES - 1) != 0 || !trouble->delay_ms)
+    if (strcmp(trouble->error, error) != 0 || !trouble->delay_ms)
         cn_log(CN_LOG_ERROR,
                "event=cluster_model_failed model=%s version=%s reason=%s note=\"it is tried "
                "again\"",
                action->name, action->version,
                cn_log_quote(text, strlen(text), reason, sizeof reason));
     snprintf(trouble->id, sizeof trouble->id, "%s", action->id);
-    snprintf(trouble->error, sizeof trouble->error, "%s", text);
+    snprintf(trouble->error, sizeof trouble->error, "%s", error);
     trouble->delay_ms = trouble->delay_ms ? trouble->delay_ms * 2 : RETRY_FIRST_MS;
     if (trouble->delay_ms > RETRY_MAX_MS)
         trouble->delay_ms = RETRY_MAX_MS;
@@ -432,8 +436,9 @@ cn_cluster_report(const struct cn_cluster *cluster, struct cn_buf *out)
 
         if (json_array_size(errors) < ERRORS_SHOWN)
             json_array_append_new(errors,
-                                  json_pack("{ss ss ss*}", "model", trouble->name, "version",
-                                            trouble->version, "error", trouble->error));
+                                  json_pack("{ss ss so}", "model", trouble->name, "version",
+                                            trouble->version, "error",
+                                            cn_json_text(trouble->error)));
     }
     json_object_set_new(root, "seen",
                         json_integer((json_int_t)cn_wanted_generation(cluster->token)));

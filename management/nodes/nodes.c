@@ -23,6 +23,7 @@
 #include "core/loop/file_thread.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "management/api/json/json_text.h"
 #include "management/management_priv.h"
 #include "management/nodes/node_entry.h"
 #include "management/nodes/node_table.h"
@@ -382,7 +383,7 @@ answer(const struct cn_nodes *nodes)
     put(out, "name", json_string(nodes->node.name));
     put(out, "instance", json_string(nodes->node.instance));
     put(out, "duplicateName", json_boolean(nodes->node.has_duplicate));
-    put(out, "error", failed ? json_string(nodes->read_err.message) : json_null());
+    put(out, "error", failed ? cn_json_text(nodes->read_err.message) : json_null());
     put(out, "nodes", nodes->list ? json_deep_copy(nodes->list) : json_array());
     put(out, "store", failed ? json_null() : store_json(nodes));
     return out;

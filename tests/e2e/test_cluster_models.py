@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import threading
+from urllib.parse import quote
 
 import pytest
 
@@ -201,6 +202,19 @@ def test_a_node_that_cannot_load_a_model_says_so_and_tries_again(nodes, how):
     shutil.copy(good, b.archives / "one.mar")
     expect_converged(a, b)
     assert b.client().step("counter", "s", 1).text == "1"
+
+
+def test_a_long_error_is_not_cut_within_a_character(nodes):
+    """Such an error is no JSON text, and the report of the node lacked it."""
+    a, b = nodes("a", own=True), nodes("b", own=True)
+    where = a.archives / ("x" + 119 * "é") / (100 * "é")
+    where.mkdir(parents=True)
+    put(model(), where, "one.mar")
+    name = quote(f"{where.relative_to(a.archives)}/one.mar")
+    assert a.register_url(name).status == 200
+    b.expect_log("event=cluster_model_failed", "model=counter")
+    found = expect(lambda: [error for node in cluster(a)["nodes"] for error in node["errors"]], "the error to show")
+    assert found[0]["error"].startswith("Model not found at: x" + 119 * "é" + "/é")
 
 
 def test_a_model_that_fails_on_one_node_can_be_unregistered_on_it(nodes):
