@@ -267,6 +267,11 @@ cn_stores_remove(struct cn_stores *stores, const char *model, const char *versio
 
     if (!is_folder_name(model) || !is_folder_name(version))
         cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s", op->name);
+    else if (!atomic_load(&stores->management->started))
+        cn_fail(&op->err, CN_E_CONFLICT,
+                "the server is still starting, and store %s may be of a model that it has not "
+                "registered yet; try again when it has started",
+                op->name);
     else if (op->in_use)
         cn_fail(&op->err, CN_E_CONFLICT,
                 "store %s belongs to a registered model; unregister the model, which also deletes "

@@ -365,6 +365,43 @@ def test_progress_is_shown_and_other_models_are_served_meanwhile(server, gate):
     assert s.client().post("/predictions/m", b"x").json["version"] == "1.0"
 
 
+def test_a_store_is_in_use_while_packages_are_installed(server, gate):
+    """Before, it was listed as unused, and could be removed with the states of its sequences."""
+    s = server(flags=ON, env=OFFLINE)
+    slow(s, gate)
+    store = s.state_dir / "models" / "m" / "1.0"
+    store.mkdir(parents=True)
+    registration = Registration(s, "m.mar")
+    building(gate)
+    assert [(each["name"], each["state"]) for each in s.admin().get("/stores").json["stores"]] == [("m/1.0", "in use")]
+    answer = s.admin().delete("/stores/m/1.0")
+    assert answer.status == 409 and "registered model" in answer.message
+    assert store.exists()
+    (gate / "open").touch()
+    assert registration.answer().status == 200
+
+
+def test_no_store_is_removed_while_the_server_starts(server, gate, folder):
+    """Nobody knows before the start is over which stores belong to its models."""
+    address = f"unix:{folder}/m.sock"
+    s = server(flags=(*ON, "--management-address", address), env=OFFLINE, start=False)
+    slow(s, gate)
+    s.models = ["m=m.mar"]
+    (s.state_dir / "models" / "other" / "1.0").mkdir(parents=True)
+
+    def remove():
+        return subprocess.run([BIN / "continuo-ctl", "--server", address, "store", "rm", "other/1.0"],
+                              capture_output=True, text=True, check=False, timeout=limit(20))
+
+    s.launch()
+    building(gate)
+    refused = remove()
+    assert refused.returncode == 1 and "still starting" in refused.stderr, refused
+    (gate / "open").touch()
+    s.wait_ready()
+    assert remove().returncode == 0
+
+
 def test_a_server_that_is_killed_leaves_neither_half_an_environment_nor_an_installer(server, gate):
     """After kill -9 in the middle, pip is gone, and the next start makes the environment again."""
     s = server(flags=ON, env=OFFLINE, start=False)

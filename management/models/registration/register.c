@@ -122,18 +122,27 @@ done_store(struct cn_file_task *task)
         make_pool(reg);
 }
 
+/* From now on the store is in use, and nobody may remove it. Packages may take minutes to install
+ * before a worker opens it. */
 static void
-prepare_store(struct registration *reg)
+take_store(struct registration *reg)
 {
     struct cn_version *version = reg->version;
 
     if (version->about.config.durability == CN_DURABILITY_NONE ||
-        version->about.config.state_store.url[0]) { /* nothing is in the state folder */
+        version->about.config.state_store.url[0])
+        return; /* nothing is in the state folder */
+    version->store_dir =
+        cn_state_dir_store(reg->management->state, version->about.name, version->about.version);
+}
+
+static void
+prepare_store(struct registration *reg)
+{
+    if (!reg->version->store_dir) {
         make_pool(reg);
         return;
     }
-    version->store_dir =
-        cn_state_dir_store(reg->management->state, version->about.name, version->about.version);
     reg->task.work = work_store;
     reg->task.done = done_store;
     cn_file_thread_run(reg->management->files, &reg->task);
@@ -217,6 +226,7 @@ done_unpack(struct cn_file_task *task)
     version->about.archive = reg->archive;
     reg->archive = NULL;
     reg->version = version;
+    take_store(reg);
     if (version->about.requirements)
         want_environment(reg);
     else
