@@ -67,8 +67,8 @@ cn_api_shared_states(struct cn_api_call *call, bool removes)
 {
     struct cn_management *management = call->management;
     const char *name = call->parts[1], *version = call->parts[2];
+    struct cn_error err = {0};
     struct asking *asking;
-    struct cn_error err;
 
     if (!management->nodes) {
         cn_api_fail(call, CN_E_BAD_REQUEST,
@@ -80,6 +80,15 @@ cn_api_shared_states(struct cn_api_call *call, bool removes)
         cn_fail(&err, CN_E_CONFLICT,
                 "model %.100s version %.100s is registered on this node; unregister it on all "
                 "nodes first",
+                name, version);
+        cn_api_fail(call, err.code, err.message);
+        return;
+    }
+    /* No worker of this node has a lease yet. */
+    if (removes && (err.code == CN_E_MODEL_LOADING || !atomic_load(&management->started))) {
+        cn_fail(&err, CN_E_CONFLICT,
+                "this node is still registering models, perhaps model %.100s version %.100s; try "
+                "again when it has done so",
                 name, version);
         cn_api_fail(call, err.code, err.message);
         return;

@@ -18,6 +18,7 @@ from client import Client
 from disk import clear, fill
 from models import BIN, BUILD
 from server import address_of
+from shared_store import shared_store_in
 from torchserve import TorchServe
 from waiting import expect, limit
 
@@ -379,6 +380,20 @@ def test_a_store_is_in_use_while_packages_are_installed(server, gate):
     assert store.exists()
     (gate / "open").touch()
     assert registration.answer().status == 200
+
+
+def test_states_in_a_shared_store_stay_while_packages_are_installed(server, gate, folder, transcript):
+    """No worker of the model holds a lease yet, so nothing in the store tells that it is about to be served."""
+    with shared_store_in(folder, transcript) as store:
+        s = server(flags=(*ON, "--state-store", store.url), env=OFFLINE)
+        slow(s, gate)
+        registration = Registration(s, "m.mar")
+        building(gate)
+        answer = s.admin().delete("/shared-states/m/1.0")
+        assert answer.status == 409 and "still registering" in answer.message
+        assert s.admin().get("/shared-states/m/1.0").status == 200
+        (gate / "open").touch()
+        assert registration.answer().status == 200
 
 
 def test_no_store_is_removed_while_the_server_starts(server, gate, folder):
