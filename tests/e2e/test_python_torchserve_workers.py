@@ -65,6 +65,59 @@ def test_a_metric_that_only_the_metrics_file_names_is_there(served, folder):  # 
     expect(lambda: re.search(r'^Load\{Hostname="[^"]*",\} 0\.5$', page(), re.M), "the gauge")
 
 
+@pytest.mark.parametrize("declared", [False, True], ids=["no file", "a file"])
+def test_metrics_whose_dimensions_are_modelname_and_level_are_there(served, folder, declared):  # noqa: F811
+    """Those that add_counter() and its like make, and those that a metrics file declares with these dimensions."""
+    (folder / "adds.py").write_text("""
+from ts.metrics.dimension import Dimension
+from ts.metrics.metric_type_enum import MetricTypes
+
+
+def handle(data, context):
+    if data is None:
+        return
+    metrics = context.metrics
+    metrics.add_counter("Rows", 2)
+    metrics.add_time("Decoding", 3.5, None, "ms", [Dimension("Step", "one")])
+    metrics.add_size("Image", 4, unit="kB")
+    metrics.add_percent("Padding", 50)
+    metrics.add_metric("Words", 6, "count", metric_type=MetricTypes.GAUGE)
+    metrics.add_error("Broken", 7)
+    if not hasattr(context, "calls"):
+        context.calls = metrics.add_metric_to_cache("Calls", "count", ["ModelName", "Level"], MetricTypes.COUNTER)
+    context.calls.add_or_update(8, [context.model_name, "Model"])
+    return ["done"] * len(data)
+""")
+    (folder / "adds.yaml").write_text(ONE_WORKER)
+    (folder / "metrics.yaml").write_text("""
+ts_metrics:
+  counter: []
+model_metrics:
+  counter:
+    - {name: Rows, unit: Count, dimensions: [ModelName, Level]}
+    - {name: Calls, unit: Count, dimensions: [ModelName, Level]}
+    - {name: Broken, unit: Count, dimensions: [Level]}
+  gauge:
+    - {name: Decoding, unit: ms, dimensions: [Step, ModelName, Level]}
+    - {name: Image, unit: Kilobytes, dimensions: [ModelName, Level]}
+    - {name: Padding, unit: Percent, dimensions: [ModelName, Level]}
+    - {name: Words, unit: Count, dimensions: [ModelName, Level]}
+""")
+    ts = served(("adds", folder / "adds.py", folder / "adds.yaml"),
+                settings="metrics_mode=prometheus\n" + ("metrics_config=metrics.yaml\n" if declared else ""))
+    assert ts.client().request("POST", "/predictions/adds", b"x").text == "done"
+
+    def page():
+        return Client(address_of(ts.ready.group(3)), ts.transcript, "metrics").get("/metrics").text
+
+    for name, value in (("Rows", 2.0), ("Decoding", 3.5), ("Image", 4.0), ("Padding", 50.0), ("Words", 6.0),
+                        ("Broken", 7.0), ("Calls", 8.0)):
+        line = expect(lambda name=name: re.search(rf"^{name}\{{.*", page(), re.M), name).group()
+        assert float(line.rsplit(" ", 1)[1]) == value, line
+        assert 'ModelName="adds"' in line or (name, declared) == ("Broken", True), line
+        assert 'Level="Model"' in line and ('Step="one"' in line) == (name == "Decoding"), line
+
+
 def test_scaling_down_closes_the_sequences_that_only_the_stopped_worker_remembers(served, folder):  # noqa: F811
     """They must neither go on from nothing nor hang; those of the other worker go on."""
     (folder / "remembers.py").write_text(REMEMBERS)

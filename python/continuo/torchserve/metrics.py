@@ -19,6 +19,8 @@ Sink = Callable[[str, str, float, Dict[str, str], str], None]
 
 #: The server measures these itself, for each call of a handler.
 OF_THE_SERVER = ("HandlerTime", "PredictionTime")
+#: The server gives these to each metric of a handler, and takes no others for them.
+DIMENSIONS_OF_THE_SERVER = ("ModelName", "Level", "Hostname")
 #: What TorchServe's own metrics.yaml declares of a model.
 OF_A_MODEL = tuple(("gauge", name, "ms", ["ModelName", "Level"]) for name in OF_THE_SERVER)
 
@@ -86,8 +88,9 @@ def report(kind: str, name: str, value: float, dimensions: Dict[str, str], unit:
     """Gives a number to the server. What the server refuses is logged, as TorchServe does."""
     from continuo import metrics
 
+    own = {dim: each for dim, each in dimensions.items() if dim not in DIMENSIONS_OF_THE_SERVER}
     try:
-        getattr(metrics, kind)(name, value, dimensions, unit)
+        getattr(metrics, kind)(name, value, own, unit)
     except ValueError as error:
         logger.error("metric %s: %s", name, error)
 
