@@ -268,3 +268,24 @@ class Handler:
         assert list(pool.map(count, ids)) == [[f"{sum} ['{id}']" for sum in (1, 3, 6)] for id in ids]
     s.kill_worker("m")
     assert s.client().step("m", "s0", 4).text == "10 ['s0']"
+
+
+def test_a_handlers_threads_may_measure(server):
+    """As in TorchServe, where each thread writes its numbers to the log."""
+    s = server(python("m", """
+import concurrent.futures
+
+
+class Handler:
+    def initialize(self, context):
+        self.context, self.pool = context, concurrent.futures.ThreadPoolExecutor(2)
+
+    def count(self, row):
+        self.context.metrics.add_counter("Rows", 3)
+        return row["body"].decode()
+
+    def handle(self, data, context):
+        return list(self.pool.map(self.count, data))
+""", stateful=False))
+    assert s.client().post("/predictions/m", "x").text == "x"
+    expect(lambda: s.metric("Rows") == 3, "the counter")

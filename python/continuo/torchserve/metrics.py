@@ -2,14 +2,19 @@
 
 They reach the server by continuo.metrics, which puts them on the page /metrics or, in TorchServe's
 metrics mode `log`, into model_metrics.log, as all metrics of handlers.
+
+The worker takes samples only in its main thread. What a thread of the handler measures waits here
+until the call that runs has returned.
 """
 
 from __future__ import annotations
 
+import collections
 import enum
 import logging
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+import threading
+from typing import (Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple, Union)
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +89,25 @@ def _error(name: str) -> Any:
     return getattr(sys.modules.get("ts.metrics.metric_cache_errors"), name, globals()[name])
 
 
+#: How many numbers of threads may wait. If there are more, the oldest ones are dropped.
+WAITING_MAX = 10000
+
+_waiting: Deque[Tuple[str, str, float, Dict[str, str], str]] = collections.deque(maxlen=WAITING_MAX)
+
+
+def flush() -> None:
+    """Gives what waits to the server. Called in the worker's main thread, in a call."""
+    while _waiting:
+        report(*_waiting.popleft())
+
+
 def report(kind: str, name: str, value: float, dimensions: Dict[str, str], unit: str) -> None:
     """Gives a number to the server. What the server refuses is logged, as TorchServe does."""
     from continuo import metrics
 
+    if threading.current_thread() is not threading.main_thread():
+        _waiting.append((kind, name, value, dimensions, unit))
+        return
     own = {dim: each for dim, each in dimensions.items() if dim not in DIMENSIONS_OF_THE_SERVER}
     try:
         getattr(metrics, kind)(name, value, own, unit)

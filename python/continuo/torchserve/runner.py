@@ -14,14 +14,13 @@ from typing import Any, Coroutine, Dict, List, Optional
 
 from continuo import sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
-from continuo.torchserve import answers, entry_points
+from continuo.torchserve import answers, entry_points, metrics
 from continuo.torchserve.context import Context, RequestProcessor
 from continuo.torchserve.continuous import Streams
 from continuo.torchserve.envelopes import Envelope, find_envelope
 from continuo.torchserve.fields import (give_results, plain_data, receive_rows,
                                         use_torchserve)
 from continuo.torchserve.frames import AnswerSocket, Piece
-from continuo.torchserve.metrics import MetricsCache
 from continuo.torchserve.rows import data_of, is_instance
 from continuo.types import Model, Program, Reply, Request
 
@@ -74,7 +73,7 @@ class TorchServeProgram(Program):
             sys.path.insert(0, self.model.dir)
         self.context = Context(
             self.model.name, self.model.dir, read_manifest(self.model.dir), self.model.batch_size,
-            gpu_of(self.model.device), metrics=MetricsCache(self.model.name, self.model.metrics),
+            gpu_of(self.model.device), metrics=metrics.MetricsCache(self.model.name, self.model.metrics),
             model_yaml_config=self.model.config)
         use_torchserve(RequestProcessor, answers.encode)
         _, _, entry = self.model.file.partition(":")
@@ -173,6 +172,8 @@ class TorchServeProgram(Program):
                 result = self.run(self.entry.handle(data, self.context))
         except Exception as error:
             raise answers.of_exception(error) from error
+        finally:
+            metrics.flush()
         return answers.check_length(result, len(data))
 
     def answer(self, reqs: List[Request]) -> List[Any]:
@@ -229,6 +230,8 @@ class TorchServeProgram(Program):
                                              context)
         except Exception as error:
             raise answers.of_exception(error) from error
+        finally:
+            metrics.flush()
         return self.final(0, answers.check_length(result, 1)[0], bool(sent), context)
 
     def final(self, idx: int, result: Any, streamed: bool,
