@@ -16,6 +16,9 @@ from typing import Any, List, Tuple, Union
 #: Types of NumPy's elements that are stored: no objects, whose bytes would be addresses.
 ELEMENT = re.compile(r"[<>|=](?:[biufc]\d{1,2}|[SU]\d{1,9}|[mM]8(?:\[[0-9a-zA-Z]{1,12}\])?)\Z")
 
+#: The largest maxlen of a deque that a state has room for.
+MAXLEN_MAX = 2**32 - 2
+
 TENSOR_TYPES = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "uint8",
                 "int8", "int16", "int32", "int64", "bool", "uint16", "uint32", "uint64",
                 "float8_e4m3fn", "float8_e5m2")
@@ -42,6 +45,8 @@ def describe(value: Any) -> Union[str, Tuple[Any, ...]]:
     """How the value is stored, or a str that says why it cannot be."""
     kind = type(value)
     if kind is collections.deque:
+        if value.maxlen is not None and value.maxlen > MAXLEN_MAX:
+            return f"a deque with maxlen={value.maxlen} cannot be stored; at most {MAXLEN_MAX} can"
         return ("D", -1 if value.maxlen is None else value.maxlen, list(value))
     numpy = sys.modules.get("numpy")
     if numpy is not None:

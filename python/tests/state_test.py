@@ -29,6 +29,7 @@ PLAIN = [
     bytearray(b"xy"), [], [[[]]], (), ((1,), 2), {}, {"a": {"b": [1, 2.0, "3"]}},
     {1: 1, "1": 2, (1, 2): 3, None: 4, b"x": 5, 1.5: 6}, set(), {1, "a"}, frozenset([1]), 1 - 2j,
     collections.deque([1, 2]), collections.deque([1], maxlen=4), collections.deque(maxlen=0),
+    collections.deque([1], maxlen=2**32 - 2),
     list(range(1000)), {i: [i] for i in range(1000)},
 ]
 
@@ -77,6 +78,7 @@ class Codec(unittest.TestCase):
             (loop, 'state["me"]: this object stands in the state a second time'),
             (object(), "state: an object cannot be stored"),
             (nested(70), "containers are nested more than 64 levels deep"),
+            ([collections.deque([1], maxlen=2**32)], "state[0]: a deque with maxlen=4294967296 cannot be stored"),
         ]:
             with self.assertRaises(StateError) as caught:
                 write(value)
