@@ -2,7 +2,9 @@
 
 A module with the class TritonPythonModel is a model of Triton's, which continuo.triton makes a
 program of. A handler.py is native if it has step, batch or handle, or names a class that has one of
-them. Else it is TorchServe's kind, which continuo.torchserve makes a program of.
+them. Else it is TorchServe's kind, which continuo.torchserve makes a program of. It is so, too, if
+it has TorchServe's entry point beside a step or batch whose parameters are not those of ours: then
+that is a helper of the handler.
 """
 
 from __future__ import annotations
@@ -110,6 +112,8 @@ def native_program(module: ModuleType, model: Model, file: str, entry: str) -> O
             raise HandlerError(f"{file}: the handler's file has no '{entry}'")
     if not isinstance(source, type) and not has_entry(source):
         source = find_class(module)
+    if not entry and is_torchserves(module) and has_helpers_only(source):
+        return None
     if isinstance(source, type) and has_entry(source):
         source = source()
     if source is None or not has_entry(source):
@@ -123,6 +127,29 @@ def has_entry(source: Any) -> bool:
         return not callable(getattr(source, "initialize", None))
     handle = getattr(source, "handle", None)
     return callable(handle) and n_positional(handle) == (2 if isinstance(source, type) else 1)
+
+
+#: How the parameters of step(state, req) and batch(states, reqs) are called.
+PARAMETERS = {"state", "states", "req", "reqs", "request", "requests", "_", "_state", "_states"}
+
+
+def has_helpers_only(source: Any) -> bool:
+    """Returns whether it has a step or batch, and none with a parameter of the server's."""
+    functions = [each for each in (getattr(source, name, None) for name in ("step", "batch"))
+                 if callable(each)]
+    codes = [getattr(each, "__code__", None) for each in functions]
+    return bool(codes) and all(
+        code is not None and PARAMETERS.isdisjoint(code.co_varnames[:code.co_argcount])
+        for code in codes)
+
+
+def is_torchserves(module: ModuleType) -> bool:
+    """Returns whether the module has handle(data, context), or a class with initialize and handle."""
+    handle = getattr(module, "handle", None)
+    return (callable(handle) and n_positional(handle) == 2) or any(
+        isinstance(value, type) and value.__module__ == module.__name__ and
+        callable(getattr(value, "initialize", None)) and callable(getattr(value, "handle", None))
+        for value in vars(module).values())
 
 
 def find_class(module: ModuleType) -> Optional[type]:

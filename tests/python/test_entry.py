@@ -49,3 +49,27 @@ def test_parameters_are_counted_when_the_handler_is_imported(tmp_path, text, tol
 def test_any_function_that_takes_them_is_a_step(tmp_path, text):
     (tmp_path / "handler.py").write_text(text)
     _entry.open(Model(dir=str(tmp_path), stateful=True))
+
+
+CLASS = """
+class Handler:
+    def initialize(self, context): pass
+    def handle(self, data, context): return data
+"""
+FUNCTION = "def handle(data, context): return data\n"
+NATIVE = "def step(state, req): return req.text\n"
+
+
+@pytest.mark.parametrize("text, kind", [
+    ("def batch(items, size=2): pass\n" + CLASS, "TorchServeProgram"),
+    ("def step(x): pass\n" + FUNCTION, "TorchServeProgram"),
+    ("class Net:\n    def step(self, x, h): pass\n" + FUNCTION, "TorchServeProgram"),
+    (NATIVE + CLASS, "NativeProgram"), (NATIVE + FUNCTION, "NativeProgram"),
+    ("def batch(states, requests): pass\n" + CLASS, "NativeProgram"),
+    ("class Mine:\n    def step(self, _, request): pass\n" + FUNCTION, "NativeProgram"),
+    ("def step(s, r): pass\n", "NativeProgram"), ("def handle(req): pass\n" + CLASS, "NativeProgram"),
+])
+def test_a_helper_named_step_or_batch_makes_no_native_handler(tmp_path, text, kind):
+    """A handler of TorchServe may have one, whose parameters are not a state and a request."""
+    (tmp_path / "handler.py").write_text(text)
+    assert type(_entry.open(Model(dir=str(tmp_path)))).__name__ == kind
