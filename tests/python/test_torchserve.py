@@ -248,6 +248,44 @@ def test_a_base_handler_loads_its_model_and_runs_it(serve):
     assert json.loads(worker.ask("[1]", explain=True)) == ["explained", 0]
 
 
+def test_micro_batches_run_beside_each_other(serve):
+    """Each part of the batch has its turn in each method, as many at a time as the YAML says."""
+    pytest.importorskip("torch", reason="BaseHandler needs PyTorch")
+    worker = serve("""
+        import threading
+
+        from ts.handler_utils.micro_batching import MicroBatching
+        from ts.torch_handler.base_handler import BaseHandler
+
+        class Handler(BaseHandler):
+            def __init__(self):
+                super().__init__()
+                self.handle = MicroBatching(self)
+
+            def initialize(self, context):
+                settings = context.model_yaml_config["micro_batching"]
+                self.handle.micro_batch_size = settings["micro_batch_size"]
+                self.handle.parallelism = settings["parallelism"]
+                self.two = threading.Barrier(2)
+
+            def preprocess(self, data):
+                self.two.wait(10)  # two parts are here at the same time
+                if any(row["body"] == b"bad" for row in data):
+                    raise ValueError("bad row")
+                return [(row["body"].decode(), len(data)) for row in data]
+
+            def inference(self, data):
+                return [f"{text} of {n}" for text, n in data]
+
+            def postprocess(self, data):
+                return data
+    """, config={"micro_batching": {"micro_batch_size": 2, "parallelism": {"preprocess": 2}}})
+    replies = worker.batch(*(request(text) for text in "abcdefg"))
+    assert replies == [*(f"{text} of 2".encode() for text in "abcdef"), b"g of 1"]
+    assert worker.program.entry.handle.parallelism == {"preprocess": 2, "inference": 1, "postprocess": 1}
+    assert {str(each) for each in worker.batch(*(request(text) for text in ("a", "b", "c", "bad")))} == {"bad row"}
+
+
 # --- answers in pieces
 
 
