@@ -304,6 +304,7 @@ def test_a_decoupled_model_sends_many_responses(serve, repository):
         assert found[:8] == list(range(8)) and "no 8" in found[8], found
         stream.send("many", -2)  # ended before execute() raised
         assert stream.rest() == [0, 1, None]
+        s.expect_log("execute() raised after the end of its requests", "ValueError: asked for")
         stream.send("many", 3)
         assert stream.rest() == [0, 1, 2, None]
     answer = requests.post(f"{s.inference}/v2/models/many/infer", timeout=limit(30), headers={

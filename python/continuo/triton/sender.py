@@ -68,15 +68,17 @@ class InferenceResponseSender:
 
     # --- for the worker
 
-    def fail(self, error: BaseException) -> None:
-        """The model's call has raised: what has no end yet ends with this error."""
+    def fail(self, error: BaseException) -> bool:
+        """The model's call has raised: what has no end yet ends with this error. Returns whether it
+        had none."""
         with self._changed:
             if self._final:
-                return
+                return False
             self._final = True
             self._failed = error
             self._waiting.append((None, True))
         self._wake()
+        return True
 
     def stop(self, reason: str) -> None:
         with self._changed:
