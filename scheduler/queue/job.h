@@ -141,10 +141,10 @@ struct cn_job {
      * passed on, or lost, in every phase in which a worker or another version answers. */
     bool on_account; /* it has a place among the requests of its account */
     bool at_limit;   /* its key may open no more sequences, so it may only continue one */
-    /* Whoever had the job in flight was told that its client is gone. A worker to which it comes
-     * later is told when the stream begins. */
+    /* The client left while the job was in flight, and the worker that had it was told. A worker
+     * to which it comes later is told when the stream begins. */
     bool cancelled;
-    bool stopped;    /* the same for the end of its stream, which somebody has asked for */
+    bool stopped;    /* the same for the end of its stream, for which somebody asked */
     bool passed_on;  /* at least one piece was passed on */
     bool piece_lost; /* memory ran out for a piece, so the final answer must be an error */
     /* row.sequence_id points here if the queue made the id */
