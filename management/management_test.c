@@ -2,6 +2,9 @@
  * unregistering, draining, starting. */
 #include <errno.h>
 
+#include "management/management_priv.h"
+#include "management/models/registry.h"
+#include "management/pool/worker_pool.h"
 #include "management/test_support.h"
 
 /* --- scale, unregister, drain */
@@ -204,6 +207,57 @@ wrong_settings_are_told_at_the_start(void **state)
     assert_non_null(strstr(err.message, "/nowhere/worker"));
 }
 
+/* --- zygotes */
+
+static bool have_facts;
+
+static void
+on_facts(struct cn_worker_pool_facts *facts)
+{
+    (void)facts;
+    have_facts = true;
+}
+
+/* Registers a model that is one file and has a zygote, and returns the zygote's id. */
+static uint32_t
+zygote_of(const char *name)
+{
+    static struct cn_worker_pool_facts facts;
+    struct cn_version *version;
+    char path[200];
+    uint32_t id;
+
+    snprintf(path, sizeof path, "%s/store/%s", dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    test_dir_write(path, "model.pt", "echo\n");
+    snprintf(path, sizeof path, "POST /models?url=%s&synchronous=false", name);
+    json_decref(ask(path, 202));
+    version = cn_registry_find(management->registry, name, NULL, NULL);
+    assert_non_null(version);
+    facts = (struct cn_worker_pool_facts){.pool = version->pool, .on_done = on_facts};
+    have_facts = false;
+    cn_worker_pool_facts(version->pool, &facts);
+    turn_until(&have_facts, "the facts");
+    assert_true(facts.has_zygote);
+    id = facts.zygote.id;
+    cn_worker_pool_facts_fini(&facts);
+    return id;
+}
+
+/* A process's control group is called by its id, and the group is killed when the process ends. Two
+ * zygotes with one id would share a group. */
+static void
+zygotes_have_ids_of_their_own(void **state)
+{
+    uint32_t first, second;
+
+    (void)state;
+    start();
+    first = zygote_of("a");
+    second = zygote_of("b");
+    assert_int_not_equal(first, second);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -216,6 +270,7 @@ main(int argc, char **argv)
         CASE(a_model_that_is_not_up_yet_is_loading_not_unknown),
         CASE(all_means_all_of_the_store),
         CASE(wrong_settings_are_told_at_the_start),
+        CASE(zygotes_have_ids_of_their_own),
     };
 
     return RUN_TESTS("management.management", tests, argc, argv);

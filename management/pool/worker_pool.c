@@ -15,6 +15,7 @@
  */
 #include "management/pool/worker_pool_priv.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "core/errors/panic.h"
@@ -214,6 +215,16 @@ on_zygote_gone(void *owner, struct cn_worker_process *zygote)
 static const struct cn_worker_ops zygote_ops = {
     .on_change = on_zygote_change, .on_load_failed = on_zygote_failed, .on_gone = on_zygote_gone};
 
+/* An id that no worker and no other zygote has, because the process's control group is called by it
+ * (bounds.h). Workers count up from a small number and show their ids, so zygotes count down. */
+static uint32_t
+zygote_id(void)
+{
+    static _Atomic uint32_t next = UINT32_MAX;
+
+    return atomic_fetch_sub_explicit(&next, 1, memory_order_relaxed);
+}
+
 static void
 run_zygote(struct cn_worker_pool *pool)
 {
@@ -223,7 +234,8 @@ run_zygote(struct cn_worker_pool *pool)
         cn_worker_stop(zygote);
     else if (pool->wanted > 0 && !zygote && !pool->unforkable &&
              cn_model_preloads(pool->spec.about))
-        pool->workers_spec.zygote = cn_worker_create(&pool->workers_spec, 0, 0, &zygote_ops, pool);
+        pool->workers_spec.zygote =
+            cn_worker_create(&pool->workers_spec, 0, zygote_id(), &zygote_ops, pool);
 }
 
 /* The smallest number that no worker has. Stores and logs then show few, small numbers. */
