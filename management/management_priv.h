@@ -72,7 +72,7 @@ struct cn_management {
 /* A version was registered, so the server is no longer unready because it is missing. */
 void cn_management_model_came(struct cn_management *management, const struct cn_model_about *about);
 /* Finds a version like cn_registry_find(). While the server starts, an unknown one is
- * CN_E_MODEL_LOADING. */
+ * CN_E_MODEL_LOADING. `err` may be NULL. */
 struct cn_version *cn_management_find_version(struct cn_management *management, const char *name,
                                               const char *version, struct cn_error *err);
 

@@ -157,6 +157,7 @@ a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
     cn_loop_turn(loop, 0);
     run("m", "x");
     assert_int_equal(step.error, CN_E_MODEL_LOADING);
+    assert_null(cn_management_find_version(management, "other", NULL, NULL));
     cn_management_start(management, on_started, &done);
     run("m", "x");
     assert_int_equal(step.error, CN_E_MODEL_LOADING);

@@ -97,8 +97,12 @@ struct cn_version *
 cn_management_find_version(struct cn_management *management, const char *name, const char *version,
                            struct cn_error *err)
 {
-    struct cn_version *found = cn_registry_find(management->registry, name, version, err);
+    struct cn_error unread;
+    struct cn_version *found;
 
+    if (!err)
+        err = &unread;
+    found = cn_registry_find(management->registry, name, version, err);
     if (!found && !atomic_load_explicit(&management->started, memory_order_relaxed) &&
         (err->code == CN_E_MODEL_NOT_FOUND || err->code == CN_E_VERSION_NOT_FOUND))
         cn_fail(err, CN_E_MODEL_LOADING,
