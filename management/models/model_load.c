@@ -251,16 +251,19 @@ take_requirements(struct cn_model_about *about, const char *file,
 /* Unpacks the archive into `place`. A folder that an earlier start unpacked from the same archive
  * is used again: all of its files are as they were when they were checked. With trusted keys none
  * is, because a signature covers the archive and not the folder. If the disk is full,
- * folders that no model has asked for yet are removed, and it is tried once more. */
+ * folders that no model has asked for yet are removed, and it is tried once more. *stamp is taken
+ * before the archive is opened. One that is replaced meanwhile then counts as changed, and would
+ * otherwise pass for the state that was loaded. */
 static int
 unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
-       char **dir, const char *trusted_keys, struct cn_error *err)
+       char **dir, uint64_t *stamp, const char *trusted_keys, struct cn_error *err)
 {
     struct cn_archive_limits limits = cn_archive_default_limits;
     int rc;
 
     limits.trusted_keys = trusted_keys;
-    if (!trusted_keys && cn_unpacked_take(kept, path, place)) {
+    *stamp = cn_model_store_stamp(path);
+    if (!trusted_keys && cn_unpacked_take(kept, path, *stamp, place)) {
         if (cn_archive_reread(place, manifest, dir, err) == 0)
             return 0;
         cn_unpacked_remove(place);
@@ -269,7 +272,7 @@ unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_
     if (rc == CN_E_IO && cn_unpacked_remove_rest(kept))
         rc = cn_archive_unpack(path, place, &limits, manifest, dir, err);
     if (!rc && strncmp(*dir, place, strlen(place)) == 0)
-        cn_unpacked_note(kept, path, place);
+        cn_unpacked_note(kept, path, *stamp, place);
     return rc;
 }
 
@@ -348,7 +351,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     char *stem;
     int rc;
 
-    rc = unpack(path, place, kept, &manifest, &about.dir, server->trusted_keys, err);
+    rc = unpack(path, place, kept, &manifest, &about.dir, &about.stamp, server->trusted_keys, err);
     if (rc)
         return rc;
     if (strncmp(about.dir, place, strlen(place)) == 0)
@@ -367,7 +370,6 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.clock_jump_ms = server->clock_jump_ms;
     about.config_file = first_of(manifest.config_file, NULL, "");
-    about.stamp = cn_model_store_stamp(path);
     rc = check_name("name", about.name, err);
     if (!rc)
         rc = check_name("version", about.version, err);

@@ -181,9 +181,9 @@ move(const struct folder *folder, const char *place)
 }
 
 bool
-cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, const char *place)
+cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, uint64_t stamp,
+                 const char *place)
 {
-    uint64_t archive_stamp = cn_model_store_stamp(archive);
     struct cn_list *node, *next;
     bool taken = false;
 
@@ -192,7 +192,7 @@ cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, const char *
 
         if (taken || strcmp(folder->archive, archive) != 0)
             continue;
-        taken = folder->archive_stamp == archive_stamp &&
+        taken = folder->archive_stamp == stamp &&
                 cn_model_store_stamp(folder->place) == folder->stamp && move(folder, place);
         if (!taken)
             cn_unpacked_remove(folder->place);
@@ -202,13 +202,14 @@ cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, const char *
 }
 
 void
-cn_unpacked_note(struct cn_unpacked *unpacked, const char *archive, const char *place)
+cn_unpacked_note(struct cn_unpacked *unpacked, const char *archive, uint64_t stamp,
+                 const char *place)
 {
     char text[NOTE_MAX], *path;
     int fd, n;
 
     n = snprintf(text, sizeof text, "%s %016" PRIx64 " %016" PRIx64 " %s\n", unpacked->boot_id,
-                 cn_model_store_stamp(archive), cn_model_store_stamp(place), archive);
+                 stamp, cn_model_store_stamp(place), archive);
     if (!*unpacked->boot_id || strchr(archive, '\n') || n < 0 || (size_t)n >= sizeof text)
         return;
     path = joined(place, "", ENDING);

@@ -11,6 +11,7 @@
 #define CN_MANAGEMENT_MODELS_UNPACKED_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct cn_unpacked;
 
@@ -20,11 +21,15 @@ struct cn_unpacked *cn_unpacked_open(const char *folder, const char *boot_id);
 /* Frees the memory; the folders stay. NULL is allowed. */
 void cn_unpacked_close(struct cn_unpacked *unpacked);
 
-/* Renames a folder that was made from this archive to `place`, if both are unchanged. False: there
- * is none; a folder made from an older state of the archive is removed then. */
-bool cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, const char *place);
-/* Notes that the archive was unpacked into `place`, for the next start. */
-void cn_unpacked_note(struct cn_unpacked *unpacked, const char *archive, const char *place);
+/* Renames a folder that was made from this archive to `place`, if both are unchanged. `stamp` is
+ * the archive's now. False: there is none; a folder made from an older state of the archive is
+ * removed then. */
+bool cn_unpacked_take(struct cn_unpacked *unpacked, const char *archive, uint64_t stamp,
+                      const char *place);
+/* Notes that the archive was unpacked into `place`, for the next start. `stamp` is that of the
+ * archive before it was opened: it may have been replaced since. */
+void cn_unpacked_note(struct cn_unpacked *unpacked, const char *archive, uint64_t stamp,
+                      const char *place);
 /* Removes the folders that were not taken. False: there were none. */
 bool cn_unpacked_remove_rest(struct cn_unpacked *unpacked);
 

@@ -1,5 +1,7 @@
 """An archive that is broken, half copied or missing for a moment must not affect the model that is up."""
 
+import os
+
 import pytest
 import requests
 
@@ -114,6 +116,21 @@ def test_a_load_by_name_that_fails_changes_nothing(server):
     put(s, adder(5))
     assert call(s, "models/adder/load")[0] == 200
     assert add(s, 1) == 6 and s.describe("adder")["failedReload"] is None
+
+
+def test_an_archive_that_is_replaced_while_it_is_unpacked_is_loaded(server, tmp_path):
+    """What was unpacked is the old archive then, so the file counts as changed. A restart takes the new one, too."""
+    s = polling(server)
+    put(s, adder(7)).rename(tmp_path / "late.mar")
+    slow = adder(1)
+    slow.extra = {"weights.bin": os.urandom(64_000_000)}
+    put(s, slow)
+    expect(lambda: list((s.state_dir / "unpacked").glob("*/weights.bin")), "the archive is being unpacked")
+    (tmp_path / "late.mar").replace(s.store / "adder.mar")
+    expect(lambda: add(s, 1) == 8, "the new archive is loaded", 60)
+    s.stop()
+    s.restart()
+    assert add(s, 1) == 8
 
 
 @pytest.mark.load  # alone, because a copy that stands still for a second is taken for complete
