@@ -8,8 +8,8 @@
  * sequences move, begin anew or are closed as their next step comes
  * (scheduler/swap/version_swap.h). It stays for as long as tombstones are kept, so that late
  * clients still learn what happened. Then it is unregistered with what is left. One timer,
- * retire_timer, serves both times. If the old version becomes the default again before that,
- * take_back() undoes all of it.
+ * retire_timer, serves both times. If the old version becomes the default again before that, by an
+ * order or because the new version goes, take_back() undoes all of it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +52,14 @@ tell_queue(const struct cn_version *version)
     cn_call_on(cn_model_queue_loop(version->queue), do_order, order);
 }
 
+static void
+take_back(struct cn_version *version)
+{
+    cn_timer_cancel(&version->retire_timer);
+    version->retire_wall_ms = 0;
+    version->retired = false;
+}
+
 /* --- the old version goes */
 
 static void
@@ -92,6 +100,10 @@ retire_timer(struct cn_timer *timer)
         unregister_retired(version);
         return;
     }
+    if (version == version->model->default_version) { /* the reload of the new version failed */
+        take_back(version);
+        return;
+    }
     version->retired = true;
     cn_log(CN_LOG_INFO,
            "event=version_retired model=%s version=%s note=\"its swap deadline has "
@@ -125,12 +137,16 @@ cn_lifecycle_retire(struct cn_version *version, uint64_t after_ms)
     set_deadline(version, after_ms);
 }
 
-static void
-take_back(struct cn_version *version)
+void
+cn_lifecycle_default_again(struct cn_version *version, bool for_now)
 {
-    cn_timer_cancel(&version->retire_timer);
-    version->retire_wall_ms = 0;
-    version->retired = false;
+    bool was_retired = version->retired;
+
+    if (for_now && !was_retired)
+        return;
+    take_back(version);
+    if (was_retired)
+        tell_queue(version);
 }
 
 /* --- set-default */

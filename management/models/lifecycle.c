@@ -116,6 +116,7 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
                  const struct cn_close_call *call, void (*on_done)(void *ctx), void *ctx)
 {
     struct closing *closing = cn_alloc(sizeof *closing);
+    struct cn_version *next_default;
 
     cn_assert(version->phase == CN_VERSION_UP);
     cn_management_op_begin(management);
@@ -132,7 +133,9 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
     closing->order.on_done = on_pool_closed;
     snprintf(closing->order.reason, sizeof closing->order.reason, "%s", call->reason);
     cn_timer_cancel(&version->retire_timer);
-    cn_registry_remove(management->registry, version);
+    next_default = cn_registry_remove(management->registry, version);
+    if (next_default && call->code != CN_E_DRAINING)
+        cn_lifecycle_default_again(next_default, call->code == CN_E_MODEL_LOADING);
     cn_registry_publish(management->registry, on_unpublished, closing);
 }
 

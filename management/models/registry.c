@@ -101,7 +101,7 @@ cn_registry_add(struct cn_registry *registry, struct cn_version *version, struct
     return 0;
 }
 
-void
+struct cn_version *
 cn_registry_remove(struct cn_registry *registry, struct cn_version *version)
 {
     struct cn_model *model = version->model;
@@ -115,7 +115,9 @@ cn_registry_remove(struct cn_registry *registry, struct cn_version *version)
         cn_free(model);
     } else if (model->default_version == version) {
         model->default_version = cn_container_of(model->versions.next, struct cn_version, link);
+        return model->default_version;
     }
+    return NULL;
 }
 
 void

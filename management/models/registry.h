@@ -72,9 +72,9 @@ void cn_registry_destroy(struct cn_registry *registry);
 /* Adds a version. The first version of a name is its default. CN_E_CONFLICT: there is such a
  * version, or one that is still closing. */
 int cn_registry_add(struct cn_registry *registry, struct cn_version *version, struct cn_error *err);
-/* Moves a version to the list of the closing ones. If it was the default, the oldest other one
- * is now. */
-void cn_registry_remove(struct cn_registry *registry, struct cn_version *version);
+/* Moves a version to the list of the closing ones. If it was the default, the oldest other one is
+ * now, and is returned; otherwise NULL. */
+struct cn_version *cn_registry_remove(struct cn_registry *registry, struct cn_version *version);
 /* Takes a version off the list of the closing ones. It then belongs to the caller alone. */
 void cn_registry_forget(struct cn_version *version);
 /* Finds a version that is up. `version` NULL or empty: the default one. CN_E_MODEL_LOADING: it is

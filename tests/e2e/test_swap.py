@@ -34,6 +34,7 @@ return M
 
 SWAPPED = "Continuo-Sequence-Swapped"
 COUNT = 20
+POLL = ["--model-control-mode", "poll", "--repository-poll", "50"]
 
 
 def version(number, lua=COUNTER_LUA, name="counter", **yaml):
@@ -433,6 +434,30 @@ def test_a_default_that_comes_back_is_not_retired(server):
     client.close()
     assert client.step("counter", "b", 1).text == "2"
     assert s.admin().get("/models/counter/1.0").status == 200
+
+
+@pytest.mark.parametrize("retired", [False, True])
+def test_a_version_that_is_the_default_again_because_the_new_one_went_is_not_retired(server, retired):
+    """The archive of the new version is deleted from a store that is polled."""
+    s = server(flags=POLL, start=False, clock=True)
+    s.pack(version("1.0"), "old.mar")
+    s.pack(version("2.0", DOUBLE), "new.mar")
+    s.start()
+    assert s.admin().put("/models/counter/1.0/set-default").status == 200
+    client = s.client()
+    assert client.step("counter", "b", 1).text == "1"
+    assert s.admin().put("/models/counter/2.0/set-default?swap_deadline=60").status == 200
+    if retired:
+        s.clock.advance(61_000)
+        client.close()  # the server has closed it as idle
+        s.expect_log("event=version_retired", "version=1.0")
+    (s.store / "new.mar").unlink()
+    expect(lambda: s.admin().get("/models/counter/2.0").status == 404, "the new version went")
+    for step in (2, 3):
+        s.clock.advance(700_000)
+        client.close()
+        assert client.step("counter", "b", 1).text == str(step)
+    assert "swap" not in s.describe("counter", "1.0")
 
 
 @pytest.mark.load
