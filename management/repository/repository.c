@@ -47,6 +47,7 @@ struct job {
     char *why_not;       /* why it cannot be packed (--model-repository); NULL: nothing is wrong */
     const char *version; /* the number that is_of_number() looks for */
     char *number;        /* number of the version that is to be replaced */
+    bool was_default;    /* that version was the default, and the new one is to be it again */
 };
 
 static void run_next(struct cn_repository *repository);
@@ -208,6 +209,7 @@ on_tried(void *ctx, const struct cn_error *err)
         register_now(job);
         return;
     }
+    job->was_default = old == old->model->default_version;
     snprintf(reason, sizeof reason, "model %s version %s is being reloaded; try again",
              old->about.name, old->about.version);
     cn_version_close(job->repository->management, old,
@@ -249,7 +251,8 @@ static void
 on_registered(void *ctx, const struct cn_lifecycle_result *result)
 {
     struct job *job = ctx;
-    struct cn_version *version;
+    struct cn_version *version, *before;
+    bool succeeds;
 
     if (result->code == CN_E_CONFLICT && replace(job, result->version))
         return;
@@ -261,13 +264,15 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
     cn_repository_mended(job->repository, job->url);
     job->version = result->version;
     version = next_version(job, is_of_number);
-    if (version && version != version->model->default_version &&
-        is_of_archive(job, version->model->default_version)) {
+    before = version ? version->model->default_version : NULL;
+    succeeds = before && is_of_archive(job, before);
+    if (before != version && (succeeds || job->was_default)) {
+        /* A version of another archive was the default only meanwhile, and is not to be retired. */
         cn_lifecycle_set_default(job->repository->management,
                                  &(struct cn_default_call){.name = version->about.name,
                                                            .version = version->about.version,
                                                            .swap_policy = -1,
-                                                           .swap_deadline_ms = -1},
+                                                           .swap_deadline_ms = succeeds ? -1 : 0},
                                  on_default_set, job);
         return;
     }

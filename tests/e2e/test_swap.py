@@ -1,5 +1,6 @@
 """sequence.swapPolicy: a new version becomes the default while sequences of the old one are live."""
 
+import itertools
 import os
 import signal
 import threading
@@ -458,6 +459,21 @@ def test_a_version_that_is_the_default_again_because_the_new_one_went_is_not_ret
         client.close()
         assert client.step("counter", "b", 1).text == str(step)
     assert "swap" not in s.describe("counter", "1.0")
+
+
+def test_a_default_stays_the_default_when_its_archive_is_replaced(server, tmp_path):
+    """The versions are from two archives. The old one was the default only meanwhile, so it gets no deadline."""
+    s = server(flags=POLL, start=False)
+    s.pack(version("2.0", DOUBLE, sequence={"swapDeadlineMSec": 60000}), "new.mar").rename(tmp_path / "next.mar")
+    s.pack(version("2.0"), "new.mar")
+    s.pack(version("1.0"), "old.mar")
+    s.start()
+    assert s.admin().put("/models/counter/2.0/set-default").status == 200
+    client, names = s.client(), itertools.count()
+    assert client.step("counter", "b", 1).text == "1"
+    (tmp_path / "next.mar").replace(s.store / "new.mar")
+    expect(lambda: client.step("counter", f"n{next(names)}", 1).text == "2", "the changed archive is the default")
+    assert s.describe("counter", "1.0")["swap"]["deadline"] is None
 
 
 @pytest.mark.load
