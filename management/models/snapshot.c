@@ -32,7 +32,8 @@
 #include "core/system/write_file.h"
 #include "core/time/clock.h"
 #include "management/management_priv.h"
-#include "management/repository/model_store.h"
+#include "management/models/download.h"
+#include "management/repository/find_archive.h"
 #include "torchserve/settings/properties.h"
 #include "torchserve/settings/torchserve_config.h"
 
@@ -57,9 +58,14 @@ cn_snapshot_check(const struct cn_server_config *config, struct cn_error *err)
 {
     for (uint32_t i = 0; i < config->n_restored; i++) {
         const struct cn_model_settings *model = &config->restored[i];
+        struct cn_archive_wanted wanted = {
+            .config = config, .url = model->mar_name, .is_operators = true};
+        struct cn_error unread;
         char *path = NULL;
 
-        if (cn_model_store_resolve(config->model_store, model->mar_name, &path, NULL))
+        if (cn_model_store_is_remote(config->model_store) || cn_download_is_url(model->mar_name))
+            continue; /* it is downloaded if it is not here */
+        if (cn_find_archive(&wanted, &path, &unread))
             return cn_fail(err, CN_E_CONFIG,
                            "Model archive file for model :%s, version :%s not found in model "
                            "store (%s); start with --ncs to ignore the snapshot",

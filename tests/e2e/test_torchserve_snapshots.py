@@ -172,6 +172,18 @@ def test_a_snapshot_without_its_archive_stops_the_start(torchserve):
     t.start("--ncs", *START)
 
 
+def test_a_model_that_was_registered_by_a_url_of_the_stores_archive_is_restored(torchserve):
+    """The last part of the URL is the name of a file in the store, where a registration looks, too."""
+    t = torchserve()
+    t.pack(counter())
+    t.properties("enable_model_api=true\nallowed_urls=s3://.*\n")
+    t.start("--ts-config", "config.properties", *START)
+    assert t.admin().post("/models?url=s3://bucket/counter.mar&initial_workers=1").status == 200
+    t.stop()
+    t.start()
+    assert t.client().step("counter", "a", 5).text == "5"
+
+
 def test_no_snapshots_without_them(torchserve):
     """--no-config-snapshots leaves the folder as it is."""
     t = torchserve()
