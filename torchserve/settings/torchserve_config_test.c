@@ -477,6 +477,24 @@ the_newest_snapshot_is_the_default_file(void **state)
     assert_int_equal(system("rm -r logs config.properties"), 0);
 }
 
+/* A client chose the names in a snapshot, so no variable's value may come into them. */
+static void
+a_snapshots_names_are_taken_as_they_are(void **state)
+{
+    struct cn_server_config config;
+
+    (void)state;
+    write_file("c", "model_store=store\n"
+                    "model_snapshot={\"name\":\"n\",\"modelCount\":1,\"created\":1,\"models\":{"
+                    "\"a$$HOME$$b$$CN_NOWHERE$$\":{\"1.0\":{\"defaultVersion\":true,"
+                    "\"marName\":\"m.mar\",\"minWorkers\":0,\"maxWorkers\":0,\"batchSize\":1,"
+                    "\"maxBatchDelay\":100,\"responseTimeout\":120,\"startupTimeout\":120}}}}\n");
+    good("--ts-config|c", "HOME=/somewhere", &config);
+    assert_int_equal(config.n_restored, 1);
+    assert_string_equal(config.restored[0].name, "a$$HOME$$b$$CN_NOWHERE$$");
+    cn_server_config_fini(&config);
+}
+
 /* Log files are in logs/, or where the variables say; our own options override both. If the folder
  * cannot be written, the server says so. */
 static void
@@ -566,6 +584,7 @@ main(void)
         cmocka_unit_test(ts_config_file_beats_the_flag),
         cmocka_unit_test(models_json_tunes_single_versions),
         cmocka_unit_test(the_newest_snapshot_is_the_default_file),
+        cmocka_unit_test(a_snapshots_names_are_taken_as_they_are),
         cmocka_unit_test(log_files_lie_where_torchserves_do),
         cmocka_unit_test(tables_know_each_other),
     };

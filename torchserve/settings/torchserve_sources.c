@@ -117,14 +117,15 @@ read_file(struct loading *loading, struct cn_error *err)
 
 /* --- the sources, one over the other */
 
-/* Replaces $$NAME$$ by the value of that environment variable. */
+/* Replaces $$NAME$$ by the value of that environment variable. The text of a snapshot stays as it
+ * is: the server has written it, and names in it come from clients. */
 static int
 expand_value(const struct loading *loading, struct cn_property *property, struct cn_error *err)
 {
     const char *at = property->value, *begin, *end;
     struct cn_buf out;
 
-    if (strstr(at, "$$") == NULL)
+    if (strstr(at, "$$") == NULL || strcmp(property->key, "model_snapshot") == 0)
         return 0;
     cn_buf_init(&out, 0);
     while ((begin = strstr(at, "$$")) != NULL && (end = strstr(begin + 2, "$$")) != NULL) {
