@@ -171,7 +171,8 @@ take(struct parse *p, size_t flag, const char *value)
             p->spec.format = (enum cn_pack_format)chosen;
     } else {
         if (strcmp(options[flag].flag, "runtime") == 0)
-            rc = choose(p, "runtime", value, runtimes, 6, &chosen);
+            rc = choose(p, "runtime", value, runtimes, sizeof(runtimes) / sizeof(*runtimes),
+                        &chosen);
         *(const char **)((char *)&p->spec + options[flag].offset) = value;
     }
     return rc;

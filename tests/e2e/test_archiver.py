@@ -61,6 +61,14 @@ def test_inspect_shows_what_is_inside(source, transcript):
     assert "handler.lua" in shown and "2.5" in shown
 
 
+@pytest.mark.parametrize("runtime", ["lua", "c", "torch", "onnx"])
+def test_a_runtime_can_be_named(source, transcript, runtime):
+    """Each runtime that the help names goes into the manifest."""
+    archiver(*flags(source, source, "--runtime", runtime, "--no-check"), transcript=transcript)
+    with zipfile.ZipFile(source / "m.mar") as archive:
+        assert json.loads(archive.read("MAR-INF/MANIFEST.json"))["runtime"] == runtime
+
+
 def test_output_that_is_not_whole_is_no_success(source, transcript):
     """If standard output is a full disk, the command fails, because the output is not complete."""
     archiver(*flags(source, source), transcript=transcript)
