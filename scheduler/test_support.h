@@ -63,6 +63,7 @@ struct fake {
     unsigned next; /* row that `answer_next` answers */
     unsigned n_queries, next_query;
     unsigned loaded, lost, overdue, stats;
+    void (*on_stats)(struct fake *fake); /* NULL: only count them */
     char why[256];
 };
 
@@ -129,8 +130,12 @@ fake_loaded(void *owner, const struct cn_loaded *loaded)
 static UNUSED_OK void
 fake_stats(void *owner, const struct cn_worker_stats *stats)
 {
+    struct fake *fake = owner;
+
     (void)stats;
-    ((struct fake *)owner)->stats++;
+    fake->stats++;
+    if (fake->on_stats)
+        fake->on_stats(fake);
 }
 
 static UNUSED_OK void

@@ -266,9 +266,9 @@ choose_request_id(struct cn_rpc_step *step)
     cn_intake_choose_request_id(given, step->request_id);
 }
 
-/* Finds the lane of a stream's step before anything is checked, because a step keeps its place among
- * the answers of its sequence also if it is refused. The first step that names a sequence sets the
- * stream's. What is wrong with the names, prepare() says. */
+/* Finds the lane of a stream's step before anything is checked, because a step that is refused
+ * keeps its place among the answers of its sequence, too. The first step that names a sequence sets
+ * the stream's. What is wrong with the names, prepare() says. */
 static void
 find_lane(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream)
 {
@@ -537,7 +537,8 @@ cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer)
         (struct cn_str){text, (size_t)(cn_put_uint(answer->step, text) - text)});
 }
 
-/* A value must not begin or end with a blank (RFC 9113, 8.2.1). An id may, and the message has it. */
+/* An id may begin or end with a blank, and a value must not (RFC 9113, 8.2.1). The message has the
+ * id in any case. */
 static bool
 may_be_metadata(struct cn_str id)
 {

@@ -220,8 +220,8 @@ finish(struct cn_grpc_call *call, const struct cn_grpc_status *status)
 }
 
 /* Nothing can be sent any more, except for the status, if the stream is open: tells the method, and
- * finishes the call. The method is told of the messages that are dropped, too, and must not take
- * that for success: cn_grpc_call_finish() has no effect meanwhile. */
+ * finishes the call. Messages that are dropped are reported to the method like those that were
+ * sent, and it must not take that for success: cn_grpc_call_finish() has no effect meanwhile. */
 static void
 leave(struct cn_grpc_call *call, const struct cn_grpc_status *status)
 {

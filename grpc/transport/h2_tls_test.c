@@ -302,8 +302,8 @@ keys_change_amid_an_answer(void **state)
     }
 }
 
-/* A connection ends with TLS's own goodbye, also if the socket takes everything but that: the client
- * reads only then. The number of answers to pings decides how full the socket is. */
+/* A connection ends with TLS's own goodbye, also if the socket takes everything but that, and the
+ * client reads only then. The number of answers to pings decides how full the socket is. */
 static void
 a_full_socket_gets_the_goodbye_later(void **state)
 {

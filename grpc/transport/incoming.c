@@ -394,8 +394,7 @@ cn_grpc_message_copy(const struct cn_grpc_message *message, char *out)
 }
 
 /* What is not counted among all requests is counted among the bytes of the call, as long as the
- * message is kept: a stream may keep many. What has come in a call with one message is counted there
- * already. */
+ * message is kept: a stream may keep many. A call with one message has counted it already. */
 static int
 charge_kept(const struct cn_grpc_message *message, struct cn_grpc_kept *kept, struct cn_error *err)
 {

@@ -190,8 +190,8 @@ fits(struct cn_grpc_head *head, const struct cn_grpc_site *site, size_t bytes)
     return false;
 }
 
-/* Keeps the value of a name that ends with -bin, which is base64. A proxy may have joined the values
- * of several headers with commas; each of them is a header again. */
+/* Keeps the value of a name that ends with -bin, which is base64. A proxy may have joined several
+ * values with commas; each of them is a header again. */
 static void
 keep_bytes(struct cn_grpc_head *head, const struct cn_grpc_site *site, struct cn_str name,
            struct cn_str value)

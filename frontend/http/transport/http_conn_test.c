@@ -99,8 +99,8 @@ a_long_pipeline_is_answered_in_order(void **state)
     test_stop();
 }
 
-/* Of many requests that come at once only some are answered in a turn, so that other clients need
- * not wait for all of them. */
+/* A turn answers only some of the requests that come at once, so that other clients need not wait
+ * for all of them. */
 static void
 a_pipeline_leaves_turns_to_others(void **state)
 {

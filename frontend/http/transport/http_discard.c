@@ -2,7 +2,8 @@
  * send. Owned by the loop thread.
  *
  * A refused client gets this as a courtesy, so it is bounded: DISCARD_MAX_MS in time, or SILENCE_MS
- * without a byte, DISCARD_MAX_BYTES in bytes, and DISCARDS_MAX connections of a listener at once. */
+ * without a byte, DISCARD_MAX_BYTES in bytes, and DISCARDS_MAX connections of a listener at once.
+ */
 #include "frontend/http/transport/http_discard.h"
 
 #include <errno.h>
