@@ -231,7 +231,7 @@ leave(struct cn_grpc_call *call, const struct cn_grpc_status *status)
     atomic_store_explicit(&call->left, true, memory_order_release);
     cn_grpc_call_hold(call);
     cn_grpc_drop_outgoing(call);
-    if (call->method && call->method->on_gone)
+    if (call->opened && call->method->on_gone)
         call->method->on_gone(call);
     if (!call->is_finishing)
         finish(call, status);

@@ -152,7 +152,7 @@ cn_grpc_conn_drain(struct cn_grpc_conn *conn)
     cn_list_for_each_safe(node, next, &conn->calls) {
         struct cn_grpc_call *call = cn_container_of(node, struct cn_grpc_call, link);
 
-        if (call->method && call->method->on_drain)
+        if (call->opened && call->method->on_drain)
             call->method->on_drain(call);
     }
     cn_grpc_conn_touch(conn);

@@ -101,6 +101,35 @@ calls_end_at_every_stage(void **state)
             }
 }
 
+/* The method of a refused call does not know of it. So nothing is reported to it either when the
+ * client leaves, or the server stops, before the client has its answer. */
+static void
+a_refused_call_is_unknown_to_its_method(void **state)
+{
+    (void)state;
+    for (unsigned drains = 0; drains < 2; drains++) {
+        struct test_client *client;
+        int32_t stream;
+
+        test_start(NULL);
+        client = test_client_begin(0, 0, false);
+        test_run(client);
+        stream = test_call_with(client, "/t/Chat", "grpc-timeout", "soon", NULL, NULL);
+        test_client_move(client);
+        if (drains)
+            cn_grpc_server_drain(server);
+        else
+            nghttp2_submit_rst_stream(client->h2, 0, stream, NGHTTP2_CANCEL);
+        test_run(client);
+        assert_int_equal(seen_by_server.opened, 0);
+        assert_int_equal(seen_by_server.gone, 0);
+        assert_int_equal(seen_by_server.drained, 0);
+        assert_int_equal(seen_by_server.freed, 1);
+        test_client_end(client);
+        test_stop();
+    }
+}
+
 /* The last frames of a call may be headers (trailers), which gRPC's clients do not send. */
 static void
 trailers_of_a_client_are_ignored(void **state)
@@ -270,6 +299,7 @@ main(void)
         cmocka_unit_test(a_call_after_the_drain_is_not_begun),
         cmocka_unit_test(a_cut_frees_all),
         cmocka_unit_test(open_calls_are_bounded),
+        cmocka_unit_test(a_refused_call_is_unknown_to_its_method),
         cmocka_unit_test(trailers_of_a_client_are_ignored),
     };
 

@@ -44,7 +44,8 @@ struct cn_grpc_limits {
 };
 
 /* A method of a service. A callback may answer or finish the call, or do so later. Callbacks that
- * are NULL are not called. */
+ * are NULL are not called. For a call that was refused, such as one without its key, only on_free
+ * is, with a state that is zero. */
 struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;

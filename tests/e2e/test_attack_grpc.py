@@ -8,7 +8,7 @@ import time
 import pytest
 
 from attacking import SLOW, SPARE_MB, bystander, resident_mb
-from h2 import DATA, HEADERS, H2, PREDICTIONS, PREFACE, SETTINGS, frame, message
+from h2 import DATA, HEADERS, H2, PREDICTIONS, PREFACE, RST_STREAM, SETTINGS, frame, message
 from models import Model, counter
 from rpc import Rpc, module, request
 from waiting import expect, limit
@@ -274,6 +274,21 @@ def test_a_call_is_refused_for_its_key_before_its_message_comes(server):
     each = H2(s.grpc)
     each.socket.sendall(each.head()[0])
     assert HEADERS in each.kinds(limit(5)), "the refusal comes although no message was sent"
+    each.close()
+
+
+@pytest.mark.parametrize("flags, metadata", [(["--token-auth"], []), ([], [("grpc-timeout", "soon")])],
+                         ids=["key", "time"])
+@pytest.mark.parametrize("path", ["/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2",
+                                  "/inference.GRPCInferenceService/ModelStreamInfer"])
+def test_a_refused_call_is_cancelled_before_it_is_answered(server, path, flags, metadata):
+    """Both frames come together, and the method does not know of the call."""
+    s = server(counter(), flags=flags)
+    each = H2(s.grpc, path=path, metadata=metadata)
+    head, stream = each.head()
+    each.socket.sendall(head + frame(RST_STREAM, 0, stream, struct.pack(">I", 8)))
+    expect(lambda: s.metric("continuo_grpc_errors_total") == 1 and s.metric("continuo_grpc_calls_open") == 0,
+           "the call is over", 10)
     each.close()
 
 
