@@ -8,6 +8,9 @@
  * the bytes in slices of 4 KiB, and the rest of what was read waits in `pending`. So a client that
  * ignores its credit costs at most one read and what fits into the socket's buffers.
  *
+ * Turns. Messages that are refused need no credit, and a compressed one may be a thousand times as
+ * large as its bytes. So once a turn has taken TURN_US, the rest of what came waits for the next.
+ *
  * Messages collect in frames.out, and leave at the end of the turn. One timer looks at the stream
  * at each tick, half of the shortest limit, so a message costs no timer operation.
  */
@@ -18,6 +21,7 @@
 
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/time/clock.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_conn.h"
@@ -26,6 +30,7 @@
 #define CLOSE_WAIT_MS 2000 /* how long the client may be silent before its own close */
 #define CLOSE_MAX_MS 30000 /* how long it has for that if it must first end a large message */
 #define READS_A_TURN 16    /* then other connections have their turn */
+#define TURN_US 5000       /* a turn that has taken this long is over for the stream, too */
 #define KEEP_BYTES 16384   /* a larger output buffer is freed when it is empty */
 
 struct cn_loop *
@@ -141,8 +146,10 @@ flush(struct cn_ws_stream *stream)
      * socket is not closed at once: unread bytes would make the kernel reset the connection. */
     if (!is_stuck && stream->phase == CN_WS_CLOSING && !cn_ws_frames_wants_bytes(&stream->frames))
         cn_http_conn_shut(stream->conn);
-    if (was_full || stream->phase != CN_WS_OPEN)
+    if (was_full || stream->is_behind || stream->phase != CN_WS_OPEN) {
+        stream->is_behind = false;
         cn_ws_go_on(stream);
+    }
 }
 
 static void
@@ -205,12 +212,24 @@ take_again(struct cn_ws_stream *stream)
     cn_buf_fini(&bytes);
 }
 
+static bool
+is_turn_over(const struct cn_ws_stream *stream)
+{
+    return cn_now_us() - cn_loop_now_us(cn_ws_loop(stream)) > TURN_US;
+}
+
 /* Takes what was read before and had no room. */
 static void
 take_pending(struct cn_ws_stream *stream)
 {
-    while (stream->pending.len && may_read(stream))
+    while (stream->pending.len && may_read(stream)) {
         take_again(stream);
+        if (stream->pending.len && is_turn_over(stream)) {
+            stream->is_behind = true;
+            cn_ws_io_send_soon(stream);
+            return;
+        }
+    }
 }
 
 /* Reads what has come. Returns false if the connection has ended.
@@ -224,8 +243,11 @@ read_in(struct cn_ws_stream *stream)
 
     take_pending(stream);
     for (unsigned i = 0; i < READS_A_TURN && may_read(stream) && !stream->pending.len; i++) {
-        const ssize_t n = cn_http_conn_recv(stream->conn, room, CN_WS_SCRATCH_BYTES);
+        ssize_t n;
 
+        if (i > 0 && is_turn_over(stream))
+            return true;
+        n = cn_http_conn_recv(stream->conn, room, CN_WS_SCRATCH_BYTES);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return true;
         if (n <= 0)

@@ -44,7 +44,8 @@ struct cn_ws_stream {
     struct cn_watch *watch; /* that of `conn`; NULL: not yet */
     bool reads, writes;     /* what is watched */
     bool pinged;
-    bool is_full; /* what the client sends is not read: its credit is used up */
+    bool is_full;   /* what the client sends is not read: its credit is used up */
+    bool is_behind; /* what was read waits for another turn */
     struct cn_ws_frames frames;
     struct cn_buf pending; /* bytes that were read while no step could be taken */
     size_t out_sent;       /* bytes of frames.out that the socket has taken */

@@ -5,6 +5,9 @@ import os
 import socket
 import ssl
 import struct
+import threading
+import time
+import zlib
 
 import pytest
 import requests
@@ -275,6 +278,32 @@ def test_a_client_that_always_lags_behind_costs_bounded_bytes(server):
         expect(lambda due=due: running.metric("continuo_jobs_total") >= due, "further answers that wait")
         assert len(raw.frame()[1]) == 1000000
     assert resident(running.process.pid) - before < (30 + SPARE_MB) << 20
+
+
+def test_a_client_whose_messages_become_large_leaves_turns_to_others(server):
+    """Each message of 6 kB is decompressed to 6 MB and refused, so the client needs no credit for the next one. Another
+    client waits for some of them, and not for all that have come."""
+    running = server(counter(), flags=["--loops", "1"])
+    raw = Raw(running, "/v1/streams/counter/a", headers=["Sec-WebSocket-Extensions: permessage-deflate",
+                                                         "Sec-WebSocket-Protocol: continuo.v1.json"])
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    blanks = (packer.compress(b" " * 6_500_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    frame = b"\xc1\xfe" + struct.pack(">H", len(blanks)) + bytes(4) + blanks
+    other, answers = running.client(), []
+    assert json.loads(raw.frame()[1])["type"] == "hello"
+    began = time.monotonic()
+    sender = threading.Thread(target=lambda: raw.socket.sendall(frame * 200))
+    sender.start()
+    reader = threading.Thread(target=lambda: answers.extend(raw.frame() for _ in range(200)))
+    reader.start()
+    slowest = 0
+    while reader.is_alive():
+        asked = time.monotonic()
+        other.get("/ping")
+        slowest = max(slowest, time.monotonic() - asked)
+    assert slowest < (time.monotonic() - began) / 8
+    sender.join()
+    assert len(answers) == 200 and all(b"bad_request" in message for _, message in answers)
 
 
 PIECES_LUA = """
