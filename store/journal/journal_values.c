@@ -8,7 +8,9 @@
  * LMDB lists every key, also those whose value is in the journal only, with a value of no bytes. So
  * a scan walks through LMDB's keys and takes each value from the journal if it has a newer one. A
  * key without bytes in LMDB and without an entry in the journal is a lost sequence after damage:
- * reading it fails with CN_E_STATE_DAMAGED.
+ * reading it fails with CN_E_STATE_DAMAGED, and a scan leaves it out. In a suspect store this holds
+ * for each key without an entry in the journal, whatever LMDB has: by an old value a sequence might
+ * be taken for one that has expired.
  *
  * A write goes to the open transaction's buffer and touches LMDB only if the key is new or removed.
  * It has to know how large the old value is and what LMDB holds of it, because the limit
@@ -143,7 +145,7 @@ cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
             *prefix = entry.value;
             return 0;
         }
-        if (!newer && prefix->len > 0)
+        if (!newer && prefix->len > 0 && !js->suspect)
             return 0;
         after = *key; /* borrowed from LMDB's pages, where it stays during the transaction */
     }

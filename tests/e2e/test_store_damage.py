@@ -188,3 +188,31 @@ def test_only_the_store_that_is_gone_is_named(server):
     assert "store=counter/1.0" in s.expect_log("event=store_missing")
     assert metric(s, "continuo_stores_missing") == 1
     assert sum("event=store_missing" in line for line in list(s.lines)) == 1
+
+
+def test_a_sweep_closes_nothing_by_an_older_lmdb(server):
+    """By a data.mdb from a backup the sequence has been idle for long, but its newest step is from a moment ago."""
+    s = server(counter(sequenceMaxIdleMSec=600000, state={"journalMaxBytes": 65536}), clock=True)
+    start = {"ts-request-sequence-start": "true"}
+
+    def fill(name):
+        """Moves what was in the journal before to LMDB."""
+        for i in range(800):
+            assert s.client().step("counter", f"{name}{i % 400}", i).status == 200
+
+    assert s.client().step("counter", "s", 1).text == "1"
+    fill("t")
+    s.stop()
+    shutil.copy(store_of(s) / "data.mdb", s.folder / "older.mdb")
+    s.clock.advance(700000)
+    s.restart()
+    assert s.client().step("counter", "s", 5, start).text == "5"
+    fill("u")
+    s.stop()
+    shutil.copy(s.folder / "older.mdb", store_of(s) / "data.mdb")
+    s.restart()
+    for i in range(100):  # the sweep goes on after each batch
+        assert s.client().step("counter", f"new{i}", 1, start).status == 200
+        s.clock.advance(20)
+    answer = s.client().step("counter", "s", 1)
+    assert answer.status == 507 and answer.headers.get("Continuo-Error") == "state_damaged", answer
