@@ -74,15 +74,10 @@ def serve_forked(worker: int) -> None:
 
 
 def _declared_outputs(config: Dict[str, Any]) -> Dict[str, str]:
-    outputs = config.get("output", config.get("outputs"))
-    if not isinstance(outputs, list):
-        return {}
-    found = {}
-    for entry in outputs:
-        if isinstance(entry, dict):
-            word = str(entry.get("data_type", entry.get("datatype", ""))).replace("TYPE_", "")
-            found[str(entry.get("name"))] = "BYTES" if word == "STRING" else word
-    return found
+    from continuo import _settings
+
+    return {str(entry.get("name")): _settings.datatype(entry)
+            for entry in _settings.entries(config, _settings.OUTPUTS)}
 
 
 # --- replies ---

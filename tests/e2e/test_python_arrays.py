@@ -37,6 +37,34 @@ def test_typed_models_get_and_give_arrays(server):
         assert outputs == {"Y": [number, 2.5 * number], "S": [f"{number}.0", f"{2.5 * number:.1f}"]}
 
 
+@pytest.mark.parametrize("inputs, outputs, key, datatype", [
+    ("inputs", "outputs", "dataType", "FP32"), ("input", "output", "data_type", "TYPE_FP32"),
+    ("inputs", "outputs", "datatype", "FP32"), ("input", "output", "dataType", "TYPE_FP32")])
+@pytest.mark.parametrize("text", ["""
+import numpy as np
+
+
+def handle(req):
+    return {"Y": 2 * req.inputs["X"]}
+""", """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", 2 * request.inputs()[0].as_numpy())])
+                for request in requests]
+"""], ids=["native", "triton"])
+def test_a_datatype_has_each_name_that_the_yaml_may_have(server, text, inputs, outputs, key, datatype):
+    """docs/model-config.md: dataType, data_type and datatype."""
+    pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")
+    s = server(python("t", text, stateful=False, **{
+        inputs: [{"name": "X", key: datatype, "dims": [2]}], outputs: [{"name": "Y", key: datatype, "dims": [2]}]}))
+    answer = s.client().post("/v2/models/t/infer", json.dumps(
+        {"inputs": [{"name": "X", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}]}))
+    assert answer.status == 200 and answer.json["outputs"][0]["data"] == [2, 5], answer
+
+
 def test_bytes_of_numpy_are_a_body(server):
     """numpy.bytes_ is derived from bytes."""
     pytest.importorskip("numpy", reason="the tests' own Python has no NumPy")

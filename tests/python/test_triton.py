@@ -306,3 +306,31 @@ class TritonPythonModel:
     assert (told["model_instance_kind"], told["model_instance_device_id"]) == ("GPU", "2")
     assert config["max_batch_size"] == 3 and config["instance_group"][0]["kind"] == "KIND_GPU"
     assert answered(worker.batch(ask(1))[0]) == 1
+
+
+def test_settings_have_all_names_that_the_server_knows():
+    """The server's own names, and Triton's in either spelling."""
+    from continuo.triton import model_config, runner
+    from continuo.types import Model
+
+    tensor = {"name": "X", "dataType": "BYTES", "shape": [2], "allowRaggedBatch": True}
+    made = model_config.triton_config(Model(config={
+        "inputs": [tensor], "outputs": [tensor], "maxBatchSize": 4, "modelTransactionPolicy": {"decoupled": True},
+        "sequenceBatching": {"direct": {}}, "dynamicBatching": {}}))
+    assert (made["max_batch_size"], made["model_transaction_policy"]) == (4, {"decoupled": True})
+    assert made["sequence_batching"] == {"direct": {}} and made["dynamic_batching"] == {}
+    assert [(each["name"], each["data_type"], each["dims"]) for each in made["input"] + made["output"]] == \
+        [("X", "TYPE_STRING", [2])] * 2
+    assert made["input"][0]["allow_ragged_batch"]
+    for state in ({"input_name": "a", "output_name": "b"}, {"inputName": "a", "outputName": "b"}, {"name": "b"}):
+        assert runner._state_outputs({"sequenceBatching": {"state": [state]}}) == ["b"]
+    assert runner._state_outputs({"state": {"tensors": [{"input": "a", "output": "b"}]}}) == ["b"]
+
+
+def test_a_process_from_which_workers_are_forked_is_the_first_instance():
+    from continuo.triton.model_config import arguments
+    from continuo.types import Model
+
+    names = [arguments(Model(name="m", worker=worker, config={"maxWorkers": 2}))["model_instance_name"]
+             for worker in (0, 1, 2)]
+    assert names == ["m_0_0", "m_0_0", "m_0_1"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
+from continuo import _settings
 from continuo._device import in_turn
 from continuo.types import Model
 
@@ -16,25 +17,18 @@ from continuo.types import Model
 _model_dir = ""
 
 
-def _entries(config: Dict[str, Any], name: str, plural: str) -> List[Dict[str, Any]]:
-    found = config.get(name, config.get(plural))
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
 def _datatype(entry: Dict[str, Any]) -> str:
-    word = str(entry.get("data_type", entry.get("dataType", entry.get("datatype", "INVALID"))))
-    word = word.replace("TYPE_", "")
+    word = _settings.datatype(entry, "INVALID")
     return "TYPE_" + ("STRING" if word == "BYTES" else word)
 
 
 def _tensor(entry: Dict[str, Any], is_input: bool) -> Dict[str, Any]:
-    dims = entry.get("dims", [])
+    dims = _settings.setting(entry, _settings.DIMS, [])
     made: Dict[str, Any] = {"name": str(entry.get("name", "")), "data_type": _datatype(entry),
                             "dims": dims if isinstance(dims, list) else [dims]}
     if is_input:
         made.update(format="FORMAT_NONE", is_shape_tensor=False, is_non_linear_format_io=False,
-                    allow_ragged_batch=bool(entry.get("allow_ragged_batch",
-                                                      entry.get("ragged", False))),
+                    allow_ragged_batch=bool(_settings.setting(entry, _settings.RAGGED, False)),
                     optional=bool(entry.get("optional", False)))
     else:
         made.update(label_filename="", is_shape_tensor=False, is_non_linear_format_io=False)
@@ -50,9 +44,9 @@ def triton_config(model: Model) -> Dict[str, Any]:
         "platform": "",
         "backend": "python",
         "version_policy": {"latest": {"num_versions": 1}},
-        "max_batch_size": int(config.get("max_batch_size", config.get("maxBatchSize", 0))),
-        "input": [_tensor(each, True) for each in _entries(config, "input", "inputs")],
-        "output": [_tensor(each, False) for each in _entries(config, "output", "outputs")],
+        "max_batch_size": int(_settings.setting(config, _settings.MAX_BATCH_SIZE, 0)),
+        "input": [_tensor(each, True) for each in _settings.entries(config, _settings.INPUTS)],
+        "output": [_tensor(each, False) for each in _settings.entries(config, _settings.OUTPUTS)],
         "batch_input": [],
         "batch_output": [],
         "optimization": {"priority": "PRIORITY_DEFAULT",
@@ -71,18 +65,18 @@ def triton_config(model: Model) -> Dict[str, Any]:
                        (parameters.items() if isinstance(parameters, dict) else ())},
         "model_warmup": [],
     }
-    if is_decoupled(config) or config.get("model_transaction_policy") is not None:
+    if is_decoupled(config) or _settings.setting(config, _settings.POLICY) is not None:
         made["model_transaction_policy"] = {"decoupled": is_decoupled(config)}
-    for name in ("sequence_batching", "dynamic_batching"):
-        if isinstance(config.get(name), dict):
-            made[name] = config[name]
+    for names in (_settings.SEQUENCE_BATCHING, _settings.DYNAMIC_BATCHING):
+        if isinstance(_settings.setting(config, names), dict):
+            made[names[0]] = _settings.setting(config, names)
     return made
 
 
 def is_decoupled(config: Dict[str, Any]) -> bool:
-    policy = config.get("model_transaction_policy")
-    if isinstance(policy, dict):
-        return bool(policy.get("decoupled", False))
+    policy = _settings.setting(config, _settings.POLICY)
+    if isinstance(policy, dict) and "decoupled" in policy:
+        return policy["decoupled"] is True
     return config.get("decoupled") is True
 
 
@@ -92,6 +86,7 @@ def arguments(model: Model) -> Dict[str, str]:
 
     folder = os.path.abspath(model.dir)
     several = model.config.get("maxWorkers", 1) != 1
+    instance = max(model.worker - 1, 0)  # worker 0 is the process from which workers are forked
     gpu = model.config.get("deviceType") == "gpu"
     ids = model.config.get("deviceIds")
     asked = in_turn(ids, model.worker) if isinstance(ids, list) and ids else 0
@@ -100,7 +95,7 @@ def arguments(model: Model) -> Dict[str, str]:
     if not os.path.isdir(_model_dir):
         _model_dir = folder
     return {"model_instance_kind": "GPU" if gpu else "CPU",
-            "model_instance_name": f"{model.name}_0" + (f"_{model.worker - 1}" if several else ""),
+            "model_instance_name": f"{model.name}_0" + (f"_{instance}" if several else ""),
             "model_instance_device_id": device if gpu else "0",
             "model_repository": folder,
             "model_version": model.version,

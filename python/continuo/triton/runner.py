@@ -19,7 +19,7 @@ import threading
 from types import ModuleType
 from typing import Any, Callable, Coroutine, Dict, List, Optional
 
-from continuo import sequence_state
+from continuo import _settings, sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
 from continuo.triton import CLASS, errors, metrics, model_config
 from continuo.triton.errors import TritonModelException
@@ -282,14 +282,12 @@ def _name_of(value: Any) -> str:
 
 def _state_outputs(config: Dict[str, Any]) -> List[str]:
     """The names under which a model returns its declared state tensors."""
+    batching = _settings.setting(config, _settings.SEQUENCE_BATCHING)
     found: List[str] = []
-    batching = config.get("sequence_batching")
-    for listed, key in ((batching.get("state") if isinstance(batching, dict) else None,
-                         "output_name"), (config.get("state"), "output")):
+    for listed in (batching.get("state") if isinstance(batching, dict) else None,
+                   config.get("state")):
         if isinstance(listed, dict):
             listed = listed.get("tensors")
         for each in listed if isinstance(listed, list) else ():
-            found += [str(each[name]) for name in (key, "name") if name in each]
+            found += [str(each[name]) for name in _settings.STATE_OUTPUT if name in each][:1]
     return found
-
-
