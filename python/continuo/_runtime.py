@@ -25,7 +25,7 @@ __all__ = ["CheckedReply", "OutputsReply", "Reply", "Request", "convert_output",
            "open_stream", "render", "report", "turn"]
 
 REST_MAX_S = 86400
-CANCEL_TURNS = 10  # turns of the loop for a cancelled task: what it awaits ends before it
+TURNS_TO_END = 32  # turns of the loop for a task that must end: what it awaits ends before it
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; that module is large
 
 _model = Model()
@@ -243,7 +243,7 @@ class Awaitable(Stream):
             return None
         if stop is not None and not self.task.done():
             self.task.cancel()
-            turn()
+            let_end(self.task)
             if not self.task.done():
                 raise RuntimeError(f"the step was told to end ({stop}), and did not")
         if not self.task.done():
@@ -256,7 +256,7 @@ class Awaitable(Stream):
                 self.awaitable.close()
         elif not self.task.done():
             self.task.cancel()
-            turn()
+            let_end(self.task)
 
 
 class AsyncGenerator(Stream):
@@ -274,10 +274,10 @@ class AsyncGenerator(Stream):
             self.begun = True
             if stop is None:
                 return None
-            turn()
+            let_end(self.task)
         elif stop is not None and not self.task.done():
             self.task.cancel()
-            turn()
+            let_end(self.task)
         if not self.task.done():
             if stop is not None:
                 raise RuntimeError(f"the step was told to end ({stop}), and did not")
@@ -295,9 +295,8 @@ class AsyncGenerator(Stream):
     def close(self) -> None:
         if self.task is not None and not self.task.done():
             self.task.cancel()
-            turn()
-        loop().create_task(self.generator.aclose())
-        turn()
+            let_end(self.task)
+        let_end(loop().create_task(self.generator.aclose()))
 
 
 # --- asyncio ---
@@ -334,6 +333,14 @@ def turn() -> int:
     return max(0, math.ceil((timers[0].when() - this.time()) * 1000))
 
 
+def let_end(task: "asyncio.Future[Any]") -> None:
+    """Lets a task end that was cancelled, or told to end, as long as it waits for nothing."""
+    for _ in range(TURNS_TO_END):
+        if task.done():
+            break
+        turn()
+
+
 def finish(value: Any) -> Any:
     """Returns the value, or its result if it must be awaited."""
     if not hasattr(type(value), "__await__"):
@@ -345,10 +352,7 @@ def finish(value: Any) -> Any:
         return loop().run_until_complete(task)
     except TimeUp:
         task.cancel()
-        for _ in range(CANCEL_TURNS):
-            if task.done():
-                break
-            turn()
+        let_end(task)
         raise
 
 

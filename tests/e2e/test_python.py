@@ -425,6 +425,41 @@ def test_a_step_that_sends_hears_that_its_client_left(all_of, folder):
     assert say(client, "count").text == "2"
 
 
+LEAVES = """
+import asyncio
+
+
+async def step(state, req):
+    if req.text == "show":
+        return state.get("seen", "nothing")
+    try:
+        if req.text == "sleep":
+            print("waits", flush=True)
+            await asyncio.sleep(1000)
+        else:
+            await asyncio.gather(asyncio.wait_for(announced(), 500), asyncio.sleep(1000))
+    except asyncio.CancelledError:
+        state["seen"] = req.text
+        return "a good end"
+
+
+async def announced():
+    print("waits", flush=True)
+    await asyncio.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("word", ["sleep", "gather"])
+def test_a_cancelled_step_may_end_well_whatever_it_waits_for(server, word):
+    """What the step waits for is cancelled before it, and each level of it takes a turn of the loop."""
+    s = server(python("leaves", LEAVES))
+    stream = s.stream("leaves", "a", word)
+    s.expect_log("waits")
+    stream.close()
+    expect(lambda: s.client().step("leaves", "a", "show").text == word, "the step's good end")
+    assert not [line for line in s.lines if "handler_error" in line]
+
+
 def test_an_error_after_a_piece_breaks_the_answer_off(all_of):
     """The client must not take the beginning for the whole answer, and the state stays as it was."""
     s, client = all_of
