@@ -258,7 +258,7 @@ class TritonProgram(Program):
 
 
 def fail(requests: List[InferenceRequest], error: BaseException) -> None:
-    """Ends the requests that have no end yet. If all have one, no client is told of the error."""
+    """Ends the requests that have no end yet. If all have one, no client gets the error."""
     told = [request._sender.fail(error) for request in requests if request._sender is not None]
     if not any(told):
         logger.error("execute() raised after the end of its requests", exc_info=error)
