@@ -435,10 +435,9 @@ cn_cluster_report(const struct cn_cluster *cluster, struct cn_buf *out)
         const struct trouble *trouble = cn_container_of(node, struct trouble, link);
 
         if (json_array_size(errors) < ERRORS_SHOWN)
-            json_array_append_new(errors,
-                                  json_pack("{ss ss so}", "model", trouble->name, "version",
-                                            trouble->version, "error",
-                                            cn_json_text(trouble->error)));
+            json_array_append_new(errors, json_pack("{ss ss so}", "model", trouble->name, "version",
+                                                    trouble->version, "error",
+                                                    cn_json_text(trouble->error)));
     }
     json_object_set_new(root, "seen",
                         json_integer((json_int_t)cn_wanted_generation(cluster->token)));

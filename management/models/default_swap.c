@@ -9,13 +9,12 @@
  * (scheduler/swap/version_swap.h). It stays for as long as tombstones are kept, so that late
  * clients still learn what happened. Then it is unregistered with what is left. One timer,
  * retire_timer, serves both times. If the old version becomes the default again before that, by an
- * order or because the new version goes, take_back() undoes all of it.
+ * order or because the new version goes, cn_swap_take_back() undoes all of it.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/log/log.h"
-#include "core/loop/loop_call.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "management/cluster/cluster.h"
@@ -24,41 +23,6 @@
 #include "management/models/snapshot.h"
 
 #define RETIRE_AGAIN_MS 5000
-
-/* --- orders for the queue, on its loop */
-
-struct order {
-    struct cn_model_queue *queue; /* still lives: the message that ends it would come after ours */
-    enum cn_swap_policy policy;
-    bool retired;
-};
-
-static void
-do_order(void *ctx)
-{
-    struct order *order = ctx;
-
-    cn_model_queue_set_swap_policy(order->queue, order->policy);
-    cn_model_queue_set_retired(order->queue, order->retired);
-    cn_free(order);
-}
-
-static void
-tell_queue(const struct cn_version *version)
-{
-    struct order *order = cn_alloc(sizeof *order);
-
-    *order = (struct order){version->queue, version->swap_policy, version->retired};
-    cn_call_on(cn_model_queue_loop(version->queue), do_order, order);
-}
-
-static void
-take_back(struct cn_version *version)
-{
-    cn_timer_cancel(&version->retire_timer);
-    version->retire_wall_ms = 0;
-    version->retired = false;
-}
 
 /* --- the old version goes */
 
@@ -101,7 +65,7 @@ retire_timer(struct cn_timer *timer)
         return;
     }
     if (version == version->model->default_version) { /* the reload of the new version failed */
-        take_back(version);
+        cn_swap_take_back(version);
         return;
     }
     version->retired = true;
@@ -109,7 +73,7 @@ retire_timer(struct cn_timer *timer)
            "event=version_retired model=%s version=%s note=\"its swap deadline has "
            "passed\"",
            version->about.name, version->about.version);
-    tell_queue(version);
+    cn_swap_tell_queue(version);
     cn_timer_set(cn_loop_wheel(home), timer,
                  cn_loop_now_ms(home) + version->about.config.tombstone_ms);
 }
@@ -135,18 +99,6 @@ void
 cn_lifecycle_retire(struct cn_version *version, uint64_t after_ms)
 {
     set_deadline(version, after_ms);
-}
-
-void
-cn_lifecycle_default_again(struct cn_version *version, bool for_now)
-{
-    bool was_retired = version->retired;
-
-    if (for_now && !was_retired)
-        return;
-    take_back(version);
-    if (was_retired)
-        tell_queue(version);
 }
 
 /* --- set-default */
@@ -199,8 +151,8 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
                                                  : (enum cn_swap_policy)call->swap_policy;
     deadline_ms = call->swap_deadline_ms < 0 ? version->about.config.swap_deadline_ms
                                              : (uint64_t)call->swap_deadline_ms;
-    take_back(version);
-    tell_queue(version); /* before the view of any loop sends it a step */
+    cn_swap_take_back(version);
+    cn_swap_tell_queue(version); /* before the view of any loop sends it a step */
     if (before != version && before->phase == CN_VERSION_UP && deadline_ms)
         set_deadline(before, deadline_ms);
     cn_registry_set_default(version);

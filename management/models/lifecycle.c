@@ -135,7 +135,7 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
     cn_timer_cancel(&version->retire_timer);
     next_default = cn_registry_remove(management->registry, version);
     if (next_default && call->code != CN_E_DRAINING)
-        cn_lifecycle_default_again(next_default, call->code == CN_E_MODEL_LOADING);
+        cn_swap_default_again(next_default, call->code == CN_E_MODEL_LOADING);
     cn_registry_publish(management->registry, on_unpublished, closing);
 }
 

@@ -23,10 +23,14 @@ void cn_version_close(struct cn_management *management, struct cn_version *versi
 /* Prepares the retire_timer of a version that is being made. */
 void cn_lifecycle_init_retiring(struct cn_management *management, struct cn_version *version);
 
-/* A version has become the default because the one before it goes. It must not be retired any more.
- * With `for_now`, the one before it is being reloaded and takes its place again, so a deadline that
- * still runs stays. */
-void cn_lifecycle_default_again(struct cn_version *version, bool for_now);
+/* Tells the version's queue its swap policy and whether it is retired. */
+void cn_swap_tell_queue(const struct cn_version *version);
+/* The version is the default again: it is not to be retired any more. The queue is not told. */
+void cn_swap_take_back(struct cn_version *version);
+/* A version has become the default because the one before it goes. It must not be retired any more,
+ * and its queue is told. With `for_now`, the one before it is being reloaded and takes its place
+ * again, so a deadline that still runs stays. */
+void cn_swap_default_again(struct cn_version *version, bool for_now);
 
 /* Frees a version that is in no list and has no pool. */
 void cn_version_free(struct cn_version *version);

@@ -205,7 +205,7 @@ def test_a_node_that_cannot_load_a_model_says_so_and_tries_again(nodes, how):
 
 
 def test_a_long_error_is_not_cut_within_a_character(nodes):
-    """Such an error is no JSON text, and the report of the node lacked it."""
+    """Such an error is not JSON text, and the report of the node lacked it."""
     a, b = nodes("a", own=True), nodes("b", own=True)
     where = a.archives / ("x" + 119 * "é") / (100 * "é")
     where.mkdir(parents=True)
