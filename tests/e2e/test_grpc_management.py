@@ -124,7 +124,7 @@ def test_bytes_that_are_no_message_are_refused(server):
     with Rpc(running.grpc_admin) as client:
         path = "/org.pytorch.serve.grpc.management.ManagementAPIsService/DescribeModel"
         raw = client.channel.unary_unary(path)
-        for body in (b"\x0a\x05ab", b"\xff" * 11, b"\x0a\x02\xff\xfe", b"\x0b" * 500_000 + b"\x0c" * 500_000):
+        for body in (b"\x0a\x05ab", b"\xff" * 11, b"\x0a\x02\xff\xfe", b"\x0b" * 100_000 + b"\x0c" * 100_000):
             assert refused(raw, body, timeout=10).code().name == "INVALID_ARGUMENT", body
         error = refused(raw, b"\x7a\x00" * 500_000, timeout=10)  # unknown fields are kept by protobuf-c
         assert error.code().name == "RESOURCE_EXHAUSTED"
