@@ -147,11 +147,34 @@ end(struct call *call)
     Py_XDECREF(call->stream);
 }
 
+/* Gives a stream up. Whatever goes wrong is only logged, because no client gets it. */
+static void
+close_stream(struct py_rt *rt, PyObject *stream)
+{
+    PyObject *closed;
+
+    cn_py_call_begin(rt, CN_NEVER);
+    closed = PyObject_CallMethod(stream, "close", NULL);
+    cn_py_call_end(rt);
+    if (!closed) {
+        struct cn_error err;
+
+        cn_py_fail_error(rt, CN_E_HANDLER_FAILED, &err);
+    }
+    Py_XDECREF(closed);
+}
+
+/* A stream is given up, too: a step that has failed must not go on in a task of asyncio. The row
+ * ends before that, since the reply is the error from now on. */
 static void
 fail(struct py_rt *rt, struct call *call)
 {
     rt->row = call->item->row;
     cn_py_fail_reply(rt, &call->item->reply);
+    if (call->stream) {
+        cn_py_row_end(call->row);
+        close_stream(rt, call->stream);
+    }
     end(call);
 }
 
@@ -435,18 +458,9 @@ void
 cn_py_drop(struct py_rt *rt, void *given_up)
 {
     struct py_stream *kept = cn_cast(struct py_stream, (struct py_stream *)given_up, STREAM_MAGIC);
-    PyObject *closed;
 
     rt->row = kept->row->row;
-    cn_py_call_begin(rt, CN_NEVER);
-    closed = PyObject_CallMethod(kept->stream, "close", NULL);
-    cn_py_call_end(rt);
-    if (!closed) {
-        struct cn_error err; /* no client gets it; it is only logged */
-
-        cn_py_fail_error(rt, CN_E_HANDLER_FAILED, &err);
-    }
-    Py_XDECREF(closed);
+    close_stream(rt, kept->stream);
     cn_py_row_end(kept->row);
     Py_DECREF((PyObject *)kept->row);
     Py_DECREF(kept->request);

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 
 import pytest
@@ -458,6 +459,33 @@ def test_a_cancelled_step_may_end_well_whatever_it_waits_for(server, word):
     stream.close()
     expect(lambda: s.client().step("leaves", "a", "show").text == word, "the step's good end")
     assert not [line for line in s.lines if "handler_error" in line]
+
+
+def test_an_async_step_that_has_failed_does_not_go_on(server):
+    """What it sends cannot be sent, so the client has the error: the step's task must not run to its end."""
+    s = server(python("fails", """
+import asyncio
+
+
+async def step(state, req):
+    if req.text == "x":
+        return "fine"
+    try:
+        await asyncio.sleep(0.01)
+        req.send(object())
+        await asyncio.sleep(0.3)
+        print("the step goes on", flush=True)
+    finally:
+        print("the step has ended", flush=True)
+        req.send("late")
+"""))
+    client = s.client()
+    answer = client.step("fails", "a", "y")
+    assert answer.status == 500 and "a reply must be a str" in answer.message, answer
+    s.expect_log("the step has ended")
+    time.sleep(0.5)
+    assert not [line for line in s.lines if "the step goes on" in line]
+    assert client.step("fails", "a", "x").text == "fine"
 
 
 def test_an_error_after_a_piece_breaks_the_answer_off(all_of):
