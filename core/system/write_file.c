@@ -42,9 +42,10 @@ cn_write_out(int fd, const void *bytes, size_t len)
     return failed;
 }
 
-int
-cn_write_file_atomically(const char *path, const char *beside, mode_t mode, const void *bytes,
-                         size_t len)
+/* `old`: the file whose owner, group and mode the new one gets; NULL: it gets `mode`. */
+static int
+write_atomically(const char *path, const char *beside, mode_t mode, const struct stat *old,
+                 const void *bytes, size_t len)
 {
     int fd, failed;
 
@@ -52,12 +53,31 @@ cn_write_file_atomically(const char *path, const char *beside, mode_t mode, cons
     fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0)
         return errno;
-    failed = cn_write_out(fd, bytes, len);
+    if (old && (fchown(fd, old->st_uid, old->st_gid) < 0 || fchmod(fd, old->st_mode & 0777) < 0)) {
+        failed = errno;
+        close(fd);
+    } else {
+        failed = cn_write_out(fd, bytes, len);
+    }
     if (!failed && rename(beside, path) < 0)
         failed = errno;
     if (failed)
         unlink(beside);
     return failed;
+}
+
+int
+cn_write_file_atomically(const char *path, const char *beside, mode_t mode, const void *bytes,
+                         size_t len)
+{
+    return write_atomically(path, beside, mode, NULL, bytes, len);
+}
+
+int
+cn_replace_file(const char *path, const char *beside, const struct stat *old, const void *bytes,
+                size_t len)
+{
+    return write_atomically(path, beside, 0600, old, bytes, len);
 }
 
 bool

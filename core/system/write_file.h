@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /* Writes all `len` bytes, with as many calls as that takes. Returns 0, or the errno; then a part
@@ -20,6 +21,11 @@ int cn_write_out(int fd, const void *bytes, size_t len);
  * time. Returns 0 or the errno. Blocks for the disk. */
 int cn_write_file_atomically(const char *path, const char *beside, mode_t mode, const void *bytes,
                              size_t len);
+
+/* Does what cn_write_file_atomically does, for a file that exists. The file keeps the owner, the
+ * group and the mode that are in `old`. EPERM: the caller may not give a file to that owner. */
+int cn_replace_file(const char *path, const char *beside, const struct stat *old, const void *bytes,
+                    size_t len);
 
 /* For the end of a program: did all output reach standard output? If not, because of a full disk or
  * a reader that is gone, it says so on standard error in the name of `program`. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,37 +30,42 @@
 
 /* The file while a command changes it. */
 struct change {
-    const char *path;
+    char *path; /* of the file itself, if a link leads to it */
     struct cn_key_file file;
     int folder; /* locked */
-    mode_t mode;
+    bool is_new;
+    struct stat old; /* the file before, if it is not new */
 };
 
 /* Locks the folder and reads the file. A missing file has no keys yet, if `may_begin`. */
 static int
 change_begin(struct change *change, const char *path, bool may_begin, struct cn_error *err)
 {
-    char *folder = cn_strdup(path), *slash = strrchr(folder, '/');
-    struct stat st;
+    char *real = realpath(path, NULL), *folder, *slash;
     int rc;
 
+    change->path = cn_strdup(real ? real : path);
+    free(real); /* realpath's */
+    folder = cn_strdup(change->path);
+    slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';
-    change->path = path;
     change->folder = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cn_free(folder);
+    change->is_new = false;
     if (change->folder < 0 || flock(change->folder, LOCK_EX) < 0)
         rc = cn_fail_sys(err, CN_E_IO, errno, "cannot lock the folder of %s", path);
-    else if (stat(path, &st) == 0 || errno != ENOENT || !may_begin)
+    else if (stat(change->path, &change->old) == 0 || errno != ENOENT || !may_begin)
         rc = cn_key_file_read(path, &change->file, err);
     else {
         cn_key_file_init(&change->file);
-        st.st_mode = 0600;
+        change->is_new = true;
         rc = 0;
     }
-    change->mode = st.st_mode & 0777;
     if (rc && change->folder >= 0)
         close(change->folder);
+    if (rc)
+        cn_free(change->path);
     return rc;
 }
 
@@ -68,8 +74,11 @@ change_end(struct change *change)
 {
     cn_key_file_fini(&change->file);
     close(change->folder);
+    cn_free(change->path);
 }
 
+/* The file keeps its owner, because the server may run as a user who could not read it
+ * otherwise. */
 static int
 change_write(const struct change *change, struct cn_error *err)
 {
@@ -79,8 +88,11 @@ change_write(const struct change *change, struct cn_error *err)
     cn_buf_init(&text, 0);
     cn_buf_init(&beside, 0);
     cn_key_file_write(&change->file, &text);
-    cn_buf_printf(&beside, "%s.new", change->path);
-    failed = cn_write_file_atomically(change->path, beside.data, change->mode, text.data, text.len);
+    cn_buf_printf(&beside, "%s.new%c", change->path, '\0');
+    if (change->is_new)
+        failed = cn_write_file_atomically(change->path, beside.data, 0600, text.data, text.len);
+    else
+        failed = cn_replace_file(change->path, beside.data, &change->old, text.data, text.len);
     cn_buf_fini(&text);
     cn_buf_fini(&beside);
     return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write %s", change->path) : 0;

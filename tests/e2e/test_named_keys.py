@@ -373,6 +373,26 @@ def test_the_commands_write_a_file_that_shows_no_key(folder):
     assert [each["name"] for each in json.loads(ctl("ls", "--json", "--keys", path).stdout)["keys"]] == ["shop", "ops"]
 
 
+@pytest.mark.parametrize("words", [["add", "more"], ["revoke", "shop"]])
+def test_the_file_stays_the_servers(folder, words):
+    """The server may run as another user than the operator, who may also have a strict umask or name a link."""
+    keys = Keys(folder).add("shop", "infer")
+    link = folder / "link.json"
+    link.symlink_to(keys.path.name)
+    keys.path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(keys.path, 12345, 12346)
+    before = keys.path.stat()
+    umask = os.umask(0o077)
+    try:
+        ctl(*words, "--keys", link)
+    finally:
+        os.umask(umask)
+    after = keys.path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert link.is_symlink() and after.st_size != before.st_size
+
+
 @pytest.mark.parametrize("words, message", [
     (["add"], "takes the name of one key"), (["ls", "x"], "takes no further word"), (["drop", "x"], "one of: ls add revoke"),
     (["add", "a b"], "cannot be the name of a key"), (["add", "shop"], "there is a key shop already"),
