@@ -227,14 +227,15 @@ compose(const struct snapshot *snapshot, struct cn_buf *out)
     json_decref(root);
 }
 
-/* Writes the file atomically, because the next start reads the newest one. */
+/* Writes the file atomically, because the next start reads the newest one. It has the settings, and
+ * so may have passwords, which only the server's user may read. */
 static int
 write_file(const char *path, struct cn_str text)
 {
     char fresh[4200];
 
     snprintf(fresh, sizeof fresh, "%s.new", path);
-    return cn_write_file_atomically(path, fresh, 0644, text.ptr, text.len);
+    return cn_write_file_atomically(path, fresh, 0600, text.ptr, text.len);
 }
 
 static void

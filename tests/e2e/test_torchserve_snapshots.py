@@ -35,6 +35,7 @@ def test_snapshots_have_torchserves_form(torchserve):
     t.start("--ts-config", "config.properties", *START)
     [path] = expect(lambda: t.snapshots("startup"), "a snapshot of the start")
     assert re.fullmatch(r"\d{17}-startup\.cfg", path.name)
+    assert path.stat().st_mode & 0o777 == 0o600, "it has the settings, and so may have passwords"
     keys = read(path)
     assert keys["load_models"] == "counter.mar" and keys["model_store"] == "model-store"
     assert keys["inference_address"] == "http://127.0.0.1:0" and keys["version"] == "0.12.0"
