@@ -195,6 +195,7 @@ def test_a_refused_message_may_come_slowly(server):
     flags = ["--max-request-size", "100000", "--stream-ping", "0", "--loops", "1"]
     running = server(stateless(), flags=flags, clock=True)
     raw = Raw(running)
+    raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.send(0x82, b"x", length=1_000_000)
     for _ in range(8):
         assert running.metric("continuo_streams_open") == 1  # and the loop has taken what came before
