@@ -74,18 +74,13 @@ tell_again(struct cn_worker_link *link, const struct cn_job *job)
         cn_worker_link_put_cancel(link, job->row.job_id, CN_STOP_ENDED);
 }
 
-/* The handler yielded, so the row counts as a stream from here on. If its step is committed, which
- * happens at most once, the sequence goes on to its next step. */
+/* The handler yielded. If its step is committed, which happens at most once, the sequence goes on
+ * to its next step. */
 static void
-on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
-        const struct cn_answer *answer)
+on_live(struct cn_job *job, const struct cn_answer *answer)
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (cn_worker_link_streams(link, job)) {
-        cn_queue_wake(queue); /* its place among the rows is free for another one */
-        tell_again(link, job);
-    }
     if (!sequence || cn_job_is_detached(job) || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
         return;
@@ -192,12 +187,18 @@ on_answer(struct cn_worker_link *link, const struct cn_answer *answer, struct cn
         finish(link->queue, link, job, answer);
         return 0;
     }
+    /* The row counts as a stream from here on, before its client says that it has taken the piece:
+     * only streams get credit. */
+    if ((answer->flags & CN_ANSWER_LIVE) && cn_worker_link_streams(link, job)) {
+        cn_queue_wake(link->queue); /* its place among the rows is free for another one */
+        tell_again(link, job);
+    }
     /* The piece is passed on first, because what follows may free the sequence if this step was
      * its END. */
     if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_forwarded(job))
         forward_piece(job, answer);
     if (answer->flags & CN_ANSWER_LIVE)
-        on_live(link->queue, link, job, answer);
+        on_live(job, answer);
     return 0;
 }
 

@@ -225,6 +225,25 @@ def _failed(call):
     return False
 
 
+@pytest.mark.parametrize("loops", [1, 2])
+def test_predictions_takes_a_first_piece_of_any_size(server, rpc, loops):
+    """Also if it has more bytes than may wait for a client (stream.bufferBytes): nothing waits for this one."""
+    lua = """
+    local M = { api = 1 }
+
+    function M.handle(req)
+        coroutine.yield(("x"):rep(tonumber(req.text)))
+        coroutine.yield("more ")
+        return "end"
+    end
+
+    return M
+    """
+    client = rpc(server(Model("pieces", lua, stateful=False), flags=["--loops", loops]).grpc)
+    for first in (10, 5_000_000):
+        assert client.predict("pieces", first).prediction == b"x" * first + b"more end"
+
+
 @pytest.mark.parametrize("last", [1000, 100_000, 5_000_000])
 def test_predictions_joins_pieces_of_any_size(server, rpc, last):
     """A large piece lies in memory of its own, which is freed once."""
