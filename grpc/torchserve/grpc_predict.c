@@ -135,6 +135,8 @@ answer_piece(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
     fail(step, box);
     if (box->answer.error_code || box->answer.status >= 400 ||
         (is_final && predict->sent_some && box->answer.body.len == 0)) {
+        if (!is_final) /* nothing of it waits for the client, so the handler may go on */
+            cn_model_queue_consumed(&step->job, box->answer.body.len);
         cn_answer_box_free(box);
     } else {
         predict->sent_some = true;

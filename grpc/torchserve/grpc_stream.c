@@ -92,6 +92,8 @@ send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
         if (step->lane.len == 0 && box->sequence_id.len) /* the model queue has opened it */
             step->lane = cn_arena_str(&step->arena, box->sequence_id);
         send_failure(step, &failure);
+        if (!step->is_done) /* nothing of it waits for the client, so the handler may go on */
+            cn_model_queue_consumed(&step->job, box->answer.body.len);
         cn_answer_box_free(box);
     } else if (is_final && step->sent_some && box->answer.body.len == 0) {
         cn_answer_box_free(box); /* the end of an answer in parts is not a message */

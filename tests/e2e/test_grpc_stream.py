@@ -165,6 +165,25 @@ def test_a_refused_first_message_names_the_stream_s_sequence(server, rpc):
     assert (answer.prediction, answer.sequence_id) == (b"6", "a")
 
 
+@pytest.mark.parametrize("method", ["StreamPredictions", "StreamPredictions2"])
+def test_a_failure_before_other_pieces_does_not_hold_its_handler_up(server, rpc, method):
+    """The first piece has an error's status and more bytes than may wait for a client, and the handler goes on."""
+    lua = """
+    return { api = 1, handle = function(req)
+        coroutine.yield({ status = 500, text = ("x"):rep(5000000) })
+        coroutine.yield("more")
+        return "end"
+    end }"""
+    running = server(Model("bad", lua, stateful=False))
+    client = rpc(running.grpc)
+    if method == "StreamPredictions":
+        assert refused(lambda: list(client.inference.StreamPredictions(request("bad", 1), timeout=30)))
+    else:
+        assert Stream(client).send("bad", 1).half_close().rest()[0].status.code == grpc.StatusCode.INTERNAL.value[0]
+    expect(lambda: running.outstanding("bad") == 0, "the handler is done", 10)
+    expect(lambda: running.metric("continuo_grpc_calls_open") == 0, "nothing is left", 10)
+
+
 def test_an_answer_may_outlive_its_model(server, rpc):
     """A failed step waits for an earlier step of its sequence, which another model does. Its own model is gone before
     its error is put into TorchServe's words."""
