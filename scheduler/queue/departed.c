@@ -30,6 +30,12 @@ is_looked_at(const struct cn_job *job)
     return !(flags & CN_ROW_DESCRIBE) && (!(flags & CN_ROW_NUMBERED) || (flags & CN_ROW_START));
 }
 
+static bool
+has_left(const struct cn_job *job)
+{
+    return job->left && atomic_load_explicit(job->left, memory_order_acquire);
+}
+
 static void
 refuse(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -40,7 +46,9 @@ refuse(struct cn_model_queue *queue, struct cn_job *job)
                   "number");
 }
 
-/* Answers those of the `n` jobs whose clients have closed their sides of the sockets in `looks`. */
+/* Answers those of the `n` jobs whose clients have closed their sides of the sockets in `looks`. A
+ * socket's own loop may close it just before poll(). Then its number is free, or that of another
+ * client's socket, and job->left, where there is one, was set before. */
 static void
 refuse_departed(struct cn_model_queue *queue, struct pollfd *looks, struct cn_job **jobs, nfds_t n)
 {
@@ -50,12 +58,9 @@ refuse_departed(struct cn_model_queue *queue, struct pollfd *looks, struct cn_jo
         found = poll(looks, n, 0);
     } while (found < 0 && errno == EINTR);
     cn_assert(found >= 0 || errno == ENOMEM);
-    for (nfds_t i = 0; i < n && found > 0; i++) {
-        if (!(looks[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
-            continue;
-        found--;
-        refuse(queue, jobs[i]);
-    }
+    for (nfds_t i = 0; i < n; i++)
+        if ((looks[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) || has_left(jobs[i]))
+            refuse(queue, jobs[i]);
 }
 
 void
@@ -73,7 +78,7 @@ cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming)
 
         if (!is_looked_at(job))
             continue;
-        if (job->left && atomic_load_explicit(job->left, memory_order_acquire)) {
+        if (has_left(job)) {
             refuse(queue, job);
             continue;
         }

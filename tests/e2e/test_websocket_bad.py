@@ -198,8 +198,8 @@ def test_a_refused_message_may_come_slowly(server):
     raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.send(0x82, b"x", length=1_000_000)
     for _ in range(8):
-        assert running.metric("continuo_streams_open") == 1  # and the loop has taken what came before
-        running.clock.advance(1500)
+        assert running.metric("continuo_streams_open") == 1
+        running.clock.advance(500)  # so little that a turn which began before it does no harm
         raw.socket.sendall(bytes(1000))
     assert raw.code() == 1009
     assert running.metric("continuo_streams_open") == 1
