@@ -170,6 +170,17 @@ save_models(struct backup *b, const struct cn_ctl_view *view)
     return rc;
 }
 
+/* Makes an archive that ends here unreadable, because whoever reads the output of a pipe may miss the
+ * exit status. Its last block stays incomplete, so no reader takes it for a whole archive. */
+static void
+break_off(struct backup *b, int fd)
+{
+    static const char text[] = "The backup ends here with an error.\n";
+
+    archive_write_fail(b->writer); /* otherwise the end of an archive would be written */
+    (void)!write(fd, text, sizeof(text) - 1);
+}
+
 /* Writes the whole archive to `fd`. */
 static int
 write_archive(struct backup *b, int fd, const struct cn_ctl_view *view)
@@ -184,6 +195,8 @@ write_archive(struct backup *b, int fd, const struct cn_ctl_view *view)
         rc = save_models(b, view);
     if (rc == 0 && archive_write_close(b->writer) != ARCHIVE_OK)
         rc = writer_error(b);
+    if (rc)
+        break_off(b, fd);
     archive_write_free(b->writer);
     return rc;
 }

@@ -1,13 +1,16 @@
 """Tests of continuo-ctl backup and restore."""
 
 import contextlib
+import http.server
 import io
 import json
 import subprocess
 import tarfile
 import threading
+import types
 
 import pytest
+import requests
 
 from models import BIN, counter, stateless
 from waiting import expect, limit
@@ -126,6 +129,38 @@ def test_open_sequences_are_kept_unless_they_are_to_be_replaced(server, ctl):
     assert s.client().step("counter", "a", 0).text == "11"
     assert ctl(s, "restore", "all.tar", "--replace").text.startswith("2 sequences restored")
     assert [s.client().step("counter", name, 0).text for name in "abc"] == ["1", "1", "10"]
+
+
+@contextlib.contextmanager
+def failing_at(s, path):
+    """The management API of the server, in front of which something answers a path with 500."""
+    class Relay(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            answer = requests.get(s.management + self.path, timeout=limit(20))
+            fails = self.path.startswith(path)
+            self.send_response(500 if fails else answer.status_code)
+            self.send_header("Content-Length", str(0 if fails else len(answer.content)))
+            self.end_headers()
+            self.wfile.write(b"" if fails else answer.content)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Relay) as relay:
+        threading.Thread(target=relay.serve_forever, daemon=True).start()
+        yield types.SimpleNamespace(management=f"http://127.0.0.1:{relay.server_port}")
+        relay.shutdown()
+
+
+@pytest.mark.parametrize("n", [1, 3, 40])
+def test_the_output_of_a_backup_that_fails_is_not_taken_for_a_whole_one(server, ctl, n):
+    """Who reads a pipe may not see the exit status."""
+    a, b = server(counter(), name="a"), server(counter(), name="b")
+    for i in range(n + 1):
+        assert a.client().step("counter", f"s{i:02}", 1).status == 200
+    with failing_at(a, f"/models/counter/1.0/sequences/s{n:02}?export") as relay:
+        broken = ctl(relay, "backup", "-", code=1).stdout
+    assert "is it a file of continuo-ctl backup?" in ctl(b, "restore", "-", stdin=broken, code=1).errors
 
 
 def test_a_model_that_is_not_registered_is_named(server, ctl):
