@@ -170,8 +170,9 @@ save_models(struct backup *b, const struct cn_ctl_view *view)
     return rc;
 }
 
-/* Makes an archive that ends here unreadable, because whoever reads the output of a pipe may miss the
- * exit status. Its last block stays incomplete, so no reader takes it for a whole archive. */
+/* Makes an archive that ends here unreadable, because a program that reads the output of a pipe may
+ * miss the exit status. The last block stays incomplete, so no reader takes the archive for a whole
+ * one. */
 static void
 break_off(struct backup *b, int fd)
 {

@@ -154,7 +154,7 @@ def failing_at(s, path):
 
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_the_output_of_a_backup_that_fails_is_not_taken_for_a_whole_one(server, ctl, n):
-    """Who reads a pipe may not see the exit status."""
+    """A program that reads the pipe may not see the exit status."""
     a, b = server(counter(), name="a"), server(counter(), name="b")
     for i in range(n + 1):
         assert a.client().step("counter", f"s{i:02}", 1).status == 200
