@@ -18,6 +18,9 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "core/system/random.h"
+#include "core/text/utf8.h"
+
+#define REQUEST_ID_MAX 256 /* the bytes that a trace keeps of a request's id */
 
 struct ring {
     struct cn_trace **places;
@@ -143,6 +146,7 @@ cn_trace_begin(const void *job, struct cn_row *row, const char *model, const cha
 {
     struct cn_trace_context context = {.flags = 0};
     const struct cn_str names[] = {cn_str_from(model), cn_str_from(version)};
+    const struct cn_str id = {row->request_id.ptr, cn_utf8_cut(row->request_id, REQUEST_ID_MAX)};
     struct cn_str state;
     const bool has_parent = read_context(row, &context, &state);
     struct cn_trace *trace;
@@ -150,8 +154,7 @@ cn_trace_begin(const void *job, struct cn_row *row, const char *model, const cha
 
     if (!(has_parent ? context.flags & CN_TRACE_FLAG_SAMPLED : by_chance()))
         return NULL;
-    trace = cn_alloc(sizeof(*trace) + names[0].len + names[1].len + row->request_id.len +
-                     state.len + 4);
+    trace = cn_alloc(sizeof(*trace) + names[0].len + names[1].len + id.len + state.len + 4);
     memset(trace, 0, sizeof(*trace));
     at = (char *)(trace + 1);
     trace->job = job;
@@ -163,7 +166,7 @@ cn_trace_begin(const void *job, struct cn_row *row, const char *model, const cha
     cn_random_bytes(trace->span_ids, sizeof(trace->span_ids));
     trace->model = keep(&at, names[0]);
     trace->version = keep(&at, names[1]);
-    trace->request_id = keep(&at, row->request_id);
+    trace->request_id = keep(&at, id);
     trace->state = keep(&at, state);
     trace->begun_us = begun_us;
     cn_traceparent_write(trace->context.trace_id, trace->span_ids[CN_SPAN_REQUEST],
