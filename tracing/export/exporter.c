@@ -138,9 +138,15 @@ on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, cu
 {
     const struct cn_exporter *exporter = ctx;
     const uint64_t give_up_ms = atomic_load(&exporter->give_up_ms);
+    const bool give_up = give_up_ms && cn_now_ms() >= give_up_ms;
 
     (void)total, (void)now, (void)up_total, (void)up_now;
-    return give_up_ms && cn_now_ms() >= give_up_ms;
+#if LIBCURL_VERSION_NUM >= 0x075700 /* 7.87 */
+    /* Otherwise libcurl would wait for the resolver, however long a name server does not answer. */
+    if (give_up)
+        curl_easy_setopt(exporter->curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
+    return give_up;
 }
 
 /* Posts the message. Returns the HTTP status, or 0 when no answer came. */
