@@ -178,11 +178,18 @@ on_header(char *bytes, size_t size, size_t count, void *ctx)
 static int
 on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
 {
-    struct cn_download *download = ((struct transfer *)ctx)->download;
+    const struct transfer *transfer = ctx;
+    struct cn_download *download = transfer->download;
+    const bool stopping = atomic_load(download->stopping);
 
     (void)now, (void)up_total, (void)up_now;
     atomic_store_explicit(&download->total_bytes, (uint64_t)total, memory_order_relaxed);
-    return atomic_load(download->stopping);
+#if LIBCURL_VERSION_NUM >= 0x075700 /* 7.87 */
+    /* Otherwise libcurl would wait for the resolver, however long a name server does not answer. */
+    if (stopping)
+        curl_easy_setopt(transfer->curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
+    return stopping;
 }
 
 static curl_socket_t
