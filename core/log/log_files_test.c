@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,6 +161,48 @@ large_files_are_rotated(void **state)
     assert_true(read_file("access_log.log") > 0);
     assert_true(read_file("access_log.log.1") > 0);
     assert_int_equal(read_file("access_log.log.3"), -1);
+}
+
+static bool
+file_is_away(void)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/access_log.log", folder);
+    return access(path, F_OK) != 0;
+}
+
+/* While the new file cannot be opened, here for want of a descriptor, the old one stays in use, and
+ * the rotated ones stay where they are. */
+static void
+a_rotation_without_a_new_file_keeps_the_old_ones(void **state)
+{
+    struct rlimit usual, none;
+
+    (void)state;
+    test_dir_write(folder, "access_log.log", "a line of twenty-four.\n");
+    test_dir_write(folder, "access_log.log.1", "old 1\n");
+    test_dir_write(folder, "access_log.log.2", "old 2\n");
+    start(30, 4, 1 << 16);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    none = (struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    put(CN_LOG_ACCESS, "a line of twenty-four.\n");
+    assert_true(comes(file_is_away));
+    for (int i = 0; i < 20; i++) { /* each in a batch of its own */
+        put(CN_LOG_ACCESS, "a line of twenty-four.\n");
+        usleep(20000);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    put(CN_LOG_ACCESS, "the last line\n");
+    cn_log_files_stop();
+    assert_int_equal(read_file("access_log.log"), 14);
+    assert_int_equal(read_file("access_log.log.1"), 22 * 23);
+    read_file("access_log.log.2");
+    assert_string_equal(text, "old 1\n");
+    read_file("access_log.log.3");
+    assert_string_equal(text, "old 2\n");
+    assert_int_equal(read_file("access_log.log.4"), -1);
 }
 
 static bool
@@ -339,6 +382,7 @@ main(void)
         CASE(each_line_comes_into_its_own_file),
         CASE(metrics_may_have_a_folder_of_their_own),
         CASE(large_files_are_rotated),
+        CASE(a_rotation_without_a_new_file_keeps_the_old_ones),
         CASE(a_moved_file_is_opened_again),
         CASE(lines_without_room_are_dropped_and_counted),
         CASE(a_full_disk_costs_lines_only),

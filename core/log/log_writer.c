@@ -176,14 +176,16 @@ open_first(enum cn_log_file which, struct cn_error *err)
 }
 
 /* Moves NAME.1 to NAME.2 and so on, then NAME to NAME.1, and opens a new NAME. With keep 0 the file
- * is deleted instead. */
+ * is deleted instead. If there is no NAME, the last rotation could not open a new one, and moving
+ * the old ones once more with each batch would soon lose all of them. */
 static void
 rotate(enum cn_log_file which)
 {
     char from[PATH_BYTES], to[PATH_BYTES];
     unsigned i;
 
-    for (i = options.keep; i > 0; i--) {
+    path_of(which, 0, from);
+    for (i = access(from, F_OK) == 0 ? options.keep : 0; i > 0; i--) {
         path_of(which, i - 1, from);
         path_of(which, i, to);
         rename(from, to); /* older files need not be there yet */
