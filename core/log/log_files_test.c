@@ -178,6 +178,7 @@ static void
 a_rotation_without_a_new_file_keeps_the_old_ones(void **state)
 {
     struct rlimit usual, none;
+    const char *at;
 
     (void)state;
     test_dir_write(folder, "access_log.log", "a line of twenty-four.\n");
@@ -203,6 +204,9 @@ a_rotation_without_a_new_file_keeps_the_old_ones(void **state)
     read_file("access_log.log.3");
     assert_string_equal(text, "old 2\n");
     assert_int_equal(read_file("access_log.log.4"), -1);
+    read_file("ts_log.log.1");
+    assert_non_null(at = strstr(text, "event=log_failing log=access")); /* is said once */
+    assert_null(strstr(at + 1, "event=log_failing log=access"));
 }
 
 static bool

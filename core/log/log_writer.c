@@ -30,6 +30,7 @@ struct file {
     bool failing;   /* the failure was logged already */
     /* the disk had no room for the file: fd is /dev/null, and opening it is tried again */
     bool missing;
+    bool outdated; /* the name could not be opened anew, and that was logged already */
     struct cn_buf batch;
     uint64_t lines; /* lines in `batch` */
 };
@@ -140,6 +141,15 @@ tell_failing(enum cn_log_file which, const char *why)
     files[which].failing = true;
 }
 
+/* The old file stays in use. Each batch tries again. */
+static void
+tell_outdated(enum cn_log_file which, const char *why)
+{
+    if (!files[which].outdated)
+        cn_log(CN_LOG_WARN, "event=log_failing log=%s why=\"%s\" lines=kept", words[which], why);
+    files[which].outdated = true;
+}
+
 static int
 open_in_folder(enum cn_log_file which, struct cn_error *err)
 {
@@ -154,10 +164,12 @@ open_again(enum cn_log_file which)
     struct file *file = &files[which];
     struct cn_error err;
 
-    if (file->missing ? open_in_folder(which, &err) : open_file(which, &err))
-        tell_failing(which, err.message); /* the old file stays in use */
+    if ((file->missing ? open_in_folder(which, &err) : open_file(which, &err)) == 0)
+        file->missing = file->outdated = false;
+    else if (file->missing)
+        tell_failing(which, err.message);
     else
-        file->missing = false;
+        tell_outdated(which, err.message);
 }
 
 /* Opens a file at the start. If the disk has no room for it, lines are lost, as on a disk that
