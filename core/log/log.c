@@ -97,8 +97,7 @@ put_text(const char *text, char *out, size_t room)
     size_t len = traceback ? (size_t)(traceback - text) : strlen(text);
     char lines[LINE_MAX_BYTES];
 
-    if (len > room)
-        len = room;
+    len = cn_utf8_cut((struct cn_str){text, len}, room);
     memcpy(out, text, len);
     if (!traceback)
         return len;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "core/text/utf8.h"
 #include "core/time/clock.h"
 
 static char written[16384];
@@ -66,6 +67,24 @@ long_lines_are_cut(void **state)
     capture(CN_LOG_INFO, text);
     assert_int_equal(strlen(written), 4096);
     assert_int_equal(written[4095], '\n');
+}
+
+/* A log that is not UTF-8 cannot be read as text. */
+static void
+long_lines_are_cut_between_characters(void **state)
+{
+    static char text[9000];
+
+    (void)state;
+    for (int shift = 0; shift < 3; shift++) {
+        memset(text, 'a', (size_t)shift);
+        for (size_t i = (size_t)shift; i + 3 < sizeof(text); i += 3)
+            memcpy(text + i, "\xe2\x82\xac", 3);
+        capture(CN_LOG_INFO, text);
+        assert_in_range(strlen(written), 4094, 4096);
+        assert_true(cn_utf8_is_valid(cn_str_from(written)));
+        assert_int_equal(written[strlen(written) - 1], '\n');
+    }
 }
 
 /* A handler's text must not be able to forge a log line. */
@@ -187,6 +206,7 @@ main(void)
         cmocka_unit_test(a_line_has_time_level_and_program),
         cmocka_unit_test(levels_above_the_chosen_one_are_silent),
         cmocka_unit_test(long_lines_are_cut),
+        cmocka_unit_test(long_lines_are_cut_between_characters),
         cmocka_unit_test(quote_escapes_what_could_end_the_value),
         cmocka_unit_test(quoted_text_is_utf8),
         cmocka_unit_test(quote_cuts_to_the_space_there_is),
