@@ -185,6 +185,8 @@ warn_unknown(const struct walk *walk, const char *prefix, const struct cn_yaml *
 {
     char key[CN_YAML_SHOWN_MAX], name[64];
 
+    if (walk->warn == NULL)
+        return;
     cn_yaml_shown(value->key, key);
     if (cn_model_option_nearest(prefix, value->key, name) != NULL)
         warn_at(walk, value->key_line, value->key_column, "unknown key %s%s (did you mean %s%s?)",

@@ -32,7 +32,8 @@
 
 struct overlay {
     const struct cn_yaml_doc *above_doc;
-    const struct cn_yaml *below, *above; /* the roots of the two documents */
+    const struct cn_yaml *below, *above;             /* the roots of the two documents */
+    const struct cn_yaml *below_block, *above_block; /* see block_of() */
     const char *model;
     const struct cn_model_config *base;
     enum cn_state_overlay state;
@@ -244,7 +245,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
 
     if (other && overlay->workers_stay && cn_instances_own(other))
         other = NULL;
-    if (other && overlay->batching_stays && other == block_of(overlay->above))
+    if (other && overlay->batching_stays && other == overlay->above_block)
         other = NULL;
     if (other && parameters && other->n_items == 0)
         other = NULL; /* an empty map of parameters is shown for each model, so it says nothing */
@@ -254,8 +255,8 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
         return;
     if (overlay->state == CN_STATE_OVERLAY_OTHER && state && item->kind == CN_YAML_MAP)
         write_map_but(item, "tensors", NULL, out);
-    else if (overlay->state != CN_STATE_OVERLAY_NONE && item == block_of(overlay->below) &&
-             !block_of(overlay->above))
+    else if (overlay->state != CN_STATE_OVERLAY_NONE && item == overlay->below_block &&
+             !overlay->above_block)
         write_map_but(item, "state", NULL, out); /* the other document has them outside the block */
     else
         write_item(item, out);
@@ -264,7 +265,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
 static void
 write_above(const struct overlay *overlay, const struct cn_yaml *item, struct cn_buf *out)
 {
-    const struct cn_yaml *block = block_of(overlay->above);
+    const struct cn_yaml *block = overlay->above_block;
 
     if (is_word(item->key, "parameters")) {
         if (item->n_items > 0)
@@ -273,7 +274,7 @@ write_above(const struct overlay *overlay, const struct cn_yaml *item, struct cn
                (overlay->batching_stays && item == block)) {
         return;
     } else if (item == block && overlay->state == CN_STATE_OVERLAY_SAME) {
-        write_map_but(item, "state", cn_batching_get(block_of(overlay->below), "state"), out);
+        write_map_but(item, "state", cn_batching_get(overlay->below_block, "state"), out);
     } else {
         write_item(item, out);
     }
@@ -394,7 +395,7 @@ try_both(struct overlay *overlay, const struct cn_model_config *below, struct cn
         rc = read_document(overlay, doc, &config, &io, &why);
     if (rc)
         rc = blame(overlay, &why, err);
-    else if (io && io->batching && block_of(overlay->above) &&
+    else if (io && io->batching && overlay->above_block &&
              (!own || own->kind == CN_YAML_BOOL) && overlay->state != CN_STATE_OVERLAY_OTHER)
         overlay->batching_stays = is_shown(io->batching, below, io->max_batch_size);
     cn_model_io_unref(io);
@@ -438,6 +439,9 @@ cn_overlay_write(const struct cn_yaml_doc *below, const struct cn_yaml_doc *abov
         return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: expected a map of settings, found %s",
                        cn_yaml_name(above), overlay.above->line, overlay.above->column,
                        cn_yaml_kind_word(overlay.above->kind));
+    /* A document may have very many keys, and this is looked at for each of them. */
+    overlay.below_block = block_of(overlay.below);
+    overlay.above_block = block_of(overlay.above);
     rc = check_fields(&overlay, overlay.above, "", err);
     if (!rc && below)
         rc = cn_model_config_apply(&of_below, below, NULL, NULL, err);

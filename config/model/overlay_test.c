@@ -330,6 +330,26 @@ keys_are_compared_to_their_end(void **state)
     }
 }
 
+/* Whoever may load models may send a document of many keys, and all other loads wait for it. With
+ * work for each pair of keys it would take half an hour. */
+static void
+many_keys_take_a_moment(void **state)
+{
+    struct cn_error err = {0};
+    struct cn_buf above, out;
+
+    (void)state;
+    cn_buf_init(&above, 0);
+    for (int i = 0; i < 99000; i++)
+        cn_buf_printf(&above, "%s\"k%d\": 1", i ? ", " : "{", i);
+    cn_buf_append(&above, "}", sizeof("}"));
+    assert_false(above.failed);
+    assert_int_equal(lay("batchSize: 1\n", above.data, &out, &err), 0);
+    assert_true(out.len > 99000 * 6);
+    cn_buf_fini(&out);
+    cn_buf_fini(&above);
+}
+
 int
 main(void)
 {
@@ -343,6 +363,7 @@ main(void)
         cmocka_unit_test(parameters_are_the_handlers),
         cmocka_unit_test(wrong_kinds_are_refused),
         cmocka_unit_test(keys_are_compared_to_their_end),
+        cmocka_unit_test(many_keys_take_a_moment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
