@@ -17,6 +17,7 @@
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
+#include "core/text/utf8.h"
 
 /* A manifest of FILES_MAX files with names of usual length is smaller; a larger one is taken for an
  * attack. */
@@ -26,7 +27,8 @@
 static const char *const runtimes[] = {"lua", "c", "torch", "onnx", "python", "python3", "LSP"};
 
 /* Copies the string at `key`, if there is one. An empty string is an error, and so is a path
- * (`is_path`) that is not in its plain form. */
+ * (`is_path`) that is not in its plain form. Control characters are refused, because the strings
+ * are shown on terminals, which obey them. */
 static int
 take_string(const char *name, const json_t *object, const char *prefix, const char *key, char **out,
             bool is_path, struct cn_error *err)
@@ -40,6 +42,9 @@ take_string(const char *name, const json_t *object, const char *prefix, const ch
     if (text == NULL || text[0] == '\0')
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: %s%s must be a string that is not empty", name,
                        prefix, key);
+    if (!cn_utf8_is_printable(cn_str_from(text)))
+        return cn_fail(err, CN_E_INVALID_MODEL, "%s: %s%s has a control character", name, prefix,
+                       key);
     if (is_path && !cn_archive_path_ok(text))
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "%s: %s%s \"%.200s\" is not a plain path inside the "

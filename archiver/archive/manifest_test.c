@@ -95,6 +95,9 @@ wrong_manifests_say_why(void **state)
             "model.handler \"../../etc/passwd\"");
     refused("{\"model\": {\"configFile\": \"/etc/passwd\"}}", "model.configFile");
     refused("{\"model\": {\"modelName\": \"a\\u0000b\"}}", "m:1:");
+    refused("{\"createdOn\": \"\\u001b[2J\"}", "createdOn has a control character");
+    refused("{\"runtime\": \"\\u001b[2J\"}", "runtime has a control character");
+    refused("{\"model\": {\"modelName\": \"a\\u009bb\"}}", "model.modelName has a control");
     refused("{\"files\": {}}", "files must be an object");
     refused("{\"files\": []}", "files must be an object");
     refused("{\"files\": {\"a\": \"md5:1\"}}", "\"a\" has no \"sha256:");
