@@ -89,11 +89,28 @@ decode(struct cn_str text, const char *what, char *out, size_t max, struct cn_er
     return 0;
 }
 
-/* Takes "user:password@" off the beginning of the text. */
-static int
-take_login(struct cn_str *text, struct cn_state_store_url *out, struct cn_error *err)
+/* How much of the text is before its query. A password may have a ? in it, so the query begins
+ * where the name of a parameter follows. */
+static size_t
+before_query(struct cn_str text)
 {
-    const char *at = memrchr(text->ptr, '@', text->len), *colon;
+    static const char *const begins[] = {"?ca=", "?certificate=", "?key=", "?name="};
+    size_t len = text.len;
+
+    for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+        const char *at = memmem(text.ptr, len, begins[i], strlen(begins[i]));
+
+        len = at ? (size_t)(at - text.ptr) : len;
+    }
+    return len;
+}
+
+/* Takes "user:password@" off the beginning of the text. Behind it, an @ may be in the path of a
+ * file. */
+static int
+take_login(struct cn_str *text, bool tls, struct cn_state_store_url *out, struct cn_error *err)
+{
+    const char *at = memrchr(text->ptr, '@', tls ? before_query(*text) : text->len), *colon;
     struct cn_str login, user, password;
     int rc;
 
@@ -345,7 +362,8 @@ cn_state_store_url_parse(struct cn_str text, struct cn_state_store_url *out, str
                        CN_STATE_STORE_URL_MAX);
     if (memchr(text.ptr, '\0', text.len))
         return cn_fail(err, CN_E_CONFIG, "the URL of the state store has a zero byte");
-    if ((rc = take_scheme(&text, &scheme, err)) != 0 || (rc = take_login(&text, out, err)) != 0 ||
+    if ((rc = take_scheme(&text, &scheme, err)) != 0 ||
+        (rc = take_login(&text, scheme->tls, out, err)) != 0 ||
         (rc = take_query(&text, scheme->tls, out, err)) != 0 ||
         (rc = take_path(&text, scheme->sentinel, out, err)) != 0 ||
         (rc =

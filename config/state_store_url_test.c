@@ -120,6 +120,16 @@ tls_has_files_and_a_name(void **state)
     assert_string_equal(url.certificate, "/c");
     assert_string_equal(url.key, "/k");
     assert_string_equal(url.name, "store.example");
+    /* An @ in a file's path, as systemd's credentials have it, is not that of a login. */
+    reads("valkeys://h:1/team?ca=/run/credentials/continuo@a.service/ca.pem");
+    assert_string_equal(url.password, "");
+    assert_string_equal(url.hosts[0].host, "h");
+    assert_string_equal(url.ca, "/run/credentials/continuo@a.service/ca.pem");
+    reads("valkeys://me:p?k=@y@h?name=a&ca=/b@c");
+    assert_string_equal(url.user, "me");
+    assert_string_equal(url.password, "p?k=@y");
+    assert_string_equal(url.hosts[0].host, "h");
+    assert_string_equal(url.ca, "/b@c");
     reads("valkeys+sentinel://h/m?ca=x");
     assert_true(url.tls);
     assert_string_equal(url.master, "m");
