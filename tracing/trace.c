@@ -33,6 +33,7 @@ atomic_bool cn_tracing_on_;
 static struct {
     struct cn_tracing settings;
     struct ring rings[CN_TRACE_LOOPS_MAX];
+    unsigned first; /* the ring that cn_traces_take looks into first; the exporter's */
     atomic_uint_least64_t exported, dropped;
 } tracing;
 
@@ -229,13 +230,16 @@ cn_trace_send(struct cn_trace *trace, unsigned loop)
         tracing.settings.wake(tracing.settings.ctx);
 }
 
+/* Each call begins with the next ring. If there are more traces than the collector takes, all loops
+ * lose some of theirs then, and not only the last ones. */
 uint32_t
 cn_traces_take(struct cn_trace **out, uint32_t max)
 {
+    const unsigned n_loops = tracing.settings.n_loops, first = tracing.first++;
     uint32_t n = 0;
 
-    for (unsigned i = 0; i < tracing.settings.n_loops; i++) {
-        struct ring *ring = &tracing.rings[i];
+    for (unsigned i = 0; i < n_loops; i++) {
+        struct ring *ring = &tracing.rings[(first + i) % n_loops];
         unsigned begin = atomic_load_explicit(&ring->begin, memory_order_relaxed);
         const unsigned end = atomic_load_explicit(&ring->end, memory_order_acquire);
 
