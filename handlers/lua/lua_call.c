@@ -217,12 +217,13 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     else
         for (uint32_t i = n_open; i < n; i++)
             cn_lua_run_step(rt, items[i]);
+    /* The time limit of the last row's call is not that of the requests that are open. */
+    cn_lua_disarm(rt);
     /* Last, since one row's call may have answered another. */
     for (uint32_t i = 0; i < n; i++)
         if (items[i]->resume && cn_lua_is_open(items[i]->resume))
             cn_lua_settle_open(rt, items[i]);
     rt->call_serial++; /* requests that the handler kept are over */
-    cn_lua_disarm(rt);
 }
 
 /* --- the handler about itself --- */

@@ -66,6 +66,35 @@ vm_lives_on_after_the_limit(void **state)
     rt->ops->close(rt);
 }
 
+/* A request that was left open, and that has its answer, does not fail because another row's step
+ * of the same batch is stopped. */
+static void
+a_stopped_step_fails_no_open_request(void **state)
+{
+    struct cn_runtime *rt = must_open("local kept\n"
+                                      "return { step = function(state, req)\n"
+                                      "  if req.body == 'keep' then\n"
+                                      "    kept = req; state.n = 1; req:defer() return end\n"
+                                      "  kept:reply('late') while true do end end }");
+    struct fake open = {0}, other = {0};
+    struct cn_item *items[2] = {&open.item, &other.item};
+
+    (void)state;
+    fake_body(&open, "keep", 4);
+    fake_body(&other, "", 0);
+    other.item.deadline_ms = cn_now_ms() + 20;
+    rt->ops->run(rt, items, 2);
+    assert_int_equal(other.item.reply.error_code, CN_E_HANDLER_DEADLINE);
+    assert_string_equal(fake_text(&open), "late");
+    assert_non_null(open.item.state);
+    assert_null(open.item.resume);
+    fake_end(rt, &open);
+    fake_end(rt, &other);
+    fake_drop(rt, &open);
+    fake_drop(rt, &other);
+    rt->ops->close(rt);
+}
+
 /* A step that uses up the memory fails alone. */
 static void
 memory_limit_fails_one_step(void **state)
@@ -153,6 +182,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_limit_stops_any_loop),
         cmocka_unit_test(vm_lives_on_after_the_limit),
+        cmocka_unit_test(a_stopped_step_fails_no_open_request),
         cmocka_unit_test(memory_limit_fails_one_step),
         cmocka_unit_test(sandbox_holds),
         cmocka_unit_test(require_stays_in_the_model),
