@@ -335,7 +335,8 @@ void cn_lua_state_bytes_free(struct cn_lua_state_bytes *parsed);
 /* lua_stack.c: functions of the table `continuo`. */
 int cn_lua_stack(lua_State *L);
 int cn_lua_reply_stack(lua_State *L);
-/* Marks a request as answered. Raises if the userdata at `request` does not belong to this call. */
+/* Marks a request as answered, and tells the worker so if it is open. Raises if the userdata at
+ * `request` does not belong to this call. */
 void cn_lua_request_set_answered(lua_State *L, int request);
 
 #endif

@@ -109,7 +109,13 @@ cn_lua_get_request_state(lua_State *L, int request)
 void
 cn_lua_request_set_answered(lua_State *L, int request)
 {
-    cn_lua_request_check(L, request)->answered = true;
+    struct request *req = cn_lua_request_check(L, request);
+
+    req->answered = true;
+    if (!req->open)
+        return;
+    req->open->over = true;
+    cn_open_item_wake(req->open);
 }
 
 bool

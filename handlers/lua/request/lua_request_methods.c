@@ -13,21 +13,11 @@ check_unanswered(lua_State *L)
     return req;
 }
 
-/* Tells the worker that the handler has put something into the reply of an open request. `over`: it
- * was the last piece. */
-static void
-wake(struct cn_open_item *open, bool over)
-{
-    open->over = open->over || over;
-    cn_open_item_wake(open);
-}
-
+/* The request at index 1 has its whole answer. */
 static int
-end_answer(struct request *req)
+end_answer(lua_State *L)
 {
-    req->answered = true;
-    if (req->open)
-        wake(req->open, true);
+    cn_lua_request_set_answered(L, 1);
     return 0;
 }
 
@@ -39,14 +29,15 @@ request_reply(lua_State *L)
 
     luaL_checkany(L, 2);
     cn_lua_set_reply(L, 2, &req->item->reply);
-    return end_answer(req);
+    return end_answer(L);
 }
 
 /* req:finish(): no further response. */
 static int
 request_finish(lua_State *L)
 {
-    return end_answer(check_unanswered(L));
+    check_unanswered(L);
+    return end_answer(L);
 }
 
 /* req:fail(message [, status]) */
@@ -58,7 +49,7 @@ request_fail(lua_State *L)
 
     message.ptr = luaL_checklstring(L, 2, &message.len);
     cn_lua_refuse(L, 3, message, &req->item->reply);
-    return end_answer(req);
+    return end_answer(L);
 }
 
 /* req:send(chunk) */
@@ -70,7 +61,7 @@ request_send(lua_State *L)
     luaL_checkany(L, 2);
     cn_lua_add_chunk(L, 2, &req->item->reply);
     if (req->open)
-        wake(req->open, false);
+        cn_open_item_wake(req->open);
     return 0;
 }
 
@@ -83,7 +74,7 @@ request_respond(lua_State *L)
     luaL_checkany(L, 2);
     cn_lua_add_piece(L, 2, &req->item->reply);
     if (req->open)
-        wake(req->open, false);
+        cn_open_item_wake(req->open);
     if (req->item->stop != CN_STOP_NONE) {
         lua_pushnil(L);
         lua_pushstring(L, cn_stop_reason_word(req->item->stop));

@@ -268,6 +268,35 @@ items_of_a_batch(void **state)
     rt->ops->close(rt);
 }
 
+/* continuo.reply_stack answers requests that were left open, too, as soon as there are enough of
+ * them. */
+static void
+reply_stack_answers(void **state)
+{
+    struct cn_runtime *rt = must_open(
+        "batch = function(items)\n"
+        "  kept = kept or {}\n"
+        "  for _, item in ipairs(items) do item:defer(); kept[#kept + 1] = item end\n"
+        "  if #kept < 2 then return end\n"
+        "  local y = { datatype = 'UINT8', shape = {2, 1}, data = 'ab' }\n"
+        "  continuo.reply_stack(kept, { Y = y })\n"
+        "end");
+    struct fake first = {0}, second = {0};
+
+    (void)state;
+    assert_string_equal(run(rt, &first, ""), " ...");
+    assert_false((run(rt, &second, ""), second.item.reply.more));
+    assert_int_equal(woken, 1);
+    turn(rt, &first, CN_STOP_NONE);
+    assert_false(first.item.reply.more);
+    assert_int_equal(first.item.reply.error_code, 0);
+    assert_int_equal(first.item.reply.body.data[first.item.reply.body.len - 1], 'a');
+    assert_int_equal(second.item.reply.body.data[second.item.reply.body.len - 1], 'b');
+    finish(rt, &first);
+    finish(rt, &second);
+    rt->ops->close(rt);
+}
+
 /* Timers fire in the order of their times, and may set further timers. */
 static void
 timers_answer(void **state)
@@ -359,6 +388,7 @@ main(void)
         cmocka_unit_test(stop_is_heard),
         cmocka_unit_test(a_dropped_request_is_over),
         cmocka_unit_test(items_of_a_batch),
+        cmocka_unit_test(reply_stack_answers),
         cmocka_unit_test(timers_answer),
         cmocka_unit_test(timers_end_with_the_model),
         cmocka_unit_test(mistakes_are_named),
