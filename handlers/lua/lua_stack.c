@@ -152,6 +152,8 @@ cn_lua_reply_stack(lua_State *L)
     cn_lua_set_outputs(L, 2, &rt->stacked);
     if (rt->stacked.body.failed)
         return luaL_error(L, "continuo.reply_stack: not enough memory for the outputs");
+    for (lua_Integer i = 0; i < n; i++)
+        cn_reply_begin(&items[i]->reply);
     if (split(rt, items, n, &err)) {
         for (lua_Integer i = 0; i < n; i++)
             cn_buf_reset(&items[i]->reply.body);

@@ -20,6 +20,7 @@
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
 #include "handlers/lua/lua_priv.h"
+#include "handlers/reply.h"
 
 #define STEP_MAGIC 0x4c535450u
 /* What a coroutine's pending to-be-closed variables may take when its row is given up. */
@@ -64,6 +65,8 @@ take_results(lua_State *L, int request, struct cn_item *item)
     } else if (!item->resume && item->reply.n_chunks == 0) {
         luaL_error(L, "%s: %s returned nothing: return a reply, or nil and a message", rt->file,
                    name);
+    } else {
+        cn_reply_begin(&item->reply);
     }
 }
 

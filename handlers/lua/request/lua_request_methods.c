@@ -2,6 +2,7 @@
  * with req:reply, req:send and so on, or puts the answer off with req:defer. Worker's thread. */
 #include "handlers/lua/request/lua_request_priv.h"
 #include "handlers/open_item.h"
+#include "handlers/reply.h"
 
 static struct request *
 check_unanswered(lua_State *L)
@@ -36,7 +37,7 @@ request_reply(lua_State *L)
 static int
 request_finish(lua_State *L)
 {
-    check_unanswered(L);
+    cn_reply_begin(&check_unanswered(L)->item->reply);
     return end_answer(L);
 }
 

@@ -371,6 +371,33 @@ memory_limit_fails_one_stream(void **state)
     rt->ops->close(rt);
 }
 
+/* What a reply that could not be made has written is not part of the answer. */
+static void
+failed_attempts_leave_nothing(void **state)
+{
+    static const char *const steps[] = {
+        "local bad = { json = { 1, print }, status = 201, headers = { a = 'b' } }\n"
+        "assert(not pcall(req.reply, req, bad))\n"
+        "req:finish()",
+        "req:send('x')\n"
+        "assert(not pcall(req.respond, req, { json = { 1, print } }))",
+    };
+    static const char *const answers[] = {"", "x|"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct cn_runtime *rt = must_open(steps[i]);
+        struct fake fake = {0};
+
+        assert_string_equal(begin(rt, &fake, ""), answers[i]);
+        assert_int_equal(fake.item.reply.status, 0);
+        assert_int_equal(fake.item.reply.n_headers, 0);
+        fake_end(rt, &fake);
+        fake_drop(rt, &fake);
+        rt->ops->close(rt);
+    }
+}
+
 /* Coroutines that the handler makes are its own: only a yield of the step itself sends a piece. */
 static void
 own_coroutines_are_no_streams(void **state)
@@ -401,6 +428,7 @@ main(void)
         cmocka_unit_test(time_limit_is_one_of_calls),
         cmocka_unit_test(dropped_streams_close_their_variables),
         cmocka_unit_test(memory_limit_fails_one_stream),
+        cmocka_unit_test(failed_attempts_leave_nothing),
         cmocka_unit_test(own_coroutines_are_no_streams),
     };
 
