@@ -108,6 +108,7 @@ struct module_runtime {
     char *error; /* CTT_ERROR_BYTES, for the library's messages */
     bool fixed;  /* no -1 in dims */
     bool alike;  /* any rows fit together: fixed, and no state holds None or a number */
+    bool apart;  /* each row runs alone, with copies of itself if the bucket has more rows */
     struct module_probe_result probe;
 
     struct module_spent *spent; /* one for each bucket of the plan; counted since the last report */

@@ -243,12 +243,14 @@ refuse_memory(struct module_runtime *rt, struct cn_error *err)
                    rt->config.kind->runtime);
 }
 
-/* From now on each row is run alone. */
+/* From now on each row is run alone. If the model takes no batch of one row, because its batch has
+ * a fixed size, its smallest bucket is filled with copies of the row. */
 static int
 set_apart(struct module_runtime *rt, struct cn_error *err)
 {
     struct cn_module_plan *plan = &rt->plan;
     struct module_probe_result *found = &rt->probe;
+    const uint32_t smallest = plan->rows[0];
     char text[sizeof(rt->base.warning)], by[48];
     int rc;
 
@@ -259,15 +261,22 @@ set_apart(struct module_runtime *rt, struct cn_error *err)
                        "(tolerance %.2g), and %s.strictBatching is true",
                        rt->config.method, rt->load->handler, found->what,
                        amount(found->distance, by), found->tolerance, rt->config.kind->runtime);
+    rt->apart = true;
     plan->n = 1;
     plan->rows[0] = 1;
-    if ((rc = cn_module_warm_up(rt, err)) != 0)
+    rc = cn_module_warm_up(rt, err);
+    if (smallest > 1 && (rc != 0 || plan->cost_us[0] <= 0)) {
+        plan->rows[0] = smallest;
+        rc = cn_module_warm_up(rt, err);
+    }
+    if (rc != 0)
         return rc;
     cn_module_plan_make(plan, rt->cap_items);
     snprintf(text, sizeof(text),
-             "each row is run alone (buckets: [1]): %s of a row differs %s when other rows are run "
-             "with it (tolerance %.2g); the answers are right, and slower than batches would be",
-             found->what, amount(found->distance, by), found->tolerance);
+             "each row is run alone (buckets: [%" PRIu32 "]): %s of a row differs %s when other "
+             "rows are run with it (tolerance %.2g); the answers are right, and slower than "
+             "batches would be",
+             plan->rows[0], found->what, amount(found->distance, by), found->tolerance);
     warn(rt, "rows_depend", text);
     return 0;
 }

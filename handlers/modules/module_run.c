@@ -271,7 +271,7 @@ run_group(struct module_runtime *rt, const uint32_t *rows, uint32_t n)
 
     while (n > 0) {
         uint32_t bucket = batched ? rt->plan.rows[cn_module_plan_next(&rt->plan, n)] : 1;
-        uint32_t k = bucket < n ? bucket : n;
+        uint32_t k = rt->apart ? 1 : bucket < n ? bucket : n;
 
         run_cut(rt, rows, k, bucket);
         rows += k;

@@ -281,6 +281,30 @@ numbers_are_given_to_each_run(void **state)
     rt->ops->close(rt);
 }
 
+/* Rows that depend on each other are run alone, also if the graph takes no other batch than one of
+ * 4 rows: copies of the row fill it up. */
+static void
+rows_of_a_fixed_batch_are_run_alone(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+
+    (void)state;
+    load.stateful = 0;
+    memset(&batch, 0, sizeof(batch));
+    rt = must_open("tied", PLAIN_YAML("{buckets: [4]}"));
+    assert_non_null(strstr(rt->warning, "each row is run alone (buckets: [4]): output y of a row"));
+    for (uint32_t i = 0; i < 4; i++)
+        add(&batch, i, "x", 1, 2, (float[]){(float)i * 64, 0});
+    rt->ops->run(rt, batch.list, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_float_equal(value(&batch, i, 0), (float)i * 65, 0);
+    end(rt, &batch, 4);
+    rt->ops->close(rt);
+    refused("tied", PLAIN_YAML("{buckets: [4], strictBatching: true}"),
+            "output y of a row differs");
+}
+
 /* --- what is refused --- */
 
 static void
@@ -413,6 +437,7 @@ main(void)
         TEST(a_rows_fault_is_nobody_elses),
         TEST(an_output_of_another_shape_is_refused),
         TEST(numbers_are_given_to_each_run),
+        TEST(rows_of_a_fixed_batch_are_run_alone),
         TEST(what_the_library_refuses_is_told_in_one_line),
         TEST(what_does_not_fit_the_graph_is_named),
         TEST(a_key_that_is_nearly_known_is_refused),

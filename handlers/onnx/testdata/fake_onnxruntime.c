@@ -4,6 +4,7 @@
  *   grow    x [n, 2], past [n, ?, 2] -> y [n, 2], the sum of all so far, present [n, ?, 2]
  *   scale   x [n, 2], rate (an integer) -> y = x * rate
  *   fixed   as scale, with n = 4
+ *   tied    x [4, 2] -> y [4, 2], which has a part of the first row's x in each row
  *   moody   x [n, 2] -> y [n, 2], but y [n, 3] in the runs whose first x is above 50
  *   listed  a list, which is not a tensor -> y
  *   old     refused like a file whose opset is too new
@@ -397,6 +398,23 @@ run_moody(struct ort_binding *binding)
     return NULL;
 }
 
+static struct ort_status *
+run_tied(struct ort_binding *binding)
+{
+    const struct ort_value *x = in(binding, "x");
+    const int64_t n = x->shape.dims[0];
+    float *y = out(binding, "y", 2, (int64_t[]){n, 2});
+    const float *values = x->data;
+
+    if (n != 4)
+        return failed("Got invalid dimensions for input: x");
+    if (!y)
+        return failed("wrong shapes");
+    for (int64_t i = 0; i < 2 * n; i++)
+        y[i] = values[i] + values[i % 2] / 64;
+    return NULL;
+}
+
 static const struct kind kinds[] = {
     {"sum",
      {{"x", true, FP32, 2, {-1, 2}}, {"h", true, FP32, 2, {2, -1}}},
@@ -422,6 +440,7 @@ static const struct kind kinds[] = {
      2,
      1,
      run_scale},
+    {"tied", {{"x", true, FP32, 2, {4, 2}}}, {{"y", true, FP32, 2, {4, 2}}}, 1, 1, run_tied},
     {"moody", {{"x", true, FP32, 2, {-1, 2}}}, {{"y", true, FP32, 2, {-1, -1}}}, 1, 1, run_moody},
     {"listed",
      {{"x", true, FP32, 2, {-1, 2}}, {"words", false, 0, 0, {0}}},
