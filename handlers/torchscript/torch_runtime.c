@@ -26,11 +26,36 @@ ends_with(const char *text, const char *ending)
     return len >= n && strcmp(text + len - n, ending) == 0;
 }
 
+/* Checks that the state of an attribute with a number has one element, whichever its value is. */
+static int
+check_number(struct module_runtime *rt, const struct cn_module_attribute *attribute,
+             struct cn_error *err)
+{
+    const struct cn_state_spec *spec = &rt->config.io->state.items[attribute->state];
+    struct cn_arena arena;
+    bool one = true;
+    int rc;
+
+    for (uint32_t i = 0; i < spec->rank; i++)
+        one = one && spec->dims[i] == 1;
+    if (one)
+        return 0;
+    cn_arena_init(&arena);
+    rc = cn_fail(err, CN_E_LOAD_FAILED,
+                 "torch.attributes of %s: the module holds one number in %s, but the state %.*s "
+                 "has the shape %s: a number has dims: []",
+                 rt->load->handler, attribute->name, CN_STR_ARG(spec->input),
+                 cn_shape_text(&arena, spec->dims, spec->rank));
+    cn_arena_fini(&arena);
+    return rc;
+}
+
 /* Finds out whether the module holds a tensor or a number in each attribute that is a state. */
 static int
 look_at_attributes(struct module_runtime *rt, struct cn_error *err)
 {
     struct cn_module_config *config = &rt->config;
+    int rc;
 
     for (uint32_t i = 0; i < config->n_attributes; i++) {
         struct cn_module_attribute *attribute = &config->attributes[i];
@@ -40,6 +65,8 @@ look_at_attributes(struct module_runtime *rt, struct cn_error *err)
                                     CTT_ERROR_BYTES))
             return cn_fail(err, CN_E_LOAD_FAILED, "torch.attributes of %s: %.*s", rt->load->handler,
                            CN_STR_ARG(cn_torch_cause(rt->error, true)));
+        if (cn_module_is_number(attribute) && (rc = check_number(rt, attribute, err)) != 0)
+            return rc;
     }
     return 0;
 }

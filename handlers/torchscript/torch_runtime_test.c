@@ -216,6 +216,13 @@ what_the_yaml_says_wrongly_shows_at_load(void **state)
         "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"
         "torch: {results: [y, h, r]}\n",
         "returned output y as FP32[1,2], but the model's YAML declares FP32[1,3]");
+    refused("attribute",
+            "maxBatchSize: 8\ninputs: [{name: x, dataType: FP32, dims: [2]}]\n"
+            "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"
+            "state: [{name: h, dataType: FP32, dims: [2]},\n"
+            "        {name: n, dataType: INT64, dims: [-1], init: {dims: [0]}}]\n"
+            "torch: {attributes: {_h: h, _rows: n}}\n",
+            "the module holds one number in _rows, but the state n has the shape [-1]");
     load.torch_library = "/nowhere/libcontinuo_torch.so";
     refused("sum", SUM_YAML, "scripts/setup.sh --torch");
     load.torch_library = "/lib/x86_64-linux-gnu/libm.so.6";

@@ -214,8 +214,10 @@ static int
 attribute_kind(struct ctt_model *model, const char *name, enum ctt_kind *out, char *error, size_t n)
 {
     (void)model;
-    *out = CTT_TENSOR;
-    return strcmp(name, "_h") == 0 ? 0 : refuse(error, n, "there is no such attribute");
+    *out = strcmp(name, "_rows") == 0 ? CTT_INT : CTT_TENSOR;
+    return strcmp(name, "_h") == 0 || *out == CTT_INT
+               ? 0
+               : refuse(error, n, "there is no such attribute");
 }
 
 static int
