@@ -184,6 +184,21 @@ long_paths_keep_the_reason(void **state)
                            "does a table contain itself?"));
 }
 
+/* A reply that is too long is given up when that is known, however long it would become. */
+static void
+too_long_replies_end_soon(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(reply_of("local t = {} for i = 1, 60 do t = { t, t } end\n"
+                                    "return { json = t }",
+                                    ""),
+                           "exceeds the limit of 100000 bytes"));
+    assert_non_null(strstr(reply_of("local t = {} for i = 1, 60 do t = { a = t, b = t } end\n"
+                                    "return continuo.json.encode(t)",
+                                    ""),
+                           "exceeds the handler's memory limit"));
+}
+
 #define BATCH(body)                                                                                \
     "return { init = function(s) return { n = 0 } end, batch = function(items)\n" body "\nend }"
 
@@ -407,6 +422,7 @@ main(void)
         cmocka_unit_test(load_errors_name_the_fix),
         cmocka_unit_test(load_gets_the_context),
         cmocka_unit_test(long_paths_keep_the_reason),
+        cmocka_unit_test(too_long_replies_end_soon),
         cmocka_unit_test(batch_answers_each_item),
         cmocka_unit_test(batch_may_replace_states),
         cmocka_unit_test(sequences_have_tables_of_their_own),

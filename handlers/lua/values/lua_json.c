@@ -396,6 +396,8 @@ write_value(lua_State *L, int index, const struct path *path, int depth, struct 
     char what[64];
     size_t len;
 
+    if (out->failed) /* a table in many places would go on for very long */
+        return;
     luaL_checkstack(L, 10, "JSON");
     switch (lua_type(L, index)) {
     case LUA_TNIL:
