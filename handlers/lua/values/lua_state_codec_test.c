@@ -183,6 +183,10 @@ refusals_name_the_key(void **state)
                            "kkk: a function cannot be stored"));
     assert_non_null(
         strstr(moved("{ [{}] = 1 }", "1"), "only strings, numbers and booleans can be keys"));
+    assert_string_equal(moved("{ [setmetatable({}, { __tostring = function() while true do end end "
+                              "})] = 1 }",
+                              "1"),
+                        "state.v[table]: only strings, numbers and booleans can be keys");
 }
 
 /* A state may have 16 levels, counted with the state itself. A deeper one is refused and not

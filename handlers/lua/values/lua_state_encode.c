@@ -59,7 +59,11 @@ refuse(struct encoder *enc, const char *what)
 
         if (lua_type(L, enc->keys[i]) != LUA_TSTRING) {
             luaL_addchar(&text, '[');
-            luaL_tolstring(L, enc->keys[i], NULL);
+            /* no time limit holds here, so no metamethod may run */
+            if (lua_istable(L, enc->keys[i]) || lua_isuserdata(L, enc->keys[i]))
+                lua_pushstring(L, luaL_typename(L, enc->keys[i]));
+            else
+                luaL_tolstring(L, enc->keys[i], NULL);
             luaL_addvalue(&text);
             luaL_addchar(&text, ']');
             continue;
