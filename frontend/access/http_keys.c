@@ -105,6 +105,18 @@ is_health(const struct cn_http_request *request)
            is_below(request->path, CN_STR("/v2/health/"));
 }
 
+/* Does TorchServe's dialect run a model for this path, whatever the method? */
+static bool
+runs_model(struct cn_http_request *request)
+{
+    struct cn_route_match match;
+
+    return request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE &&
+           cn_route_find(cn_torchserve_routes, request->method, request->path, &request->arena,
+                         &match, NULL) == 0 &&
+           (match.route->flags & CN_ROUTE_PREDICTS);
+}
+
 /* Returns which scopes suffice for the request. On the inference interface, reading what the v2
  * protocol says of models and of the server needs no particular scope; the list of the repository
  * is read with POST. */
@@ -120,7 +132,7 @@ needed_scopes(struct cn_http_request *request)
         return CN_SCOPE_OBSERVE | CN_SCOPE_MANAGE;
     if (needed_key(request) == CN_TOKEN_MANAGEMENT)
         return cn_http_is_unsafe(request) ? CN_SCOPE_MANAGE : CN_SCOPE_OBSERVE | CN_SCOPE_MANAGE;
-    if (cn_http_is_v2(request) && (!cn_http_is_unsafe(request) || is_list))
+    if (cn_http_is_v2(request) && (!cn_http_is_unsafe(request) || is_list) && !runs_model(request))
         return CN_SCOPE_ANY;
     return CN_SCOPE_INFER;
 }

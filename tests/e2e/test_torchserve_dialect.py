@@ -14,6 +14,7 @@ from models import stateless
 from rpc import Rpc, refused
 from server import address_of
 from test_logs import expect_line
+from test_named_keys import Keys
 from waiting import expect
 
 SHOW_LUA = """
@@ -91,6 +92,23 @@ def test_v2_requests_reach_models_without_tensors(running):
     answer = client.post("/v2/models/nothing/infer", "{}", headers=headers)
     assert (answer.status, answer.json["type"], answer.message) == (
         404, "ModelNotFoundException", "Model not found: nothing")
+
+
+def test_v2_requests_run_models_by_every_method(torchserve, folder):
+    """So a key needs the scope for it with each of them, and a page of another site may send none of them."""
+    keys = Keys(folder).add("shop", "infer").add("watch", "observe")
+    t = torchserve()
+    t.pack(stateless("show", SHOW_LUA))
+    t.properties(f"continuo.keys={keys.path}\n")
+    t.start(*START)
+    client = t.client()
+    for path in ("/v2/models/show/infer", "/v2/models/show/explain"):
+        for method in ("GET", "HEAD", "POST"):
+            assert client.request(method, path, headers=keys.http("shop")).status == 200, (method, path)
+            assert client.request(method, path, headers=keys.http("watch")).status == 403, (method, path)
+            foreign = {**keys.http("shop"), "Sec-Fetch-Site": "cross-site"}
+            assert client.request(method, path, headers=foreign).status == 403, (method, path)
+    assert client.get("/v2/models/show", headers=keys.http("watch")).status == 400  # reading needs no scope
 
 
 def test_an_error_ends_the_connection_and_an_answer_keeps_it(running):
