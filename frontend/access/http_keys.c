@@ -97,11 +97,12 @@ needed_key(struct cn_http_request *request)
     return request->api->token;
 }
 
-/* Is it a question about the server's health, which a probe with any key may ask? */
+/* Is it a question about the server's health, which a probe with any key may ask? In TorchServe's
+ * dialect, what follows /ping does not matter. */
 static bool
 is_health(const struct cn_http_request *request)
 {
-    return cn_str_eq(request->path, CN_STR("/ping")) ||
+    return cn_str_eq(request->path, CN_STR("/ping")) || is_below(request->path, CN_STR("/ping/")) ||
            is_below(request->path, CN_STR("/v2/health/"));
 }
 

@@ -18,7 +18,9 @@ const struct cn_route cn_torchserve_routes[] = {
     {.methods = ANY, .pattern = "/v2/models/{model_name}/explain",
      .handle = cn_predict_handle,
      .flags = CN_ROUTE_TORCHSERVE | CN_ROUTE_PREDICTS | CN_ROUTE_EXPLAIN},
-    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping", .handle = cn_health_ping},
-    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping/{*rest}", .handle = cn_health_ping},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping", .handle = cn_health_ping,
+     .flags = CN_ROUTE_NO_MODEL},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping/{*rest}", .handle = cn_health_ping,
+     .flags = CN_ROUTE_NO_MODEL},
     {.handle = NULL},
 };

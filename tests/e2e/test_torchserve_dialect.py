@@ -111,6 +111,18 @@ def test_v2_requests_run_models_by_every_method(torchserve, folder):
     assert client.get("/v2/models/show", headers=keys.http("watch")).status == 400  # reading needs no scope
 
 
+def test_every_key_may_ask_for_the_health(torchserve, folder):
+    """Also one that is limited to some models, and with a longer path."""
+    keys = Keys(folder).add("narrow", "infer", "--models", "other").add("watch", "observe")
+    t = torchserve()
+    t.properties(f"continuo.keys={keys.path}\n")
+    t.start("--ncs", "--model-store", "model-store")
+    for path in ("/ping", "/ping/more"):
+        for name in ("narrow", "watch"):
+            assert t.client().get(path, headers=keys.http(name)).status == 200, (path, name)
+        assert t.client().get(path).status == 401
+
+
 def test_an_error_ends_the_connection_and_an_answer_keeps_it(running):
     """The headers say so, because clients of TorchServe may wait for the end of the connection after an error."""
     answer = running.client().get("/ping")
