@@ -85,6 +85,7 @@ ATTEMPTS = [
     ("open a raw socket", "socket 2 3", False),
     ("open a socket for packets", "socket 17 3", False),
     ("open a socket to services of the machine", "socket 1 1", True),
+    ("write to services of the machine by a pair of sockets", "pair 1 2", True),
     ("open a socket to the kernel's network", "socket 16 3", True),
     # The kernel
     *((f"call {name}", f"call {name}", False) for name in (

@@ -300,6 +300,19 @@ try_socket(const char *family, const char *type)
     return opened(socket(atoi(family), atoi(type), 0));
 }
 
+/* A pair of sockets for datagrams reaches services of the machine, by their addresses. */
+static int
+try_pair(const char *family, const char *type)
+{
+    int pair[2];
+
+    if (socketpair(atoi(family), atoi(type), 0, pair) != 0)
+        return -1;
+    close(pair[0]);
+    close(pair[1]);
+    return 0;
+}
+
 static int
 try_connect(const char *port, const char *more)
 {
@@ -427,6 +440,7 @@ static const struct {
     {"descriptor", try_descriptor},
     {"priority", try_priority},
     {"socket", try_socket},
+    {"pair", try_pair},
     {"connect", try_connect},
     {"user", try_user},
     {"group", try_group},

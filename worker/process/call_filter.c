@@ -203,7 +203,7 @@ allow_if(struct program *program, uint16_t code, uint32_t value)
 
 /* socket: families that are allowed. Unix sockets lead to services of the machine, which may do
  * what the worker may not; but CUDA's driver opens one for packets in order (SOCK_SEQPACKET), which
- * hardly any service has. Socket pairs, which reach nobody else, are another call. */
+ * hardly any service has. Socket pairs are another call. */
 static void
 judge_sockets(struct program *program, const struct cn_call_rules *rules)
 {
@@ -223,6 +223,24 @@ judge_sockets(struct program *program, const struct cn_call_rules *rules)
     }
     fail_with(&block, EPERM);
     judge(program, SYS_socket, &block);
+}
+
+/* socketpair: Unix sockets that reach nobody but each other. One for datagrams would not be such a
+ * socket: it can connect again, to a service of the machine, or name one with each message. The
+ * kernel makes sockets of any other family before it says that they make no pairs. */
+static void
+judge_pairs(struct program *program)
+{
+    struct program block = {.n = 0};
+
+    load(&block, ARGUMENT(0));
+    skip_unless(&block, BPF_JEQ, AF_UNIX, 6);
+    load(&block, ARGUMENT(1));
+    add(&block, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, SOCKET_TYPE_BITS));
+    allow_if(&block, BPF_JEQ, SOCK_STREAM);
+    allow_if(&block, BPF_JEQ, SOCK_SEQPACKET);
+    fail_with(&block, EPERM);
+    judge(program, SYS_socketpair, &block);
 }
 
 /* clone: no new namespaces; alone, nothing but threads. */
@@ -280,6 +298,7 @@ write_program(struct program *program, const struct cn_call_rules *rules)
         refuse(program, refused_alone, sizeof(refused_alone) / sizeof(*refused_alone));
     judge_others(program);
     judge_sockets(program, rules);
+    judge_pairs(program);
     judge_clones(program, rules->alone);
     answer(program, SECCOMP_RET_ALLOW);
 }

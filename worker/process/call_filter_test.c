@@ -79,6 +79,18 @@ opens(int family, int type)
 }
 
 static int
+pairs(int family, int type)
+{
+    int pair[2], rc = socketpair(family, type, 0, pair);
+
+    if (rc == 0) {
+        close(pair[0]);
+        close(pair[1]);
+    }
+    return rc;
+}
+
+static int
 child_runs(void)
 {
     pid_t child = fork();
@@ -104,7 +116,6 @@ static int
 check_the_list(void)
 {
     struct rlimit limit = {0};
-    int pair[2];
 
     WANT_REFUSED(syscall(SYS_process_vm_readv, getppid(), NULL, 0, NULL, 0, 0));
     WANT_REFUSED(syscall(SYS_unshare, NEW_USER));
@@ -126,7 +137,11 @@ check_the_list(void)
     WANT(setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)) == 0);
     WANT_REFUSED(shmget(IPC_PRIVATE, 4096, 0600));
     WANT(syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS);
-    WANT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    WANT(pairs(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC) == 0);
+    WANT(pairs(AF_UNIX, SOCK_SEQPACKET) == 0);
+    WANT_REFUSED(pairs(AF_UNIX, SOCK_DGRAM)); /* each of them could connect again */
+    WANT_REFUSED(pairs(AF_UNIX, SOCK_RAW | SOCK_NONBLOCK));
+    WANT_REFUSED(pairs(AF_INET, SOCK_STREAM));
     WANT(thread_runs());
     return 0;
 }
