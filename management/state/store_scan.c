@@ -8,6 +8,7 @@
 #include "management/state/store_scan.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,21 +68,26 @@ cn_store_inode(const char *path)
 }
 
 /* Reads the file DAMAGED of a store: "lost N", "suspect 0 or 1", then sentences. They become one
- * line, with semicolons between them. */
+ * line, with semicolons between them. The code of the model may write in the folder, too: a pipe of
+ * that name would be waited for, and a link could lead to what is nobody's business. Both say that
+ * there is damage, and nothing else. */
 void
 cn_store_read_report(struct cn_store_entry *entry)
 {
     char *path = cn_state_path(entry->path, CN_STORE_REPORT), text[REPORT_MAX + 1], *said;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    ssize_t n = 0;
 
     cn_free(path);
     cn_free(entry->report);
     entry->report = NULL;
-    if (fd < 0)
+    if (fd < 0 && errno != ELOOP)
         return;
-    n = read(fd, text, REPORT_MAX);
-    close(fd);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        n = read(fd, text, REPORT_MAX);
+    if (fd >= 0)
+        close(fd);
     text[n > 0 ? n : 0] = '\0';
     entry->suspect = true; /* what holds for a file that says nothing */
     entry->lost = 0;

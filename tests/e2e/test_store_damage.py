@@ -95,6 +95,23 @@ def test_a_damaged_journal_is_told_and_never_answers_with_older_states(server, h
     assert client.step("counter", "new", 3).text == "6"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_a_handler_puts_in_the_place_of_a_report_holds_up_nobody(server, kind, folder):
+    """The server waits for no pipe, and does not show where a link leads."""
+    s = stepped(server)
+    (folder / "secret").write_text("secret words\n")
+    if kind == "pipe":
+        os.mkfifo(store_of(s) / "DAMAGED")
+    else:
+        (store_of(s) / "DAMAGED").symlink_to(folder / "secret")
+    expect(lambda: ping(s) == 500, "the damage is told")
+    assert s.client().step("counter", "s0", 0).text == "10"
+    assert "secret words" not in s.admin().get("/stores").text
+    assert s.admin().post("/models?url=counter-1.0.mar&model_name=other&initial_workers=1&synchronous=true").status == 200
+    assert ctl(s, "store", "accept", "counter").returncode == 0
+    expect(lambda: ping(s) == 200, "healthy again")
+
+
 def test_the_last_step_of_a_journal_is_missed(server):
     """Nothing after the last step shows that it existed, except the ledger."""
     s = stepped(server)
