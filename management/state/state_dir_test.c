@@ -380,6 +380,47 @@ a_check_that_is_ended_costs_no_store(void **state)
     cn_free(store);
 }
 
+/* A handler may write in the folder of its store: a link there does not let the server write
+ * elsewhere. */
+static void
+links_in_a_store_lead_nowhere(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char *store = cn_state_dir_store(opened, "counter", "1.0");
+    char victim[400], made[400], path[500], text[16] = "";
+    struct cn_error err;
+    struct stat st;
+    FILE *file;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    cn_state_dir_close(opened, false);
+    test_dir_write(dir, "victim", "precious");
+    snprintf(victim, sizeof victim, "%s/victim", dir);
+    snprintf(made, sizeof made, "%s/made", dir);
+    snprintf(path, sizeof path, "%s/records", store);
+    fclose(fopen(path, "w"));
+    snprintf(path, sizeof path, "%s/UNVERIFIED", store);
+    assert_int_equal(symlink(made, path), 0);
+    snprintf(path, sizeof path, "%s/DAMAGED", store);
+    assert_int_equal(symlink(victim, path), 0);
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    assert_false(exists(made));
+    assert_int_equal(cn_state_dir_prepare_store(store, worker, false, &err), 0);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    snprintf(path, sizeof path, "%s/UNVERIFIED", store);
+    assert_int_equal(lstat(path, &st), -1);
+    file = fopen(victim, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_string_equal(text, "precious");
+    cn_state_dir_close(opened, true);
+    cn_free(store);
+}
+
 /* A disk without room for the file DAMAGED: an empty store would not say what is lost. */
 static void
 nothing_is_set_aside_without_a_report(void **state)
@@ -467,6 +508,7 @@ main(void)
         cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_check_that_is_ended_costs_no_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(links_in_a_store_lead_nowhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_set_aside_without_a_report, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_version_is_checked, set_up, tear_down),
     };

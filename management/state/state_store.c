@@ -11,6 +11,9 @@
  * mark is removed; some records are damaged, and DAMAGED says so, while the others are used; or it
  * cannot be read at all. Then the folder is renamed and kept for an operator, an empty one takes
  * its place, and DAMAGED in it says where the old one is.
+ *
+ * The code of the model may write in the folder of its store, and put links and pipes in the place
+ * of these files. So nothing here follows a link there, or waits for a pipe.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +29,9 @@
 #include <unistd.h>
 
 #include "core/log/log.h"
+#include "core/memory/buf.h"
 #include "core/memory/mem.h"
+#include "core/system/write_file.h"
 #include "core/time/clock.h"
 #include "management/state/state_dir.h"
 #include "management/state/state_dir_priv.h"
@@ -112,11 +117,11 @@ static int
 mark_store(const char *store, struct cn_error *err)
 {
     char *mark = cn_state_path(store, MARK);
-    int fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+    int fd = open(mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), rc = 0;
 
-    if (fd < 0)
+    if (fd < 0 && errno != EEXIST)
         rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", mark);
-    else
+    else if (fd >= 0)
         close(fd);
     cn_free(mark);
     return rc;
@@ -139,7 +144,7 @@ sync_store(const char *store, struct cn_error *err)
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN)
             continue;
-        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0)
             continue;
         if (fsync(fd) < 0)
@@ -265,15 +270,19 @@ static int
 write_report(const char *store, const char *text, struct cn_error *err)
 {
     char *path = cn_state_path(store, CN_STORE_REPORT);
-    FILE *file = fopen(path, "we");
-    int rc = 0;
+    char *beside = cn_state_path(store, CN_STORE_REPORT ".new");
+    struct cn_buf report;
+    int failed;
 
-    if (!file || fprintf(file, "lost 0\nsuspect 1\n%s\n", text) < 0)
-        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
-    if (file && fclose(file) != 0 && !rc)
-        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
+    cn_buf_init(&report, 0);
+    cn_buf_printf(&report, "lost 0\nsuspect 1\n%s\n", text);
+    failed = cn_write_file_atomically(path, beside, 0600, report.data, report.len);
+    cn_buf_fini(&report);
+    if (failed)
+        cn_fail_sys(err, CN_E_STATE_STORE, failed, "cannot write %s", path);
+    cn_free(beside);
     cn_free(path);
-    return rc;
+    return failed ? CN_E_STATE_STORE : 0;
 }
 
 /* Returns a path beside the store, with the time and this ending, for bytes that an operator may
@@ -375,7 +384,7 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
     char *mark = cn_state_path(store, MARK);
     int rc = 0;
 
-    if (access(mark, F_OK) == 0) {
+    if (faccessat(AT_FDCWD, mark, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
         rc = run_worker(store, "--mend-store", worker_program, err);
         if (rc == CN_CHECK_DAMAGED) /* each damaged record is refused by its own checksum */
             rc = write_report(store,

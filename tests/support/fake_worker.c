@@ -9,8 +9,8 @@
  *   hang-on-load    never sends LOADED
  *   garbage         after LOADED, sends bytes that are not a frame
  * Some bodies are orders: "crash" (SIGABRT), "hang", "pid", "fds", "cwd", "env NAME", "print TEXT".
- * With --mend-store DIR it fails if DIR has a file "damaged", and is ended by somebody if DIR has a
- * file "ended".
+ * With --mend-store DIR it fails if DIR has a file "damaged", is ended by somebody if DIR has a file
+ * "ended", and finds damaged records if DIR has a file "records".
  */
 #include <dirent.h>
 #include <signal.h>
@@ -181,6 +181,9 @@ main(int argc, char **argv)
         snprintf(path, sizeof path, "%s/ended", argv[2]);
         if (access(path, F_OK) == 0)
             raise(SIGTERM);
+        snprintf(path, sizeof path, "%s/records", argv[2]);
+        if (access(path, F_OK) == 0)
+            return CN_CHECK_DAMAGED;
         snprintf(path, sizeof path, "%s/damaged", argv[2]);
         return access(path, F_OK) == 0;
     }
