@@ -112,6 +112,28 @@ def test_what_a_handler_puts_in_the_place_of_a_report_holds_up_nobody(server, ki
     expect(lambda: ping(s) == 200, "healthy again")
 
 
+def test_the_check_of_a_store_follows_no_link_to_another_one(server, folder):
+    """A handler may put links into the folder of its store, and the check runs outside of a worker."""
+    s = server(counter(), counter("other"))
+    for model in ("counter", "other"):
+        assert s.client().step(model, "a", 5).status == 200
+    if "own_files" not in s.workers("counter")[0]["walls"]:
+        pytest.skip("this kernel has no wall for files")
+    s.stop()
+    other, lock = store_of(s, "other") / "data.mdb", folder / "short"
+    lock.write_text("short")
+    before = other.read_bytes()
+    for name, target in (("data.mdb", other), ("lock.mdb", lock)):
+        (store_of(s) / name).unlink()
+        (store_of(s) / name).symlink_to(target)
+    for word in ("--check-store", "--mend-store", "--accept-store"):
+        run = subprocess.run([BIN / "continuo-worker", word, store_of(s)], capture_output=True, text=True,
+                             timeout=limit(30), check=False)
+        assert run.returncode == 3 and "Permission denied" in run.stdout, (word, run)
+    assert other.read_bytes() == before
+    assert lock.read_text() == "short"
+
+
 def test_the_last_step_of_a_journal_is_missed(server):
     """Nothing after the last step shows that it existed, except the ledger."""
     s = stepped(server)

@@ -2,12 +2,15 @@
  * 3. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "handlers/onnx/onnx_runtime.h"
 #include "handlers/torchscript/torch_runtime.h"
 #include "proto/frame.h"
+#include "worker/process/call_filter.h"
 #include "worker/process/confine.h"
+#include "worker/process/file_wall.h"
 #include "worker/worker.h"
 
 /* Descriptor 4 is the server's lock of its state folder: it is only kept open, so that a new server
@@ -41,16 +44,34 @@ find_runtime(const char *name)
     return cn_runtime_find(name);
 }
 
+/* The code of a model may have written into the folder of its store. A link there must not lead to
+ * the store of another model, and whoever makes a damaged file do more than that is to find itself
+ * behind the walls of a worker. Where the system cannot build one of them, the store is checked all
+ * the same. */
+static void
+stay_in(const char *dir)
+{
+    const struct cn_load load = {.store_dir = dir};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return;
+    cn_file_wall_build(&load);
+    cn_call_filter_install(&(struct cn_call_rules){.network = false});
+}
+
 int
 main(int argc, char **argv)
 {
+    const char *word = argc == 3 ? argv[1] : "";
+    const bool checks = strcmp(word, "--check-store") == 0;
+    const bool mends = strcmp(word, "--mend-store") == 0;
+
     cn_worker_log_begin();
-    if (argc == 3 && strcmp(argv[1], "--check-store") == 0)
-        return cn_worker_check_store(argv[2], false);
-    if (argc == 3 && strcmp(argv[1], "--mend-store") == 0)
-        return cn_worker_check_store(argv[2], true);
-    if (argc == 3 && strcmp(argv[1], "--accept-store") == 0)
-        return cn_worker_accept_store(argv[2]);
+    if (checks || mends || strcmp(word, "--accept-store") == 0) {
+        stay_in(argv[2]);
+        return checks || mends ? cn_worker_check_store(argv[2], mends)
+                               : cn_worker_accept_store(argv[2]);
+    }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         puts("continuo-worker " CN_VERSION);
         return 0;
