@@ -8,9 +8,6 @@
 
 /* "dir/name"; free it with cn_free(). */
 char *cn_state_path(const char *dir, const char *name);
-/* Deletes everything in a folder, which stays. Links are deleted, not followed. It may be
- * missing. */
-void cn_state_empty_tree(const char *path);
 /* In the name of what was set aside. No version's folder has it: '~' stands only before a sum, in
  * hexadecimal digits (cn_state_dir_encode). */
 #define CN_STATE_BAD "~bad-"

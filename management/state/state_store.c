@@ -18,7 +18,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <spawn.h>
@@ -28,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "archiver/archive/archive.h"
 #include "core/log/log.h"
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
@@ -52,33 +52,16 @@ cn_state_path(const char *dir, const char *name)
     return cn_buf_take(&buf, NULL);
 }
 
-static int
-remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st;
-    (void)kind;
-    (void)where;
-    if (remove(path) < 0 && errno != ENOENT)
-        cn_log(CN_LOG_WARN, "event=not_removed path=%s reason=\"%s\"", path, strerror(errno));
-    return 0;
-}
-
+/* A process of the model may still write there. So no path is followed below the folder. */
 static void
 remove_tree(const char *path)
 {
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
+    struct stat st;
 
-static int
-remove_below(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    return where->level > 0 ? remove_entry(path, st, kind, where) : 0;
-}
-
-void
-cn_state_empty_tree(const char *path)
-{
-    nftw(path, remove_below, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    cn_archive_remove_dir(path);
+    if (lstat(path, &st) == 0)
+        cn_log(CN_LOG_WARN, "event=not_removed path=%s reason=\"not all in it can be deleted\"",
+               path);
 }
 
 /* Calls `fn` for each folder models/<name>/<version>. Stops at the first result that is not 0. */
