@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/errors/panic.h"
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 #include "proto/frame.h"
@@ -321,14 +323,66 @@ cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_e
     return rc;
 }
 
+/* The processes that are watched and not reaped yet. Any thread. */
+static struct {
+    pthread_mutex_t lock;
+    pid_t *pids;
+    size_t n, cap;
+} watched = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+note(pid_t pid)
+{
+    pthread_mutex_lock(&watched.lock);
+    if (watched.n == watched.cap) {
+        watched.cap = watched.cap ? watched.cap * 2 : 16;
+        watched.pids = cn_try_realloc(watched.pids, watched.cap * sizeof *watched.pids);
+        if (!watched.pids)
+            cn_panic(__FILE__, __LINE__, "not enough memory for %zu pids", watched.cap);
+    }
+    watched.pids[watched.n++] = pid;
+    pthread_mutex_unlock(&watched.lock);
+}
+
+static void
+forget(pid_t pid)
+{
+    pthread_mutex_lock(&watched.lock);
+    for (size_t i = 0; i < watched.n; i++)
+        if (watched.pids[i] == pid) {
+            watched.pids[i] = watched.pids[--watched.n];
+            break;
+        }
+    if (watched.n == 0) {
+        cn_free(watched.pids);
+        watched.pids = NULL;
+        watched.cap = 0;
+    }
+    pthread_mutex_unlock(&watched.lock);
+}
+
+bool
+cn_spawn_is_watched(pid_t pid)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&watched.lock);
+    for (size_t i = 0; i < watched.n && !found; i++)
+        found = watched.pids[i] == pid;
+    pthread_mutex_unlock(&watched.lock);
+    return found;
+}
+
 /* No other code reaps our children, so the pid still names this process, dead or alive. */
 int
 cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err)
 {
     ours->pid = pid;
     ours->pid_fd = pidfd_open(pid, 0);
-    if (ours->pid_fd >= 0)
+    if (ours->pid_fd >= 0) {
+        note(pid);
         return 0;
+    }
     cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot watch worker %d", (int)pid);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -382,6 +436,7 @@ cn_spawn_reap(int pid_fd, struct cn_exit *out)
     }
     if (info.si_pid == 0)
         return false;
+    forget(info.si_pid);
     *out = (struct cn_exit){.by_signal = info.si_code != CLD_EXITED, .number = info.si_status};
     return true;
 }
@@ -389,10 +444,12 @@ cn_spawn_reap(int pid_fd, struct cn_exit *out)
 void
 cn_spawn_wait(int pid_fd)
 {
-    siginfo_t info;
+    siginfo_t info = {0};
 
     while (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED) < 0 && errno == EINTR)
         continue;
+    if (info.si_pid)
+        forget(info.si_pid);
 }
 
 void

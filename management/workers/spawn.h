@@ -48,6 +48,8 @@ int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct 
 /* Sets pid and pid_fd for a process that exists already. It must be a child of ours, and nobody may
  * have reaped it yet. */
 int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);
+/* Any thread: is this a process that was started or adopted, and that nobody has reaped yet? */
+bool cn_spawn_is_watched(pid_t pid);
 /* Closes what is open. */
 void cn_spawn_close(struct cn_spawned *ours);
 void cn_spawn_close_ends(struct cn_spawn_ends *theirs);

@@ -57,12 +57,36 @@ installers_see_what_pip_needs(void **state)
     assert_int_equal(times_seen(ours, "PIP_INDEX_URL=u", false), 0);
 }
 
+/* A zygote must not give the process of another worker out as one that it has forked. */
+static void
+a_process_is_watched_until_it_is_reaped(void **state)
+{
+    struct cn_spawned ours = {.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
+    struct cn_exit end;
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0)
+        _exit(pause());
+    assert_true(pid > 0);
+    assert_false(cn_spawn_is_watched(pid));
+    assert_int_equal(cn_spawn_adopt(&ours, pid, NULL), 0);
+    assert_true(cn_spawn_is_watched(pid));
+    assert_false(cn_spawn_reap(ours.pid_fd, &end));
+    assert_true(cn_spawn_is_watched(pid));
+    cn_spawn_kill(ours.pid_fd);
+    cn_spawn_wait(ours.pid_fd);
+    assert_false(cn_spawn_is_watched(pid));
+    cn_spawn_close(&ours);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_stay_with_the_server),
         cmocka_unit_test(installers_see_what_pip_needs),
+        cmocka_unit_test(a_process_is_watched_until_it_is_reaped),
     };
 
     return cmocka_run_group_tests_name("management.spawn", tests, NULL, NULL);

@@ -114,14 +114,16 @@ cn_zygote_begin(struct cn_worker_process *zygote)
             cn_worker_start_alone(order_free(order_of(node)));
 }
 
-/* Is the pid a child of ours? A zygote's memory may have been overwritten by a handler, so the pid
- * that it sends could be any process. */
+/* Is the pid a child of ours, and a new one? A zygote's memory may have been overwritten by a
+ * handler, so the pid that it sends could be any process, also the worker of another model, which
+ * would then be limited and killed in the place of this one. */
 static bool
-is_our_child(pid_t pid)
+is_new_child(pid_t pid)
 {
     siginfo_t info;
 
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    return !cn_spawn_is_watched(pid) &&
+           waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 static void
@@ -160,7 +162,7 @@ cn_zygote_on_forked(struct cn_worker_process *zygote, const struct cn_forked *fo
     cn_assert(!cn_list_empty(&zygote->orders) && order->sent); /* the link counts the FORK frames */
     if (zygote->state == CN_WORKER_READY)
         cn_timer_cancel(&zygote->timer);
-    if (forked->pid && is_our_child((pid_t)forked->pid)) {
+    if (forked->pid && is_new_child((pid_t)forked->pid)) {
         give_process(zygote, order, (pid_t)forked->pid);
     } else {
         cn_log(CN_LOG_WARN, "event=fork_failed model=%s zygote=%d pid=%u reason=%s",
