@@ -29,11 +29,15 @@ class Network:
 
     def __init__(self, *script):
         self.script, self.connected, self.sent = list(script), [], []
+        self.puts, self.broken_puts = 0, []  # which of the messages that the client sends find the connection broken
 
     def act(self, todo):
         if isinstance(todo, _streams.Connect):
             self.connected.append(todo.url)
         elif isinstance(todo, _streams.Put):
+            self.puts += 1
+            if self.puts in self.broken_puts:
+                raise _steps.Broken("", 1012)
             self.sent.append(json.loads(todo.message)["step"])
         elif isinstance(todo, _streams.Get):
             assert self.script, "the client waits for a message that will never come"
@@ -105,6 +109,22 @@ def test_a_message_that_is_refused_leaves_no_error_for_the_next_step():
     with pytest.raises(errors.BadRequestError):
         network.steps(stream, 1, float("nan"), 3)
     assert network.steps(stream, 5) == ["6"]
+
+
+def test_a_stream_that_breaks_while_a_refused_step_goes_again_is_opened_again():
+    """The server refuses a step for now, and then closes the stream. The client notices that when it sends again."""
+    network, stream = Network(HELLO, NO_WORKER, HELLO, answer(1, "4")), new_stream()
+    network.broken_puts = [2]
+    assert network.steps(stream, 4) == ["4"]
+    assert network.sent == [1, 1] and len(network.connected) == 2
+
+
+def test_a_step_that_was_refused_until_the_timeout_is_sent_again_by_retry():
+    network, stream = Network(HELLO, NO_WORKER, answer(1, "4")), new_stream()
+    with pytest.raises(errors.NoWorkerError):
+        network.steps(stream, 4, timeout=0.01)
+    assert [each.data for each in network.drive(stream.retry(20.0))] == ["4"]
+    assert network.sent == [1, 1] and len(network.connected) == 1
 
 
 def refused(word):

@@ -94,6 +94,7 @@ class StreamSteps:
         self.last = self.generation = 0
         self.credit = 1
         self.unanswered: Deque[Sent] = collections.deque()
+        self._refused = False  # for now: the unanswered steps must be sent again
         self._pieces: List[Any] = []
 
     # --- connecting
@@ -111,7 +112,7 @@ class StreamSteps:
         """Connects once, reads the hello, and sends again what the server does not have."""
         query = self._query()
         protocol = "continuo.v1.binary" if self.binary else "continuo.v1.json"
-        self._pieces = []
+        self._pieces, self._refused = [], False
         try:
             yield Connect(self.url + query, protocol, self.site.headers(), self._left(deadline))
         except BadRequestError:
@@ -196,6 +197,8 @@ class StreamSteps:
             try:
                 if not self.connected:
                     yield from self._open(deadline)
+                elif self._refused:
+                    yield from self._again()
                 yield from self._fill(waiting)
                 before = len(answers)
                 yield from self._one(answers, deadline)
@@ -212,15 +215,18 @@ class StreamSteps:
                 self.connected = self.connected and not isinstance(failed, StreamClosedError)
                 if not failed.retryable:
                     raise
-                error = failed
+                error, self._refused = failed, True
             wait = max(error.retry_after or 0.0, pause)
             if time.monotonic() + wait >= deadline:
                 raise error
             yield Pause(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
-            if self.connected:  # a step was refused for now: it and those behind it go again
-                for each in self.unanswered:
-                    yield Put(each.message(self.binary))
+
+    def _again(self) -> Talk:
+        """A step was refused for now: sends it and those behind it again."""
+        self._refused = False
+        for each in self.unanswered:
+            yield Put(each.message(self.binary))
 
     def _closed(self, broken: Broken) -> ContinuoError:
         if broken.final:
