@@ -480,6 +480,11 @@ export class Stream {
       wire.close();
       throw error;
     }
+    if (!this._resumable && hello.generation) { // the model has sequences: `last` was not the reason
+      this._resumable = true;
+      wire.close();
+      return this._open(deadline, timeout);
+    }
     this._wire = wire;
     this._credit = hello.credit;
     if (!resumes) {

@@ -77,11 +77,14 @@ async function lost(form) {
   one.close?.();
 }
 
-/** A WebSocket that plays a server's messages. A number in the script closes the connection. */
-function playing(script, sent) {
+/** A WebSocket that plays a server's messages. A number in the script closes the connection, and
+ * "refused" is the answer to a handshake. */
+function playing(script, sent, urls = []) {
   return class {
-    constructor() {
+    constructor(address) {
+      urls.push(address.split("?")[1] ?? "");
       setTimeout(() => {
+        if (script[0] === "refused") return this.onclose({ code: 1006, reason: script.shift() });
         this.onopen();
         while (script.length) {
           const each = script.shift();
@@ -114,6 +117,19 @@ async function scripts() {
   const word = await stream(hello, failed, answer(2, "b"), answer(3, "c")).steps(["a", "b", "c"])
     .catch((error) => error.word);
   say({ ...found, word });
+}
+
+/** The answer of the first step is lost, and a proxy refuses the next handshake with 502. */
+async function behindProxy() {
+  const hello = (step, generation) =>
+    ({ type: "hello", generation, step, next: step + 1, credit: 1 });
+  const answer = { type: "answer", step: 1, data: "4", final: true, replayed: true };
+  const script = [hello(0, 0), 1006, "refused", hello(1, 5), 1000, hello(1, 5), answer];
+  const sent = [], urls = [];
+  globalThis.fetch = async () => new Response("bad gateway", { status: 502 });
+  const stream = new Client(url, { timeout: Number(rest[0]), WebSocket: playing(script, sent, urls) })
+    .stream("counter");
+  say({ data: (await stream.step(4)).data, sent, urls });
 }
 
 /** The addresses to which the page's stream connects. Each script is one connection. */
@@ -150,5 +166,5 @@ async function pages() {
     lost: await page([[hello(0, 0)], [hello(1, 5)], [hello(1, 5), answer]]) });
 }
 
-await { scripts, pages, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
+await { scripts, pages, proxy: behindProxy, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
 process.exit(0);

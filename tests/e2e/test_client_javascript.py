@@ -116,6 +116,13 @@ def test_failures_lose_nothing_and_leave_nothing_behind(node):
     assert found == {"late": {"data": "4", "sent": [1]}, "pieces": ["whole"], "word": "handler_failed"}
 
 
+def test_a_handshake_that_a_proxy_refuses_is_no_sign_of_a_model_without_sequences(node):
+    """The server is killed after the first step, and the proxy before it refuses the next handshake. The answer comes
+    from the record, and the step is not sent once more as the next one."""
+    found = said(node("proxy", "http://127.0.0.1:1", int(5000 * FACTOR)))
+    assert found == {"data": "4", "sent": [], "urls": ["", "last=0", "", "last=0"]}
+
+
 def test_the_stream_of_the_page_comes_back_without_sequences(node):
     """A model without sequences refuses `last`, so the page must not send it. An answer that was lost still comes."""
     assert said(node("pages", "")) == {"none": {"data": "4", "urls": ["", ""]},
