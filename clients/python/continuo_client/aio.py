@@ -27,6 +27,7 @@ class _Wire:
         self._port = parts.port or (443 if tls else 80)
         self._name, self._prefix = parts.netloc.rpartition("@")[2], parts.path.rstrip("/")
         self._idle: Deque[Ends] = collections.deque()
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
 
     async def send(self, send: Send) -> Reply:
         ends: List[Ends] = []
@@ -40,6 +41,7 @@ class _Wire:
             raise Broken(str(error), final=True) from error
         except (OSError, EOFError, ValueError) as error:
             self._cut(ends)
+            self.close()  # the server has closed the other idle ones, too, if it was restarted
             raise Broken(f"{type(error).__name__}: {error}") from error
         except BaseException:
             self._cut(ends)
@@ -56,6 +58,8 @@ class _Wire:
             writer.close()
 
     async def _exchange(self, send: Send, ends: List[Ends]) -> Tuple[Reply, bool]:
+        if self._loop is not asyncio.get_running_loop():  # the loop before has ended, or is a fork's
+            self._loop, self._idle = asyncio.get_running_loop(), collections.deque()
         if self._idle:
             ends.append(self._idle.pop())
         else:

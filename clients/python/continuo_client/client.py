@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import http.client
+import os
+import socket
 import ssl
 import time
 import urllib.parse
@@ -36,8 +38,11 @@ class _Wire:
         self._host, self._port, self._tls = parts.hostname, parts.port, tls
         self._prefix = parts.path.rstrip("/")
         self._idle: Deque[http.client.HTTPConnection] = collections.deque()
+        self._process = os.getpid()
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        if self._process != os.getpid():  # a fork: the parent still uses these connections
+            self._process, self._idle = os.getpid(), collections.deque()
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -45,6 +50,7 @@ class _Wire:
                 return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
             return http.client.HTTPSConnection(self._host, self._port, timeout=seconds,
                                                context=self._tls)
+        connection.timeout = seconds  # the server may have closed it: then it is opened again
         if connection.sock is not None:
             connection.sock.settimeout(seconds)
         return connection
@@ -62,7 +68,7 @@ class _Wire:
             answer = connection.getresponse()
             reply = Reply(answer.status, {name.lower(): value for name, value
                                           in answer.getheaders()}, answer.read())
-        except TimeoutError:
+        except (TimeoutError, socket.timeout):  # two classes before Python 3.10
             connection.close()
             raise TimedOut from None
         except ssl.SSLCertVerificationError as error:
@@ -70,6 +76,7 @@ class _Wire:
             raise Broken(str(error), final=True) from error
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            self.close()  # the server has closed the other idle ones, too, if it was restarted
             raise Broken(f"{type(error).__name__}: {error}") from error
         except BaseException:
             connection.close()
@@ -78,8 +85,9 @@ class _Wire:
         return reply
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                self._idle.pop().close()
 
 
 def _drive(call: Any, act: Any) -> Any:

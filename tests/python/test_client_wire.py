@@ -1,0 +1,110 @@
+"""How the Python client (clients/python) uses its connections, against a small server that closes them."""
+
+import asyncio
+import http.server
+import os
+import pathlib
+import sys
+import threading
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"))
+
+from continuo_client import AsyncClient, Client  # noqa: E402
+
+
+@pytest.fixture
+def serving():
+    """serving(answer) starts a server; answer(handler) may wait, and change what the handler does then. The body of
+    each answer is the port of the client's end. Returns the server's address."""
+    servers = []
+
+    def start(answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            status, close, headers_of_answer = 200, False, {}
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                answer(self)
+                body = str(self.client_address[1]).encode()
+                self.send_response(self.status)
+                for name, value in {"Content-Length": str(len(body)), **self.headers_of_answer}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+                self.close_connection = self.close or self.close_connection
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.05,)).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield start
+    for each in servers:
+        each.shutdown()
+        each.server_close()
+
+
+def crowd(n):
+    """What n clients at once get: each waits for the others, and then its connection is closed without a word."""
+    together, count = threading.Barrier(n), iter(range(1 << 30))
+
+    def answer(handler):
+        if next(count) < n:
+            together.wait(60)
+            handler.close = True
+    return answer
+
+
+def test_a_restart_breaks_many_idle_connections_and_costs_one_attempt(serving):
+    client = Client(serving(crowd(24)), timeout=60)
+    threads = [threading.Thread(target=client.predict, args=("echo", "x")) for _ in range(24)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert client.predict("echo", "x", timeout=1.5).status == 200
+
+
+def test_a_restart_breaks_many_idle_connections_of_asyncio_and_costs_one_attempt(serving):
+    async def talk():
+        async with AsyncClient(url, timeout=60) as client:
+            await asyncio.gather(*[client.predict("echo", "x") for _ in range(24)])
+            return (await client.predict("echo", "x", timeout=1.5)).status
+
+    url = serving(crowd(24))
+    assert asyncio.run(talk()) == 200
+
+
+def test_a_connection_that_is_opened_again_has_the_timeout_of_its_request(serving):
+    """The first request has little time, and its answer says that the connection is closed."""
+    times = [0, 1.0]
+
+    def answer(handler):
+        time.sleep(times.pop(0))
+        handler.headers_of_answer = {"Connection": "close"}
+
+    client = Client(serving(answer))
+    client.predict("echo", "x", timeout=0.5)
+    assert client.predict("echo", "x", timeout=60).status == 200
+
+
+def test_a_fork_does_not_use_the_connections_of_its_parent(serving):
+    client = Client(serving(lambda handler: None), timeout=60)
+    port = client.predict("echo", "x").content
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if client.predict("echo", "x").content != port else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.predict("echo", "x").content == port
+
+
+def test_a_client_of_asyncio_may_be_used_in_one_loop_after_the_other(serving):
+    client = AsyncClient(serving(lambda handler: None), timeout=60)
+    for _ in range(2):
+        assert asyncio.run(client.predict("echo", "x")).status == 200
