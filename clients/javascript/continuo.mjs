@@ -130,6 +130,11 @@ function errorOf(status, headers, text) {
     });
 }
 
+const isRedirect = (reply) =>
+  reply.type === "opaqueredirect" || (reply.status >= 300 && reply.status < 400);
+// The server's own errors have a type. Pages of other origins do not see the header of the word.
+const isOfProxy = (error) => error.status >= 500 && !error.word && error.type === "ContinuoError";
+
 /** Sends a request until the server answers it for good, as Retry-After and the status say. */
 async function repeated(url, init, timeout) {
   const deadline = Date.now() + timeout;
@@ -139,12 +144,18 @@ async function repeated(url, init, timeout) {
     let error;
     try {
       const signal = AbortSignal.timeout(Math.max(1, deadline - Date.now()));
-      const reply = await fetch(url, { ...init, signal });
+      const reply = await fetch(url, { ...init, signal, redirect: "manual" }); // 301 makes it a GET
       const bytes = new Uint8Array(await reply.arrayBuffer());
       if (reply.ok) return { reply, bytes };
-      error = errorOf(reply.status, reply.headers, new TextDecoder().decode(bytes));
-      if (!error.retryable) throw error;
-      undecided ||= error.word === "store_unreachable"; // it was refused, but may have been saved
+      error = errorOf(reply.status, reply.headers, isRedirect(reply)
+        ? `redirected to ${reply.headers.get("location") ?? "another address"}; use that one`
+        : new TextDecoder().decode(bytes));
+      const unknown = isOfProxy(error); // which may have lost the server while it did the step
+      undecided ||= unknown || error.word === "store_unreachable"; // refused, but maybe saved
+      if (!error.retryable) {
+        error.undecided = unknown;
+        throw error;
+      }
     } catch (failed) {
       if (failed instanceof ContinuoError) throw failed;
       if (failed.name === "TimeoutError" || failed.name === "AbortError") throw timedOut(timeout);
@@ -480,7 +491,7 @@ export class Stream {
       wire.close();
       throw error;
     }
-    if (!this._resumable && hello.generation) { // the model has sequences: `last` was not the reason
+    if (!this._resumable && hello.generation) { // it has sequences: `last` was not the reason
       this._resumable = true;
       wire.close();
       return this._open(deadline, timeout);

@@ -127,9 +127,24 @@ async function behindProxy() {
   const script = [hello(0, 0), 1006, "refused", hello(1, 5), 1000, hello(1, 5), answer];
   const sent = [], urls = [];
   globalThis.fetch = async () => new Response("bad gateway", { status: 502 });
-  const stream = new Client(url, { timeout: Number(rest[0]), WebSocket: playing(script, sent, urls) })
-    .stream("counter");
+  const WebSocket = playing(script, sent, urls);
+  const stream = new Client(url, { timeout: Number(rest[0]), WebSocket }).stream("counter");
   say({ data: (await stream.step(4)).data, sent, urls });
+}
+
+/** What a proxy answers to a step: 301 and 502. */
+async function proxied() {
+  const replies = [new Response("", { status: 301, headers: { location: "https://there/" } }),
+    new Response("bad gateway", { status: 502 }), new Response("4", { status: 200 })];
+  const modes = [];
+  globalThis.fetch = async (_, { redirect }) => { modes.push(redirect); return replies.shift(); };
+  const one = new Client(url, { timeout: Number(rest[0]) }).sequence("counter");
+  const found = [];
+  for (let i = 0; i < 2; i++)
+    await one.step(4).catch(({ status, message, undecided }) =>
+      found.push([status, message, undecided]));
+  await one.step(5).catch(({ message }) => found.push(message));
+  say({ found, count: [(await one.retry()).status, one.count], modes });
 }
 
 /** The addresses to which the page's stream connects. Each script is one connection. */
@@ -166,5 +181,8 @@ async function pages() {
     lost: await page([[hello(0, 0)], [hello(1, 5)], [hello(1, 5), answer]]) });
 }
 
-await { scripts, pages, proxy: behindProxy, kills: () => kills(rest[0]), errors: errorsOf, lost: () => lost(rest[0]) }[what]();
+await {
+  scripts, pages, proxy: behindProxy, proxied, kills: () => kills(rest[0]), errors: errorsOf,
+  lost: () => lost(rest[0]),
+}[what]();
 process.exit(0);

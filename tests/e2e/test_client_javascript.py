@@ -123,6 +123,15 @@ def test_a_handshake_that_a_proxy_refuses_is_no_sign_of_a_model_without_sequence
     assert found == {"data": "4", "sent": [], "urls": ["", "last=0", "", "last=0"]}
 
 
+def test_what_a_proxy_answers_is_not_the_end_of_a_step(node):
+    """A redirect is not followed, because it would make a step a GET without a body; after 502 the step is open."""
+    found = said(node("proxied", "http://127.0.0.1:1", int(5000 * FACTOR)))
+    assert found == {"found": [[301, "redirected to https://there/; use that one", False],
+                               [502, "bad gateway", True],
+                               "the last step is not decided: await it, or call retry()"],
+                     "count": [200, 1], "modes": ["manual"] * 3}
+
+
 def test_the_stream_of_the_page_comes_back_without_sequences(node):
     """A model without sequences refuses `last`, so the page must not send it. An answer that was lost still comes."""
     assert said(node("pages", "")) == {"none": {"data": "4", "urls": ["", ""]},

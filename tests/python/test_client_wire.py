@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"))
 
-from continuo_client import AsyncClient, Client  # noqa: E402
+from continuo_client import AsyncClient, Client, ContinuoError  # noqa: E402
 
 
 @pytest.fixture
@@ -92,6 +92,33 @@ def test_a_connection_that_is_opened_again_has_the_timeout_of_its_request(servin
     client = Client(serving(answer))
     client.predict("echo", "x", timeout=0.5)
     assert client.predict("echo", "x", timeout=60).status == 200
+
+
+def test_a_redirect_is_no_answer(serving):
+    """A proxy that redirects to https has not done the step."""
+    def answer(handler):
+        handler.status, handler.headers_of_answer = 301, {"Location": "https://127.0.0.1/"}
+
+    one = Client(serving(answer)).sequence("counter")
+    with pytest.raises(ContinuoError, match="301: redirected to https://127.0.0.1/; use") as caught:
+        one.step(4)
+    assert (one.count, caught.value.retryable) == (0, False)
+    with pytest.raises(RuntimeError, match="nothing"):
+        one.retry()
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_what_a_proxy_answers_leaves_open_whether_the_step_is_done(serving, status):
+    def answer(handler):
+        handler.status = statuses.pop(0)
+
+    statuses = [status, 200, 200]
+    one = Client(serving(answer)).sequence("counter")
+    with pytest.raises(ContinuoError, match=str(status)):
+        one.step(4)
+    with pytest.raises(RuntimeError, match="retry"):
+        one.step(5)
+    assert (one.retry().status, one.step(5).status, one.count) == (200, 200, 2)
 
 
 def test_a_fork_does_not_use_the_connections_of_its_parent(serving):

@@ -140,13 +140,18 @@ def repeated(request: Request, timeout: float) -> Call:
                 raise error from broken
         else:
             assert reply is not None
-            if reply.status < 400:
+            if reply.status < 300:
                 return reply
-            error = from_answer(reply.status, reply.headers, _parsed(reply.body),
-                                reply.body.decode("utf-8", "replace"))
+            text = reply.body.decode("utf-8", "replace")
+            if reply.status < 400:
+                text = (f"redirected to {reply.headers.get('location', 'another address')}; "
+                        "use that one")
+            error = from_answer(reply.status, reply.headers, _parsed(reply.body), text)
+            unknown = reply.status >= 500 and not error.word  # a proxy, which lost the server
+            undecided = undecided or unknown or error.word in MAYBE_DONE
             if not error.retryable:
+                error.undecided = unknown  # type: ignore[attr-defined]
                 raise error
-            undecided = undecided or error.word in MAYBE_DONE
             wait = max(error.retry_after or 0.0, pause)
         if time.monotonic() + wait >= deadline:
             error.undecided = undecided  # type: ignore[attr-defined]

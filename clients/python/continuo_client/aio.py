@@ -58,7 +58,7 @@ class _Wire:
             writer.close()
 
     async def _exchange(self, send: Send, ends: List[Ends]) -> Tuple[Reply, bool]:
-        if self._loop is not asyncio.get_running_loop():  # the loop before has ended, or is a fork's
+        if self._loop is not asyncio.get_running_loop():  # the other has ended, or is a fork's
             self._loop, self._idle = asyncio.get_running_loop(), collections.deque()
         if self._idle:
             ends.append(self._idle.pop())
