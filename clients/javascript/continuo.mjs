@@ -216,7 +216,7 @@ export class Client {
   async predict(model, value, { version, timeout = this.timeout, contentType } = {}) {
     const [body, kind] = encoded(value);
     const headers = { ...this._headers(), "Content-Type": contentType ?? kind };
-    const init = { method: "POST", headers, body };
+    const init = { method: "POST", headers: new Headers(headers), body }; // refuses line ends
     return answerOf(await repeated(this._path("/predictions/", model, version), init, timeout));
   }
 
@@ -271,7 +271,8 @@ export class Sequence {
     if (number && this._numbered) headers["Continuo-Sequence-Step"] = String(number);
     if (start) headers["ts-request-sequence-start"] = "true";
     if (end) headers["ts-request-sequence-end"] = "true";
-    this._pending = { init: { method: "POST", headers, body }, start };
+    // Headers refuses line ends while nothing is sent: later the step would stay undecided.
+    this._pending = { init: { method: "POST", headers: new Headers(headers), body }, start };
     return this.retry({ timeout });
   }
 

@@ -140,6 +140,7 @@ async function proxied() {
   globalThis.fetch = async (_, { redirect }) => { modes.push(redirect); return replies.shift(); };
   const one = new Client(url, { timeout: Number(rest[0]) }).sequence("counter");
   const found = [];
+  await one.step(4, { contentType: "text/\u20ac" }).catch(({ name }) => found.push(name));
   for (let i = 0; i < 2; i++)
     await one.step(4).catch(({ status, message, undecided }) =>
       found.push([status, message, undecided]));

@@ -124,9 +124,11 @@ def test_a_handshake_that_a_proxy_refuses_is_no_sign_of_a_model_without_sequence
 
 
 def test_what_a_proxy_answers_is_not_the_end_of_a_step(node):
-    """A redirect is not followed, because it would make a step a GET without a body; after 502 the step is open."""
+    """A redirect is not followed, because it would make a step a GET without a body; after 502 the step is open. What
+    no header can carry is refused before anything is sent."""
     found = said(node("proxied", "http://127.0.0.1:1", int(5000 * FACTOR)))
-    assert found == {"found": [[301, "redirected to https://there/; use that one", False],
+    assert found == {"found": ["TypeError",
+                               [301, "redirected to https://there/; use that one", False],
                                [502, "bad gateway", True],
                                "the last step is not decided: await it, or call retry()"],
                      "count": [200, 1], "modes": ["manual"] * 3}

@@ -121,6 +121,22 @@ def test_what_a_proxy_answers_leaves_open_whether_the_step_is_done(serving, stat
     assert (one.retry().status, one.step(5).status, one.count) == (200, 200, 2)
 
 
+@pytest.mark.parametrize("kind", ["text/plain\n", "text/\u20ac", "text/\x7f"])
+def test_a_content_type_that_no_header_can_carry_leaves_nothing_behind(serving, kind):
+    url = serving(lambda handler: None)
+    one = Client(url).sequence("counter")
+    with pytest.raises(ValueError, match="Content-Type"):
+        one.step(4, content_type=kind)
+    assert (one.step(4).status, one.count) == (200, 1)
+
+    async def talk():
+        one = AsyncClient(url).sequence("counter")
+        with pytest.raises(ValueError, match="Content-Type"):
+            await one.step(4, content_type=kind)
+        return (await one.step(4)).status
+    assert asyncio.run(talk()) == 200
+
+
 def test_a_fork_does_not_use_the_connections_of_its_parent(serving):
     client = Client(serving(lambda handler: None), timeout=60)
     port = client.predict("echo", "x").content

@@ -6,6 +6,7 @@ does it and sends the reply back. So the rules of repeating exist once for both 
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.parse
 import uuid
@@ -228,10 +229,18 @@ def answer_of(reply: Reply, torch: bool) -> Answer:
                   reply.headers.get("continuo-replayed", "").lower() == "true")
 
 
+def _checked(headers: Dict[str, str]) -> None:
+    """Refuses what no header can carry before it is sent. Later the step would stay undecided."""
+    for name, value in headers.items():
+        if re.search(r"[^\t -~\x80-\xff]", value):
+            raise ValueError(f"the header {name} would have a character that no header can carry")
+
+
 def predict(site: Site, model: str, version: Optional[str], value: Any, timeout: float,
             names: Dict[Any, str], content_type: Optional[str] = None) -> Call:
     """One request to a model without sequences."""
     request = yield from request_of(site, model, version, value, timeout, names, {}, content_type)
+    _checked(request.headers)
     reply = yield from repeated(request, timeout)
     return answer_of(reply, wants_torch(value))
 
@@ -274,6 +283,7 @@ class SequenceSteps:
             headers["ts-request-sequence-start"] = "true"
         if end and not typed:
             headers["ts-request-sequence-end"] = "true"
+        _checked(headers)
         self.pending = request, wants_torch(value), start, end
         return (yield from self.retry(timeout))
 
