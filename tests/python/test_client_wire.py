@@ -1,9 +1,14 @@
 """How the Python client (clients/python) uses its connections, against a small server that closes them."""
 
 import asyncio
+import base64
+import hashlib
 import http.server
+import json
 import os
 import pathlib
+import re
+import socket
 import sys
 import threading
 import time
@@ -12,7 +17,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"))
 
-from continuo_client import AsyncClient, Client, ContinuoError  # noqa: E402
+from continuo_client import AsyncClient, Client, ClientTimeoutError, ContinuoError  # noqa: E402
 
 
 @pytest.fixture
@@ -151,3 +156,43 @@ def test_a_client_of_asyncio_may_be_used_in_one_loop_after_the_other(serving):
     client = AsyncClient(serving(lambda handler: None), timeout=60)
     for _ in range(2):
         assert asyncio.run(client.predict("echo", "x")).status == 200
+
+
+def deaf(listener, kept):
+    """Accepts streams, says hello and reads nothing more."""
+    hello = json.dumps({"type": "hello", "generation": 0, "step": 0, "next": 1, "credit": 1}).encode()
+    while True:
+        try:
+            kept.append(listener.accept()[0])
+        except OSError:
+            return
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += kept[-1].recv(4096)
+        key = re.search(rb"(?i)sec-websocket-key: (\S+)", head)[1]
+        accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        kept[-1].sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                         b"Sec-WebSocket-Protocol: continuo.v1.json\r\nSec-WebSocket-Accept: " + accept +
+                         b"\r\n\r\n\x81" + bytes([len(hello)]) + hello)
+
+
+def test_a_server_that_does_not_read_does_not_outlast_the_timeout_of_a_stream():
+    listener, kept = socket.create_server(("127.0.0.1", 0)), []
+    threading.Thread(target=deaf, args=(listener, kept)).start()
+    url, large = f"http://127.0.0.1:{listener.getsockname()[1]}", "x" * 30_000_000
+
+    async def talk():
+        async with AsyncClient(url).stream("counter") as stream:
+            await stream.step(large, timeout=1)
+
+    began = time.monotonic()
+    try:
+        with pytest.raises(ClientTimeoutError), Client(url).stream("counter") as stream:
+            stream.step(large, timeout=1)
+        with pytest.raises(ClientTimeoutError):
+            asyncio.run(asyncio.wait_for(talk(), 60))
+        assert time.monotonic() - began < 30
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        for each in listener, *kept:
+            each.close()

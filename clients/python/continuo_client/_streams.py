@@ -33,6 +33,7 @@ class Connect:
 @dataclass
 class Put:
     message: Union[str, bytes]
+    seconds: float
 
 
 @dataclass
@@ -140,7 +141,7 @@ class StreamSteps:
         self.known = True
         for each in self.unanswered:
             if not query or each.number >= hello["next"]:
-                yield Put(each.message(self.binary))
+                yield Put(each.message(self.binary), self._left(deadline))
 
     def _lost(self, message: Dict[str, Any]) -> ContinuoError:
         """The stream cannot be resumed. The next step goes on behind what is missing."""
@@ -198,8 +199,8 @@ class StreamSteps:
                 if not self.connected:
                     yield from self._open(deadline)
                 elif self._refused:
-                    yield from self._again()
-                yield from self._fill(waiting)
+                    yield from self._again(deadline)
+                yield from self._fill(waiting, deadline)
                 before = len(answers)
                 yield from self._one(answers, deadline)
                 if len(answers) > before:  # the timeout is that of one step
@@ -222,11 +223,11 @@ class StreamSteps:
             yield Pause(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _again(self) -> Talk:
+    def _again(self, deadline: float) -> Talk:
         """A step was refused for now: sends it and those behind it again."""
         self._refused = False
         for each in self.unanswered:
-            yield Put(each.message(self.binary))
+            yield Put(each.message(self.binary), self._left(deadline))
 
     def _closed(self, broken: Broken) -> ContinuoError:
         if broken.final:
@@ -240,7 +241,7 @@ class StreamSteps:
         error.code = broken.code
         raise error
 
-    def _fill(self, waiting: Deque[Sent]) -> Talk:
+    def _fill(self, waiting: Deque[Sent], deadline: float) -> Talk:
         """Sends as many further steps as the credit allows. START and END go alone."""
         while waiting and len(self.unanswered) < self.credit:
             if self.unanswered and (waiting[0].start or waiting[0].end
@@ -250,7 +251,7 @@ class StreamSteps:
             step.number = 1 if step.start else self.last + len(self.unanswered) + 1
             message = step.message(self.binary)
             self.unanswered.append(step)
-            yield Put(message)
+            yield Put(message, self._left(deadline))
 
     def _one(self, answers: List[Answer], deadline: float) -> Talk:
         """Reads one message and does what it says."""

@@ -259,7 +259,7 @@ class AsyncStream:
             if isinstance(todo, _streams.Connect):
                 return await self._connect(todo)
             if isinstance(todo, _streams.Put):
-                return await self._socket.send(todo.message)
+                return await self._put(todo)
             return await asyncio.wait_for(self._socket.recv(), todo.seconds)
         except websockets.exceptions.InvalidStatus as refused:
             raise refusal(refused) from None
@@ -274,6 +274,13 @@ class AsyncStream:
         except (OSError, EOFError, websockets.exceptions.WebSocketException) as error:
             await self.close()
             raise Broken(f"{type(error).__name__}: {error}") from error
+
+    async def _put(self, put: _streams.Put) -> None:
+        try:
+            await asyncio.wait_for(self._socket.send(put.message), put.seconds)
+        except (TimeoutError, asyncio.TimeoutError, asyncio.CancelledError):
+            self._socket.transport.abort()  # its close would wait for a server that does not read
+            raise
 
     async def _connect(self, todo: _streams.Connect) -> None:
         import websockets.asyncio.client

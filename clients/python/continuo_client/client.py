@@ -8,6 +8,7 @@ import http.client
 import os
 import socket
 import ssl
+import threading
 import time
 import urllib.parse
 from types import TracebackType
@@ -17,6 +18,8 @@ from . import _steps, _streams
 from ._steps import Answer, Broken, Pause, Reply, Send, Site, TimedOut
 from .errors import from_answer
 from .tensors import is_tensor
+
+LARGE_MESSAGE = 16 << 10  # smaller ones find room in the socket
 
 TLS = Union[ssl.SSLContext, str, None]
 
@@ -240,7 +243,7 @@ class Stream:
             if isinstance(todo, _streams.Connect):
                 return self._connect(todo)
             if isinstance(todo, _streams.Put):
-                return self._socket.send(todo.message)
+                return self._put(todo)
             return self._socket.recv(timeout=todo.seconds)
         except websockets.exceptions.InvalidStatus as refused:
             raise refusal(refused) from None
@@ -255,6 +258,26 @@ class Stream:
         except (OSError, EOFError, websockets.exceptions.WebSocketException) as error:
             self.close()
             raise Broken(f"{type(error).__name__}: {error}") from error
+
+    def _put(self, put: _streams.Put) -> None:
+        """Sends a message. websockets would wait without an end for a server that does not read."""
+        if len(put.message) < LARGE_MESSAGE:
+            return self._socket.send(put.message)
+        cutting = threading.Event()
+
+        def cut(wire: socket.socket) -> None:
+            cutting.set()
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(wire, socket.SHUT_RDWR)
+
+        timer = threading.Timer(put.seconds, cut, (self._socket.socket,))
+        timer.start()
+        try:
+            self._socket.send(put.message)
+        except Exception as error:
+            raise TimeoutError if cutting.is_set() else error
+        finally:
+            timer.cancel()
 
     def _connect(self, todo: _streams.Connect) -> None:
         import websockets.sync.client
