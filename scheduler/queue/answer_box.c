@@ -224,6 +224,9 @@ give(struct cn_job *job, struct cn_answer_box *box)
         cn_loop_answered(job->origin);
     if (box->answer.flags & CN_ANSWER_FINAL)
         keep_messages(job);
+    /* The version that streams may have less under way than the one that the job was sent to. */
+    if (box->credit_least && box->credit_least < job->credit_least)
+        job->credit_least = box->credit_least;
     job->ops->on_answer(job, box);
     if (trace)
         cn_trace_send(trace, loop);

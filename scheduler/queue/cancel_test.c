@@ -267,6 +267,64 @@ stream_of_a_step_that_came_home_learns_that_its_client_left(void **state)
     rig_destroy(old);
 }
 
+static void
+large_window(struct cn_model_config *config)
+{
+    config->stream_bytes = 4000;
+}
+
+static void
+small_window(struct cn_model_config *config)
+{
+    config->stream_bytes = 400;
+}
+
+/* A step streams in another version, which may have less under way than the default version. So
+ * credit comes as often as that version needs it: its handler is never held up for more. */
+static void
+credit_suits_the_version_that_streams(void **state)
+{
+    struct rig *old = versions[0] = rig_create(small_window);
+    struct rig *new = versions[1] = rig_create(large_window);
+    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct cn_answer answer;
+    struct client client;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+    client_prepare(&client, new->loop, "s", "1", 0);
+    client.job.any_version = true;
+    cn_model_queue_submit(new->queue, &client.job);
+    settle_both();
+    fake_read(here);
+    answer = answer_to(&here->rows[0]);
+    answer.flags |= CN_ANSWER_ELSEWHERE;
+    fake_send(here, &answer);
+    settle_both();
+    fake_read(there);
+    assert_int_equal(there->n_rows, 1);
+    answer = answer_to(&there->rows[0]);
+    answer.flags = CN_ANSWER_LIVE;
+    fake_send(there, &answer);
+    settle_both();
+    assert_int_equal(client.pieces, 1);
+    cn_model_queue_consumed(&client.job, 99);
+    settle_both();
+    fake_read(there);
+    assert_int_equal(there->credit, 0);
+    cn_model_queue_consumed(&client.job, 301);
+    settle_both();
+    fake_read(there);
+    assert_int_equal(there->credit, 400);
+    answer.flags |= CN_ANSWER_FINAL;
+    fake_send(there, &answer);
+    settle_both();
+    assert_int_equal(client.finals, 1);
+    rig_destroy(new);
+    rig_destroy(old);
+}
+
 /* There are more such steps than one call of poll() checks, and the clients of others between them
  * are there. */
 static void
@@ -619,6 +677,7 @@ main(void)
         cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
         cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
         cmocka_unit_test(stream_of_a_step_that_came_home_learns_that_its_client_left),
+        cmocka_unit_test(credit_suits_the_version_that_streams),
         cmocka_unit_test(many_closed_connections_are_found),
         cmocka_unit_test(running_job_waits_for_its_worker),
         cmocka_unit_test(answer_in_the_same_turn_wins),

@@ -43,6 +43,8 @@ struct cn_answer_box {
     uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
     bool remade;               /* the body is not the handler's own (cn_answer_box_remake) */
     uint64_t made_of_bytes;    /* if remade: how many bytes of the handler's body it stands for */
+    /* credit_least of the version that streams, if that is not the job's; else 0 */
+    uint64_t credit_least;
     char *read; /* heap block that the answer was read into, if its body still lies there */
     char bytes[];
 };

@@ -64,7 +64,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->consumed = job->credit_bytes = 0;
     /* Credit is sent for a quarter of what may be under way: the worker never runs dry, and there
      * are few frames. */
-    job->credit_least = queue->config.stream_bytes / 4;
+    job->credit_least = (queue->config.stream_bytes + 3) / 4;
     cn_list_init(&job->link);
     job->sequence = NULL;
     job->worker = NULL;

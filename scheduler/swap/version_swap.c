@@ -141,6 +141,7 @@ on_forwarded_piece(struct cn_job *job, struct cn_answer_box *box)
 
     if (answer->body.len || answer->status || answer->n_headers || answer->content_type.len) {
         box->job = job;
+        box->credit_least = job->forward->forwarded.credit_least;
         cn_answer_box_deliver(box);
     } else {
         cn_answer_box_free(box);
