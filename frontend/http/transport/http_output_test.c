@@ -186,6 +186,36 @@ head_gets_the_length_of_a_stream(void **state)
     test_stop();
 }
 
+/* Events may make nothing of a piece, which ends in the middle of a character. Its bytes count as
+ * taken all the same. */
+static void
+pieces_without_bytes_are_taken(void **state)
+{
+    struct test_answers answers = {.len = 0};
+    int fd;
+
+    (void)state;
+    test_start(false);
+    fd = test_connect(0);
+    test_send_text(fd, GET_STREAM);
+    test_piece(10, false);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cn_answer_box *box =
+            cn_answer_box_text(CN_STR("text/plain"), i ? CN_STR("a") : CN_STR(""), false);
+
+        box->remade = true;
+        box->made_of_bytes = 100;
+        cn_http_answer_piece(held_request, box);
+        test_read(fd, &answers);
+        assert_int_equal(n_taken, 110 + 100 * i);
+    }
+    test_piece(0, true);
+    test_read(fd, &answers);
+    test_forget(&answers);
+    close(fd);
+    test_stop();
+}
+
 /* Clients that leave in the middle of a stream or of a large answer leave nothing behind. */
 static void
 clients_may_leave_answers(void **state)
@@ -229,6 +259,7 @@ main(void)
         cmocka_unit_test(streams_arrive),
         cmocka_unit_test(http_1_0_gets_a_stream),
         cmocka_unit_test(head_gets_the_length_of_a_stream),
+        cmocka_unit_test(pieces_without_bytes_are_taken),
         cmocka_unit_test(clients_may_leave_answers),
     };
 

@@ -59,6 +59,7 @@ drop_piece(struct cn_http_request *request)
 {
     struct cn_answer_box *box = request->boxes;
     const size_t len = box->answer.body.len;
+    const size_t taken = box->remade ? box->made_of_bytes : len;
 
     request->boxes = (struct cn_answer_box *)box->msg.next;
     if (!request->boxes)
@@ -66,8 +67,8 @@ drop_piece(struct cn_http_request *request)
     request->is_piece_out = false;
     request->answer_bytes += len;
     cn_unread_sub(request->listener->loop, &request->unread, len);
-    if (request->on_taken && len)
-        request->on_taken(request, box->remade ? box->made_of_bytes : len);
+    if (request->on_taken && taken) /* also if nothing was made of them: they wait for nobody */
+        request->on_taken(request, taken);
     cn_answer_box_free(box);
     cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
 }
