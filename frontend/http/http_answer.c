@@ -303,6 +303,18 @@ answer_whole(struct cn_http_request *request, const struct cn_answer_box *box, u
     send_whole(request, coding, answer->body);
 }
 
+/* Answers with the reason why the handler's answer cannot be sent. Nobody gets the rest of a stream
+ * either, so its holder is told that it can end. Otherwise the handler would be held up. */
+static void
+refuse_answer(struct cn_http_request *request, const char *why)
+{
+    void (*on_gone)(struct cn_http_request *) = request->on_gone;
+
+    cn_http_answer_error(request, CN_E_HANDLER_FAILED, why, 0);
+    if (!request->last_piece_came && on_gone)
+        on_gone(request);
+}
+
 /* Answers a job's request with its first piece: an error, a complete answer, or the beginning of a
  * stream. */
 static void
@@ -320,7 +332,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
     }
     why = why_not(request, box, status);
     if (why) {
-        cn_http_answer_error(request, CN_E_HANDLER_FAILED, why, 0);
+        refuse_answer(request, why);
         return;
     }
     if (request->last_piece_came) {

@@ -216,6 +216,36 @@ pieces_without_bytes_are_taken(void **state)
     test_stop();
 }
 
+/* A stream whose head cannot be sent is answered with an error, and its holder is told that nobody
+ * gets the rest. A complete answer of this kind needs no such word. */
+static void
+holder_learns_that_its_stream_cannot_be_sent(void **state)
+{
+    struct test_answers answers = {.len = 0};
+    int fd;
+
+    (void)state;
+    test_start(false);
+    for (unsigned is_final = 0; is_final < 2; is_final++) {
+        struct cn_answer_box *box = cn_answer_box_text(CN_STR(""), CN_STR("a"), is_final);
+
+        fd = test_connect(0);
+        test_send_text(fd, GET_STREAM);
+        box->answer.status = 700;
+        cn_http_answer_piece(held_request, box);
+        test_read(fd, &answers);
+        assert_int_equal(test_count(&answers, "HTTP/1.1 500 "), 1);
+        assert_int_equal(n_gone, 1);
+        if (is_final)
+            cn_http_request_release(held_request);
+        else
+            test_piece(0, true);
+        test_forget(&answers);
+        close(fd);
+    }
+    test_stop();
+}
+
 /* Clients that leave in the middle of a stream or of a large answer leave nothing behind. */
 static void
 clients_may_leave_answers(void **state)
@@ -260,6 +290,7 @@ main(void)
         cmocka_unit_test(http_1_0_gets_a_stream),
         cmocka_unit_test(head_gets_the_length_of_a_stream),
         cmocka_unit_test(pieces_without_bytes_are_taken),
+        cmocka_unit_test(holder_learns_that_its_stream_cannot_be_sent),
         cmocka_unit_test(clients_may_leave_answers),
     };
 
