@@ -166,6 +166,11 @@ double cn_queue_rate(const struct cn_model_queue *queue);
 uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
 
 /* waiting.c */
+/* A step that fails after its worker died may be committed all the same. A START has then begun
+ * another generation, and an END has ended the one that is known here, so the store decides what
+ * the next step meets. With durability none the store is gone, and the next step must not begin
+ * anew unnoticed. */
+void cn_queue_doubt_generation(const struct cn_model_queue *queue, const struct cn_job *job);
 /* Takes a waiting job out of its group. The caller then finishes it and calls
  * cn_queue_group_left(). */
 void cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job);

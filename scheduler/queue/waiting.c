@@ -11,11 +11,23 @@
 #include "scheduler/queue/model_queue_priv.h"
 
 void
+cn_queue_doubt_generation(const struct cn_model_queue *queue, const struct cn_job *job)
+{
+    if (!job->sequence || !(job->row.flags & (CN_ROW_START | CN_ROW_END)) ||
+        queue->config.durability == CN_DURABILITY_NONE)
+        return;
+    job->sequence->generation = 0;
+    job->sequence->reload = true;
+}
+
+void
 cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
 {
     struct cn_job_group *group = cn_queue_group_of(job);
 
     cn_job_group_remove(group, job);
+    if (job->row.flags & CN_ROW_REDELIVERED)
+        cn_queue_doubt_generation(queue, job);
     queue->stats.waiting_jobs--;
     cn_overload_count(queue, job, -1);
     if (!job->sequence)

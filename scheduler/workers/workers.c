@@ -97,20 +97,6 @@ put_back(struct cn_model_queue *queue, struct cn_job *job)
     cn_queue_job_waits(queue, job);
 }
 
-/* A step that fails because its worker died may be committed all the same. A START has then begun
- * another generation, and an END has ended the one that is known here, so the store decides what
- * the next step meets. With durability none the store is gone, and the next step must not begin
- * anew unnoticed. */
-static void
-doubt_generation(const struct cn_model_queue *queue, const struct cn_job *job)
-{
-    if (!job->sequence || !(job->row.flags & (CN_ROW_START | CN_ROW_END)) ||
-        queue->config.durability == CN_DURABILITY_NONE)
-        return;
-    job->sequence->generation = 0;
-    job->sequence->reload = true;
-}
-
 static void
 fail_dead(struct cn_model_queue *queue, struct cn_job *job, bool was_overdue,
           const char *last_words)
@@ -118,7 +104,7 @@ fail_dead(struct cn_model_queue *queue, struct cn_job *job, bool was_overdue,
     struct cn_sequence *sequence = job->sequence;
 
     cn_job_group_settle(cn_queue_group_of(job));
-    doubt_generation(queue, job);
+    cn_queue_doubt_generation(queue, job);
     if (job->cancelled)
         cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
     else if (was_overdue)
@@ -143,7 +129,7 @@ fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, cons
         sequence->streams--;
     } else {
         cn_job_group_settle(cn_queue_group_of(job));
-        doubt_generation(queue, job);
+        cn_queue_doubt_generation(queue, job);
     }
     if (job->cancelled)
         cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");

@@ -461,6 +461,40 @@ failed_start_leaves_the_generation_to_the_store(void **state)
     }
 }
 
+/* The client leaves only after the worker's death, while its START waits to be sent again. */
+static void
+start_that_is_not_sent_again_leaves_the_generation_to_the_store(void **state)
+{
+    static const uint32_t flags[] = {CN_ROW_START, CN_ROW_END, 0};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct rig *rig = rig_create(NULL);
+        struct fake *fake = fake_attach(rig), *next;
+        struct client first, gone, later;
+
+        client_send(rig, &first, "s", "1", 0);
+        settle(rig);
+        answer_next(rig, fake);
+        client_send(rig, &gone, "s", "2", flags[i]);
+        settle(rig);
+        fake_die(fake, false, NULL);
+        cn_model_queue_cancel(rig->queue, &gone.job);
+        settle(rig);
+        assert_int_equal(gone.error, CN_E_CANCELLED);
+        next = fake_attach(rig);
+        client_send(rig, &later, "s", "3", 0);
+        settle(rig);
+        fake_read(next);
+        assert_int_equal(next->n_rows, 1);
+        assert_int_equal(next->rows[0].generation, i < 2 ? 0 : 7);
+        assert_true(next->rows[0].flags & CN_ROW_RELOAD);
+        answer_all(rig, next);
+        assert_int_equal(later.error, 0);
+        rig_destroy(rig);
+    }
+}
+
 /* If there is no other worker, a step of a dead worker is answered, too. */
 static void
 last_worker_dies_for_good(void **state)
@@ -501,6 +535,7 @@ main(void)
         cmocka_unit_test(waiting_steps_find_a_new_home),
         cmocka_unit_test(replayed_answer_is_not_sent_twice),
         cmocka_unit_test(failed_start_leaves_the_generation_to_the_store),
+        cmocka_unit_test(start_that_is_not_sent_again_leaves_the_generation_to_the_store),
         cmocka_unit_test(last_worker_dies_for_good),
     };
 
