@@ -143,6 +143,36 @@ known_by_the_store_waits_for_a_slot(void **state)
     rig_done(rig);
 }
 
+/* The client leaves while the question for its END is under way, so the END is never done: the
+ * sequence lives on. */
+static void
+an_end_that_only_asked_ends_nothing(void **state)
+{
+    struct rig *rig = rig_with("sequence_batching: {oldest: {max_candidate_sequences: 1}}");
+    struct fake *worker = fake_attach(rig);
+    struct client end, later;
+    struct cn_answer here = {.flags = CN_ANSWER_FINAL | CN_ANSWER_HERE, .generation = 7};
+
+    (void)state;
+    client_send(rig, &end, "old", "5", CN_ROW_MUST_EXIST | CN_ROW_END);
+    client_send(rig, &later, "old", "6", CN_ROW_MUST_EXIST);
+    settle(rig);
+    fake_read(worker);
+    cn_model_queue_cancel(rig->queue, &end.job);
+    settle(rig);
+    here.job_id = worker->rows[worker->next++].job_id;
+    fake_send(worker, &here);
+    settle(rig);
+    fake_read(worker);
+    assert_int_equal(end.finals, 1);
+    assert_int_equal(worker->n_rows, 2);
+    assert_string_equal(worker->rows[1].body, "6"); /* no more questions */
+    assert_int_equal(worker->rows[1].generation, 7);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_string_equal(later.text, "6");
+    rig_done(rig);
+}
+
 /* The question whether a sequence lives runs no handler. So a worker that answers it with a piece
  * of a stream is broken, and the step goes to another worker. */
 static void
@@ -732,6 +762,7 @@ main(void)
         cmocka_unit_test(the_backlog_is_first_come_first_served),
         cmocka_unit_test(unknown_sequences_need_no_slot),
         cmocka_unit_test(known_by_the_store_waits_for_a_slot),
+        cmocka_unit_test(an_end_that_only_asked_ends_nothing),
         cmocka_unit_test(a_question_has_no_stream),
         cmocka_unit_test(timeouts_count_in_the_backlog),
         cmocka_unit_test(slots_are_kept_over_a_death),

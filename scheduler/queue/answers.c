@@ -114,8 +114,10 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
 {
     struct cn_answer_box *box;
     struct cn_sequence *sequence = job->sequence;
-    /* A forwarded step that only looks asks for nothing (scheduler/swap/version_swap.h). */
-    bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
+    /* A forwarded step that only looks asks for nothing (scheduler/swap/version_swap.h), and a
+     * question whether the sequence lives does not either. */
+    bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE) &&
+                     job->phase != CN_JOB_PROBING;
     bool detached = cn_job_is_detached(job);
 
     cn_worker_link_answered(link, job);
