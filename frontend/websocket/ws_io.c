@@ -71,6 +71,7 @@ cn_ws_io_end(struct cn_ws_stream *stream)
     cn_timer_cancel(&stream->timer);
     if (stream->flush.link.next)
         cn_list_remove(&stream->flush.link);
+    cn_unread_done(cn_ws_loop(stream), &stream->unread);
     conn->stream = NULL;
     stream->conn = NULL;
     atomic_store(&stream->left, true);
@@ -122,6 +123,32 @@ send_out(struct cn_ws_stream *stream)
     return true;
 }
 
+/* Too many bytes wait for clients, and this one has kept its bytes waiting for the longest time. An
+ * event of the socket ends the stream. */
+static void
+drop_unread(struct cn_unread *unread)
+{
+    struct cn_ws_stream *stream = cn_container_of(unread, struct cn_ws_stream, unread);
+
+    cn_log(CN_LOG_DEBUG, "event=stream_cut fd=%d why=max-unread-answers", stream->fd);
+    shutdown(stream->conn->fd, SHUT_RDWR);
+}
+
+/* Answers that wait for an earlier step do not wait for the client, unless it reads too slowly. */
+void
+cn_ws_io_count_unread(struct cn_ws_stream *stream)
+{
+    const size_t held = cn_ws_io_is_full(stream) ? stream->held_bytes : 0;
+    const size_t now = cn_ws_io_left(stream) + held, counted = stream->unread.bytes;
+
+    if (now > counted) {
+        stream->unread.drop = drop_unread;
+        cn_unread_add(cn_ws_loop(stream), &stream->unread, now - counted);
+    } else if (now < counted) {
+        cn_unread_sub(cn_ws_loop(stream), &stream->unread, counted - now);
+    }
+}
+
 /* Sends, and goes on with what waited for it: answers and messages, if the buffer was full, and the
  * end of a stream. May free the stream. */
 static void
@@ -138,6 +165,7 @@ flush(struct cn_ws_stream *stream)
     if (is_stuck && !stream->stuck_ms)
         stream->stuck_ms = cn_loop_now_ms(cn_ws_loop(stream));
     watch(stream, stream->reads, is_stuck);
+    cn_ws_io_count_unread(stream);
     if (!is_stuck && cn_ws_frames_is_closed(&stream->frames)) {
         cn_ws_io_end(stream);
         return;

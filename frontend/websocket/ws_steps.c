@@ -60,6 +60,7 @@ step_destroy(struct step *step)
 
     while ((box = step->boxes)) {
         step->boxes = (struct cn_answer_box *)box->msg.next;
+        step->stream->held_bytes -= box->answer.body.len;
         cn_answer_box_free(box);
     }
     cn_list_remove(&step->link);
@@ -369,6 +370,7 @@ flush_step(struct step *step)
         step->boxes = (struct cn_answer_box *)box->msg.next;
         if (!step->boxes)
             step->boxes_end = &step->boxes;
+        stream->held_bytes -= box->answer.body.len;
         send_box(step, box);
     }
     return step->is_done && !step->boxes;
@@ -435,6 +437,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     box->msg.next = NULL;
     *step->boxes_end = box;
     step->boxes_end = (struct cn_answer_box **)&box->msg.next;
+    stream->held_bytes += box->answer.body.len;
     if (is_final)
         step->is_done = true;
     if (is_final && !stream->conn)

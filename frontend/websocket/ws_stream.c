@@ -246,6 +246,8 @@ cn_ws_go_on(struct cn_ws_stream *stream)
     if (stream->phase == CN_WS_LEAVING && cn_list_empty(&stream->steps))
         cn_ws_close(stream, CN_WS_CLOSE_RESTART, CN_STR("draining"));
     cn_ws_io_read_on(stream);
+    if (stream->writes) /* else what came is still to be sent, and then counted */
+        cn_ws_io_count_unread(stream);
     return true;
 }
 

@@ -16,6 +16,7 @@
 #include "core/memory/arena.h"
 #include "frontend/http/transport/http_conn.h"
 #include "frontend/intake/intake.h"
+#include "frontend/intake/unread.h"
 #include "frontend/websocket/ws_frames.h"
 #include "frontend/websocket/ws_messages.h"
 #include "frontend/websocket/ws_site.h"
@@ -50,6 +51,9 @@ struct cn_ws_stream {
     struct cn_buf pending; /* bytes that were read while no step could be taken */
     size_t out_sent;       /* bytes of frames.out that the socket has taken */
     uint64_t buffer_bytes; /* a stream with this many bytes in frames.out is held up */
+    size_t held_bytes;     /* of answers that wait in their steps */
+    /* what the client has not read */
+    struct cn_unread unread;
     struct cn_deferred flush;
     struct cn_timer timer;
     uint64_t heard_ms;   /* loop time of the last byte of the client */
@@ -139,6 +143,8 @@ void cn_ws_io_begin(struct cn_ws_stream *stream, struct cn_str extra);
 void cn_ws_io_end(struct cn_ws_stream *stream);
 /* Sends soon what is in `out`. */
 void cn_ws_io_send_soon(struct cn_ws_stream *stream);
+/* Counts what waits for the client among the unread answers of the server. */
+void cn_ws_io_count_unread(struct cn_ws_stream *stream);
 /* Our close has gone out: the client has a short time for its own. */
 void cn_ws_io_wait_for_close(struct cn_ws_stream *stream);
 /* Returns how many bytes the socket has not taken. */

@@ -281,6 +281,33 @@ def test_a_client_that_always_lags_behind_costs_bounded_bytes(server):
     assert resident(running.process.pid) - before < (30 + SPARE_MB) << 20
 
 
+@pytest.mark.parametrize("loops", [1, 2])
+def test_answers_that_nobody_reads_are_bounded_together(server, loops):
+    """12 streams ask for 2 answers of 6 MB each, with room for 40 MB. The second answer waits in its step. Those that
+    have waited longest are cut; a client that reads loses nothing."""
+    running = server(Model("big", BIG_LUA, stateful=False),
+                     flags=["--stream-credit", "2", "--stream-buffer", "100000", "--max-unread-answers", 40 << 20,
+                            "--loops", str(loops)])
+    raws, quick = [], Stream(running, "big", "quick", form="plain")
+    for sent in range(12):
+        raws.append(Raw(running, f"/v1/streams/big/s{sent}"))
+        with running.hold():
+            raws[-1].send(0x81, b"6000000").send(0x81, b"6000000")
+            running.expect_outstanding("big", 2)
+        expect(lambda: running.outstanding("big") == 0, "the worker has answered", 20)
+        quick.send("1000000")
+        assert len(quick.get()) == 1_000_000
+    assert 20 << 20 < running.metric("continuo_unread_answer_bytes") <= 40 << 20
+    expect(lambda: running.metric("continuo_streams_open") < 10, "others are cut")
+    assert running.metric("continuo_unread_answers_cut_total") >= 12 - 8
+    assert len(raws[-1].frame()[1]) == len(raws[-1].frame()[1]) == 6_000_000
+    for raw in raws:
+        raw.close()
+    quick.cut()
+    expect(lambda: running.metric("continuo_streams_open") == 0, "no stream is left")
+    assert running.metric("continuo_unread_answer_bytes") == 0
+
+
 def test_a_client_whose_messages_become_large_leaves_turns_to_others(server):
     """Each message of 6 kB is decompressed to 6 MB and refused, so the client needs no credit for the next one. Another
     client waits for some of them, and not for all that have come."""
