@@ -325,6 +325,63 @@ credit_suits_the_version_that_streams(void **state)
     rig_destroy(old);
 }
 
+/* A step that streams in another version is asked to end its stream when an END comes behind it, or
+ * when the version that forwarded it is to go. */
+static void
+stream_in_another_version_is_asked_to_end(void **state)
+{
+    (void)state;
+    for (unsigned closes = 0; closes < 2; closes++) {
+        struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
+        struct fake *there = fake_attach(old), *here = fake_attach(new);
+        struct client streams, end;
+        struct cn_answer answer;
+
+        for (unsigned i = 0; i < 2; i++)
+            cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+        client_prepare(&streams, new->loop, "s", "1", 0);
+        client_prepare(&end, new->loop, "s", "2", CN_ROW_END);
+        streams.job.any_version = end.job.any_version = true;
+        cn_model_queue_submit(new->queue, &streams.job);
+        settle_both();
+        fake_read(here);
+        answer = answer_to(&here->rows[0]);
+        answer.flags |= CN_ANSWER_ELSEWHERE;
+        fake_send(here, &answer);
+        settle_both();
+        fake_read(there);
+        answer = answer_to(&there->rows[0]);
+        answer.flags = CN_ANSWER_LIVE;
+        fake_send(there, &answer);
+        settle_both();
+        assert_int_equal(streams.pieces, 1);
+        if (closes)
+            cn_model_queue_close(new->queue, CN_E_UNAVAILABLE, NULL, true, rig_empty, new);
+        else
+            cn_model_queue_submit(new->queue, &end.job);
+        settle_both();
+        fake_read(there);
+        assert_int_equal(there->n_cancels, 1);
+        assert_int_equal(there->cancels[0], there->rows[0].job_id);
+        assert_int_equal(there->why_cancelled[0], CN_STOP_ENDED);
+        cn_model_queue_consumed(&streams.job, 100000); /* credit goes there as before */
+        settle_both();
+        fake_read(there);
+        assert_int_equal(there->credit, 100000);
+        answer.flags |= CN_ANSWER_FINAL;
+        fake_send(there, &answer);
+        settle_both();
+        assert_int_equal(streams.finals, 1);
+        assert_int_equal(streams.error, 0);
+        there->next = 1;
+        assert_int_equal(answer_all(old, there), closes ? 0 : 1);
+        settle_both();
+        assert_int_equal(closes ? new->empty : end.finals, 1);
+        rig_destroy(new);
+        rig_destroy(old);
+    }
+}
+
 /* There are more such steps than one call of poll() checks, and the clients of others between them
  * are there. */
 static void
@@ -678,6 +735,7 @@ main(void)
         cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
         cmocka_unit_test(stream_of_a_step_that_came_home_learns_that_its_client_left),
         cmocka_unit_test(credit_suits_the_version_that_streams),
+        cmocka_unit_test(stream_in_another_version_is_asked_to_end),
         cmocka_unit_test(many_closed_connections_are_found),
         cmocka_unit_test(running_job_waits_for_its_worker),
         cmocka_unit_test(answer_in_the_same_turn_wins),

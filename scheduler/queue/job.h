@@ -105,12 +105,14 @@ struct cn_job {
     struct cn_msg cancel_msg; /* origin -> queue's loop -> origin */
     struct cn_msg credit_msg; /* origin -> queue's loop -> origin */
     uint64_t credit_bytes;    /* bytes that credit_msg carries */
+    bool credit_stops;        /* it also asks for the end of the stream */
 
     /* Only the origin uses these. */
     struct cn_answer_box *final_box; /* final answer that waits until the messages above are back */
     uint8_t cancel_message, credit_message; /* phases: scheduler/queue/job_message_phases.def */
     uint64_t consumed;     /* bytes that the client took and that were not reported yet */
     uint64_t credit_least; /* a credit message is sent once `consumed` is at least this much */
+    bool wants_stop;       /* its stream is to end, and the queue does not know that yet */
 
     /* Only the queue's loop uses these. */
     /* in `incoming`, in its group's FIFO, or in a worker's list of rows in flight */

@@ -285,6 +285,9 @@ cn_model_queue_stop_streams(struct cn_model_queue *queue)
         cn_list_for_each(job, &link->in_flight)
             cn_queue_stop_stream(cn_container_of(job, struct cn_job, link));
     }
+    /* The queue is not empty before these have ended, either. */
+    cn_list_for_each(node, &queue->away)
+        cn_queue_stop_stream(cn_forward_job(node));
 }
 
 void

@@ -138,6 +138,9 @@ cn_queue_no_worker_reason(const struct cn_model_queue *queue)
                                    : "the model has no worker, and none is being started";
 }
 
+/* Asks the version that a job is away in to end its stream (swap/forward.c). */
+void cn_forward_stop(struct cn_job *job);
+
 /* Asks the handler of a job in flight to end its stream, now or when it begins one. */
 static inline void
 cn_queue_stop_stream(struct cn_job *job)
@@ -145,8 +148,10 @@ cn_queue_stop_stream(struct cn_job *job)
     if (job->stopped)
         return;
     job->stopped = true;
-    if (job->worker) /* where the job is away, another version asks its own handler */
+    if (job->worker)
         cn_worker_link_put_cancel(job->worker, job->row.job_id, CN_STOP_ENDED);
+    else if (cn_job_is_away(job))
+        cn_forward_stop(job);
 }
 
 /* finish.c */
@@ -190,6 +195,8 @@ void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
 
 /* submit.c: the job's client has left. */
 void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
+/* submit.c, on the origin of a step that was forwarded: its stream is to end. */
+void cn_queue_stop_forwarded(struct cn_job *job);
 
 /* queue_metrics.c: the metrics that TorchServe has */
 void cn_ts_job_came(struct cn_model_queue *queue, const struct cn_job *job);

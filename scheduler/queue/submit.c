@@ -62,6 +62,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->final_box = NULL;
     cn_job_begin(job);
     job->consumed = job->credit_bytes = 0;
+    job->wants_stop = job->credit_stops = false;
     /* Credit is sent for a quarter of what may be under way: the worker never runs dry, and there
      * are few frames. */
     job->credit_least = (queue->config.stream_bytes + 3) / 4;
@@ -174,8 +175,14 @@ cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
 
 /* On the queue's loop. */
 static void
-give_credit(struct cn_job *job, uint64_t bytes)
+give_credit(struct cn_job *job)
 {
+    const uint64_t bytes = job->credit_bytes;
+
+    if (job->credit_stops && job->phase != CN_JOB_DONE)
+        cn_queue_stop_stream(job);
+    if (bytes == 0)
+        return;
     if (cn_job_is_away(job)) {
         if (!cn_list_empty(&job->forward->link))
             cn_model_queue_consumed(&job->forward->forwarded, bytes);
@@ -207,7 +214,7 @@ credit_by_mail(struct cn_msg *msg)
     struct cn_job *job = cn_container_of(msg, struct cn_job, credit_msg);
     struct cn_loop *origin = job->origin;
 
-    give_credit(job, job->credit_bytes);
+    give_credit(job);
     msg->fn = credit_came_back;
     cn_loop_post(origin, msg);
 }
@@ -217,13 +224,16 @@ credit_by_mail(struct cn_msg *msg)
 static void
 send_credit(struct cn_job *job)
 {
-    if (job->credit_message != CN_JOB_MESSAGE_HOME || job->consumed == 0 ||
-        job->consumed < job->credit_least)
+    const bool is_worth_it = job->consumed > 0 && job->consumed >= job->credit_least;
+
+    if (job->credit_message != CN_JOB_MESSAGE_HOME || !(is_worth_it || job->wants_stop))
         return;
     job->credit_bytes = job->consumed;
+    job->credit_stops = job->wants_stop;
     job->consumed = 0;
+    job->wants_stop = false;
     if (job->origin == job->queue_loop) {
-        give_credit(job, job->credit_bytes);
+        give_credit(job);
         return;
     }
     cn_job_message_to(&job->credit_message, CN_JOB_MESSAGE_OUT);
@@ -236,5 +246,13 @@ cn_model_queue_consumed(struct cn_job *job, size_t bytes)
 {
     cn_assert_on_loop(job->origin);
     job->consumed += bytes;
+    send_credit(job);
+}
+
+void
+cn_queue_stop_forwarded(struct cn_job *job)
+{
+    cn_assert_on_loop(job->origin);
+    job->wants_stop = true;
     send_credit(job);
 }

@@ -128,6 +128,15 @@ cn_swap_visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_
     cn_model_queue_submit(peer, forwarded);
     if (job->cancelled)
         cn_model_queue_cancel(peer, forwarded);
+    else if (job->stopped)
+        cn_queue_stop_forwarded(forwarded);
+}
+
+void
+cn_forward_stop(struct cn_job *job)
+{
+    if (!cn_list_empty(&job->forward->link))
+        cn_queue_stop_forwarded(&job->forward->forwarded);
 }
 
 enum cn_move_op

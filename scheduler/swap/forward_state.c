@@ -62,3 +62,9 @@ cn_forward_group(struct cn_list *node)
 {
     return &cn_container_of(node, struct cn_forward, link)->job->sequence->group;
 }
+
+struct cn_job *
+cn_forward_job(struct cn_list *node)
+{
+    return cn_container_of(node, struct cn_forward, link)->job;
+}

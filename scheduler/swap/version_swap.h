@@ -44,5 +44,7 @@ bool cn_swap_is_forwarded(const struct cn_job *job);
 void cn_forward_free(struct cn_job *job);
 /* The job group of the job whose struct cn_forward is at this node of queue->away. */
 struct cn_job_group *cn_forward_group(struct cn_list *node);
+/* The job of a node of queue->away. */
+struct cn_job *cn_forward_job(struct cn_list *node);
 
 #endif
