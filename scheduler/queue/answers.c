@@ -46,17 +46,28 @@ skip_of(struct cn_job *job, const struct cn_answer *answer)
     return skip;
 }
 
+/* Bytes of a stream that are not passed on count as taken, because nobody will report them. */
+static void
+pass_over(struct cn_job *job, uint64_t bytes)
+{
+    if (bytes && cn_job_streams(job))
+        cn_worker_link_put_credit(job->worker, job->row.job_id, bytes);
+}
+
 static void
 forward_piece(struct cn_job *job, const struct cn_answer *answer)
 {
     uint64_t skip = skip_of(job, answer);
     struct cn_answer_box *box;
 
+    pass_over(job, skip);
     if (skip > 0 && skip == answer->body.len)
         return;
     box = cn_answer_box_copy(job, answer, skip);
-    if (!box)
+    if (!box) {
+        pass_over(job, answer->body.len - skip);
         return;
+    }
     job->forwarded_bytes += answer->body.len - skip;
     job->passed_on = true;
     cn_answer_box_deliver(box);

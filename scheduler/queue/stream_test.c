@@ -282,6 +282,37 @@ credit_goes_back_in_steps(void **state)
     rig_destroy(rig);
 }
 
+/* An answer in pieces breaks off with its worker, and the next worker streams it. What the client
+ * has already is not sent again, and nobody reports it a second time: it counts as taken. */
+static void
+pieces_that_are_passed_over_count_as_taken(void **state)
+{
+    struct rig *rig = rig_create(small_window);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct cn_answer piece;
+
+    (void)state;
+    go(rig, fake, &client, "s", "1", 0);
+    piece = answer_to(&fake->rows[0]);
+    piece.flags = 0;
+    piece.body = CN_STR("abc");
+    fake_send(fake, &piece);
+    settle(rig);
+    assert_int_equal(client.pieces, 1);
+    fake_die(fake, false, NULL);
+    fake = fake_attach(rig);
+    settle(rig);
+    fake_read(fake);
+    stream(rig, fake, 0, "ab", 0);
+    assert_int_equal(fake->credit, 2);
+    stream(rig, fake, 0, "cde", 0);
+    assert_int_equal(fake->credit, 3);
+    stream(rig, fake, 0, "f", CN_ANSWER_FINAL);
+    assert_string_equal(client.all, "abcdef");
+    rig_destroy(rig);
+}
+
 /* A worker dies while a row streams. The pieces that the client has cannot be made again, so the
  * stream breaks off and is not sent to another worker. A row without a sent piece runs again like
  * any other. */
@@ -488,6 +519,7 @@ main(void)
         cmocka_unit_test(clocks_of_a_sequence_that_streams),
         cmocka_unit_test(idle_clock_starts_after_the_stream),
         cmocka_unit_test(credit_goes_back_in_steps),
+        cmocka_unit_test(pieces_that_are_passed_over_count_as_taken),
         cmocka_unit_test(death_in_mid_stream_is_told),
         cmocka_unit_test(end_is_asked_of_the_next_worker),
         cmocka_unit_test(death_of_an_overtaken_stream),
