@@ -28,8 +28,8 @@ a_long_request_id_is_cut_at_a_character(void **state)
     (void)state;
     for (size_t i = 0; i + 2 < sizeof(id); i += 3)
         memcpy(id + i, "\xe2\x82\xac", 3); /* a character of three bytes */
-    cn_tracing_start(&(struct cn_tracing){
-        .rate = CN_TRACE_RATE_ALL, .queue = 2, .n_loops = 1, .wake = nobody});
+    cn_tracing_start(
+        &(struct cn_tracing){.rate = CN_TRACE_RATE_ALL, .queue = 2, .n_loops = 1, .wake = nobody});
     trace = cn_trace_begin(&row, &row, "m", "1.0", 1);
     assert_non_null(trace);
     assert_int_equal(strlen(trace->request_id), 255);
@@ -62,8 +62,8 @@ no_loop_keeps_the_others_from_the_collector(void **state)
     bool found = false;
 
     (void)state;
-    cn_tracing_start(&(struct cn_tracing){
-        .rate = CN_TRACE_RATE_ALL, .queue = 8, .n_loops = 2, .wake = nobody});
+    cn_tracing_start(
+        &(struct cn_tracing){.rate = CN_TRACE_RATE_ALL, .queue = 8, .n_loops = 2, .wake = nobody});
     trace_step("other", 1);
     for (int i = 0; i < 4; i++)
         trace_step("busy", 0);

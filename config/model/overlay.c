@@ -395,8 +395,8 @@ try_both(struct overlay *overlay, const struct cn_model_config *below, struct cn
         rc = read_document(overlay, doc, &config, &io, &why);
     if (rc)
         rc = blame(overlay, &why, err);
-    else if (io && io->batching && overlay->above_block &&
-             (!own || own->kind == CN_YAML_BOOL) && overlay->state != CN_STATE_OVERLAY_OTHER)
+    else if (io && io->batching && overlay->above_block && (!own || own->kind == CN_YAML_BOOL) &&
+             overlay->state != CN_STATE_OVERLAY_OTHER)
         overlay->batching_stays = is_shown(io->batching, below, io->max_batch_size);
     cn_model_io_unref(io);
     cn_yaml_destroy(doc);

@@ -330,8 +330,8 @@ keys_are_compared_to_their_end(void **state)
     }
 }
 
-/* Whoever may load models may send a document of many keys, and all other loads wait for it. With
- * work for each pair of keys it would take half an hour. */
+/* A client that may load models may send a document of many keys, and all other loads wait for it.
+ * With work for each pair of keys it would take half an hour. */
 static void
 many_keys_take_a_moment(void **state)
 {

@@ -9,8 +9,8 @@
  *   hang-on-load    never sends LOADED
  *   garbage         after LOADED, sends bytes that are not a frame
  * Some bodies are orders: "crash" (SIGABRT), "hang", "pid", "fds", "cwd", "env NAME", "print TEXT".
- * With --mend-store DIR it fails if DIR has a file "damaged", is ended by somebody if DIR has a file
- * "ended", and finds damaged records if DIR has a file "records".
+ * With --mend-store DIR it fails if DIR has a file "damaged", is ended from outside if DIR has a
+ * file "ended", and finds damaged records if DIR has a file "records".
  */
 #include <dirent.h>
 #include <signal.h>

@@ -273,14 +273,14 @@ items_of_a_batch(void **state)
 static void
 reply_stack_answers(void **state)
 {
-    struct cn_runtime *rt = must_open(
-        "batch = function(items)\n"
-        "  kept = kept or {}\n"
-        "  for _, item in ipairs(items) do item:defer(); kept[#kept + 1] = item end\n"
-        "  if #kept < 2 then return end\n"
-        "  local y = { datatype = 'UINT8', shape = {2, 1}, data = 'ab' }\n"
-        "  continuo.reply_stack(kept, { Y = y })\n"
-        "end");
+    struct cn_runtime *rt =
+        must_open("batch = function(items)\n"
+                  "  kept = kept or {}\n"
+                  "  for _, item in ipairs(items) do item:defer(); kept[#kept + 1] = item end\n"
+                  "  if #kept < 2 then return end\n"
+                  "  local y = { datatype = 'UINT8', shape = {2, 1}, data = 'ab' }\n"
+                  "  continuo.reply_stack(kept, { Y = y })\n"
+                  "end");
     struct fake first = {0}, second = {0};
 
     (void)state;
