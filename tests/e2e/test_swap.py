@@ -558,3 +558,41 @@ def test_two_steps_of_a_sequence_that_is_still_looked_for_meet(server):
         os.kill(pid, signal.SIGCONT)
     assert (first.answer().text, second.answer().text) == ("12", "21")
     assert s.client().step("counter", "a", 1).text == "22"
+
+
+TALKER = """
+local M = { api = 1 }
+function M.init() return { n = 0 } end
+function M.step(state, req)
+    if req.text == "n" then return { text = "n" } end
+    local i, piece = 0, string.rep("x", 50000)
+    while req.text == "forever" or i < 40 do
+        i = i + 1
+        local ok = coroutine.yield(req.text == "forever" and "x" or piece, req.text == "forever" and 0.01 or nil)
+        if not ok then break end
+    end
+    return "end"
+end
+return M
+"""
+
+
+@pytest.mark.parametrize("loops", [1, 3])
+def test_streams_of_pinned_sequences_are_like_others(server, loops):
+    """Their handlers get credit in time, though the new version could have much more under way, and they end when an
+    END comes, or when the version that has passed them on is unregistered."""
+    s = server(version("1.0", TALKER, "talker", stream={"bufferBytes": 100000}), flags=["--loops", str(loops)])
+    client = s.client()
+    for sequence in "abc":
+        assert client.step("talker", sequence, "n").text == "n"
+    new = version("2.0", TALKER, "talker", stream={"bufferBytes": 64 << 20})
+    assert s.register(new).status == 200
+    assert s.admin().put("/models/talker/2.0/set-default").status == 200
+    assert client.step("talker", "a", "long").text == "x" * 2_000_000 + "end"
+    ends, goes = s.stream("talker", "b", "forever"), s.stream("talker", "c", "forever")
+    assert ends.piece() and goes.piece()
+    assert client.step("talker", "b", "n", {"ts-request-sequence-end": "true"}).text == "n"
+    assert ends.rest().endswith(b"end")
+    assert s.admin().put("/models/talker/1.0/set-default").status == 200
+    assert s.admin().delete("/models/talker/2.0").status == 200
+    assert goes.rest().endswith(b"end")
