@@ -297,8 +297,9 @@ def test_tls(server, folder):
     for form in "sequence", "stream":
         with pytest.raises(errors.ConnectionFailedError, match="(?i)certificate"):
             getattr(Client(s.inference), form)("counter").step(1)
-        one = getattr(Client(s.inference, tls=str(identity.cert)), form)("counter")
-        assert [one.step(n).text for n in (4, 8)] == ["4", "12"]
+        for url in s.inference, s.inference.replace("https", "HTTPS"):  # which once was plain HTTP
+            one = getattr(Client(url, tls=str(identity.cert)), form)("counter")
+            assert [one.step(n).text for n in (4, 8)] == ["4", "12"]
 
     async def talk():
         async with AsyncClient(s.inference, tls=str(identity.cert)) as client:

@@ -145,6 +145,7 @@ class AsyncClient:
 
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 30.0,
                  tls: TLS = None) -> None:
+        url = urllib.parse.urlsplit(url).geturl()  # the scheme in lower case
         self._tls = context_of(url, tls)
         self._site = Site(url.rstrip("/"), token, timeout)
         self._wire = _Wire(url, self._tls)
