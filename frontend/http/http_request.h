@@ -33,6 +33,11 @@ struct cn_ws_stream;
  * own headers with the longest sequence id. The handler's headers may take what the head of the
  * request has left. */
 #define CN_HTTP_ANSWER_ROOM 1024
+/* The server's own headers that scripts of other origins may read, where such are allowed. */
+#define CN_HTTP_EXPOSED_HEADERS                                                                    \
+    "Continuo-Error, Continuo-Expected-Step, Continuo-Replayed, Continuo-Sequence, "               \
+    "Continuo-Sequence-Restarted, Continuo-Sequence-Step, Inference-Header-Content-Length, "       \
+    "Retry-After, traceparent, ts-request-sequence-id, x-request-id"
 
 /* How far a request is. */
 enum cn_http_state {

@@ -326,6 +326,9 @@ start_answers(struct cn_server *server, struct cn_error *err)
     server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
     if (config->otlp_endpoint)
         server->shared.answer_room += sizeof("traceparent: \r\n") + CN_TRACEPARENT_LEN;
+    if (config->cors_allowed_origin)
+        server->shared.answer_room +=
+            sizeof("Access-Control-Expose-Headers: \r\n" CN_HTTP_EXPOSED_HEADERS);
     if (config->cors_allowed_origin && config->client_ca)
         server->shared.answer_room += sizeof("Access-Control-Allow-Credentials: true\r\n");
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {

@@ -207,6 +207,8 @@ def test_every_answer_allows_the_other_site(server):
         assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
         assert answer.headers["Access-Control-Allow-Methods"] == "GET, POST"
         assert answer.headers["Access-Control-Allow-Headers"] == "content-type, ts_request_sequence_id"
+        exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+        assert all(name in exposed for name in answer.headers if name.startswith(("Continuo-", "ts-", "x-")))
 
 
 def test_preflights_are_answered(server):

@@ -113,6 +113,7 @@ add_cors(struct cn_http_request *request)
                       config->cors_allowed_methods);
     cn_http_tell_text(request, CN_STR("Access-Control-Allow-Headers"),
                       config->cors_allowed_headers);
+    cn_http_tell_text(request, CN_STR("Access-Control-Expose-Headers"), CN_HTTP_EXPOSED_HEADERS);
     if (cn_http_allows_credentials(config))
         cn_http_tell_text(request, CN_STR("Access-Control-Allow-Credentials"), "true");
 }
