@@ -3,6 +3,7 @@
 #ifndef CN_CORE_TEST_SUPPORT_H
 #define CN_CORE_TEST_SUPPORT_H
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -32,6 +35,20 @@ test_dir_remove(const char *dir)
 
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     return system(command);
+}
+
+/* Copies a file over another one. */
+static inline void
+test_copy_file(const char *from, const char *to)
+{
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    struct stat stat_of;
+
+    if (fstat(in, &stat_of) != 0 ||
+        sendfile(out, in, NULL, (size_t)stat_of.st_size) != stat_of.st_size)
+        abort();
+    close(in);
+    close(out);
 }
 
 /* A cmocka set-up and tear-down whose state is the path of a new folder. */

@@ -25,13 +25,12 @@
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/transport/http_conn.h"
+#include "frontend/http/transport/http_discard.h"
 #include "frontend/websocket/ws_stream.h"
 
-#define CLOSE_WAIT_MS 2000 /* how long the client may be silent before its own close */
-#define CLOSE_MAX_MS 30000 /* how long it has for that if it must first end a large message */
-#define READS_A_TURN 16    /* then other connections have their turn */
-#define TURN_US 5000       /* a turn that has taken this long is over for the stream, too */
-#define KEEP_BYTES 16384   /* a larger output buffer is freed when it is empty */
+#define READS_A_TURN 16  /* then other connections have their turn */
+#define TURN_US 5000     /* a turn that has taken this long is over for the stream, too */
+#define KEEP_BYTES 16384 /* a larger output buffer is freed when it is empty */
 
 struct cn_loop *
 cn_ws_loop(const struct cn_ws_stream *stream)
@@ -343,11 +342,7 @@ tick_ms(const struct cn_server_config *config)
 static uint64_t
 close_ends_ms(const struct cn_ws_stream *stream)
 {
-    const uint64_t latest_ms = stream->closing_ms + CLOSE_MAX_MS;
-    const uint64_t from_ms =
-        stream->heard_ms > stream->closing_ms ? stream->heard_ms : stream->closing_ms;
-
-    return from_ms + CLOSE_WAIT_MS < latest_ms ? from_ms + CLOSE_WAIT_MS : latest_ms;
+    return cn_http_refused_until(stream->closing_ms, stream->heard_ms);
 }
 
 /* Looks whether a time is over. Returns the reason to cut the connection, or NULL. */
@@ -389,8 +384,7 @@ cn_ws_io_wait_for_close(struct cn_ws_stream *stream)
 {
     stream->closing_ms = cn_loop_now_ms(cn_ws_loop(stream));
     if (stream->watch)
-        cn_timer_set(cn_loop_wheel(cn_ws_loop(stream)), &stream->timer,
-                     stream->closing_ms + CLOSE_WAIT_MS);
+        cn_timer_set(cn_loop_wheel(cn_ws_loop(stream)), &stream->timer, close_ends_ms(stream));
 }
 
 static void

@@ -68,9 +68,9 @@ cn_store_inode(const char *path)
 }
 
 /* Reads the file DAMAGED of a store: "lost N", "suspect 0 or 1", then sentences. They become one
- * line, with semicolons between them. The code of the model may write in the folder, too: a pipe of
- * that name would be waited for, and a link could lead to what is nobody's business. Both say that
- * there is damage, and nothing else. */
+ * line, with semicolons between them. The code of the model may write in the folder, too. Reading a
+ * pipe of that name would never end, and a link could show any file, so neither is read; both
+ * count as a report of damage that says nothing. */
 void
 cn_store_read_report(struct cn_store_entry *entry)
 {

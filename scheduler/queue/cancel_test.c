@@ -162,6 +162,79 @@ settle_both(void)
         settle(versions[i % 2]);
 }
 
+/* Two versions of a model, with a worker each. Each looks in the other one for sequences. */
+struct family {
+    struct rig *old, *new;
+    struct fake *there, *here;
+};
+
+static struct family
+family_create(void (*change_old)(struct cn_model_config *),
+              void (*change_new)(struct cn_model_config *))
+{
+    struct family family = {.old = rig_create(change_old), .new = rig_create(change_new)};
+
+    family.there = fake_attach(family.old);
+    family.here = fake_attach(family.new);
+    versions[0] = family.old;
+    versions[1] = family.new;
+    for (unsigned i = 0; i < 2; i++)
+        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+    return family;
+}
+
+static void
+family_destroy(const struct family *family)
+{
+    rig_destroy(family->new);
+    rig_destroy(family->old);
+}
+
+/* The worker says that the sequence of this row does not live in its version. */
+static void
+say_elsewhere(struct fake *fake, unsigned row)
+{
+    struct cn_answer answer = answer_to(&fake->rows[row]);
+
+    answer.flags |= CN_ANSWER_ELSEWHERE;
+    fake_send(fake, &answer);
+    settle_both();
+}
+
+/* A step comes to the new version, which sends it on to the old one. */
+static void
+send_elsewhere(const struct family *family, struct client *client)
+{
+    client_prepare(client, family->new->loop, "s", "1", 0);
+    client->job.any_version = true;
+    cn_model_queue_submit(family->new->queue, &client->job);
+    settle_both();
+    fake_read(family->here);
+    say_elsewhere(family->here, 0);
+    fake_read(family->there);
+    assert_int_equal(family->there->n_rows, 1);
+}
+
+/* Returns the piece, for stream_ends(). */
+static struct cn_answer
+stream_begins(struct fake *fake, unsigned row)
+{
+    struct cn_answer answer = answer_to(&fake->rows[row]);
+
+    answer.flags = CN_ANSWER_LIVE;
+    fake_send(fake, &answer);
+    settle_both();
+    return answer;
+}
+
+static void
+stream_ends(struct fake *fake, struct cn_answer answer)
+{
+    answer.flags |= CN_ANSWER_FINAL;
+    fake_send(fake, &answer);
+    settle_both();
+}
+
 /* A sequence lives in another version, and a slow worker of the named version is asked first.
  * Meanwhile the client closes its connection and asks that other version what became of the step,
  * which was not done. So the step must not be done either when it comes there later. If the client
@@ -169,8 +242,9 @@ settle_both(void)
 static void
 step_of_a_closed_connection_is_not_done_in_another_version(void **state)
 {
-    struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
-    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct family family = family_create(NULL, NULL);
+    struct rig *old = family.old, *new = family.new;
+    struct fake *there = family.there, *here = family.here;
     struct client left, stays, question;
     int pairs[2][2];
 
@@ -181,13 +255,10 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
         struct cn_job *job = i ? &stays.job : &left.job;
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
-        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
         job->any_version = true;
         job->connection = pairs[i][0];
     }
     for (unsigned i = 0; i < 2; i++) {
-        struct cn_answer elsewhere;
-
         cn_model_queue_submit(new->queue, i ? &stays.job : &left.job);
         settle_both();
         fake_read(here);
@@ -198,10 +269,7 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
         client_send(old, &question, i ? "stays" : "left", "?", 0);
         settle_both();
         assert_int_equal(answer_all(old, there), 1);
-        elsewhere = answer_to(&here->rows[i]);
-        elsewhere.flags |= CN_ANSWER_ELSEWHERE;
-        fake_send(here, &elsewhere);
-        settle_both();
+        say_elsewhere(here, i);
         assert_int_equal(answer_all(old, there), i);
         settle_both();
     }
@@ -212,8 +280,7 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
     for (unsigned i = 0; i < 2; i++)
         close(pairs[i][0]);
     close(pairs[1][1]);
-    rig_destroy(new);
-    rig_destroy(old);
+    family_destroy(&family);
 }
 
 /* The client leaves while another version looks for the sequence, which does not live there. So the
@@ -221,50 +288,29 @@ step_of_a_closed_connection_is_not_done_in_another_version(void **state)
 static void
 stream_of_a_step_that_came_home_learns_that_its_client_left(void **state)
 {
-    struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
-    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct family family = family_create(NULL, NULL);
+    struct fake *there = family.there, *here = family.here;
     struct cn_answer answer;
     struct client gone;
 
     (void)state;
-    for (unsigned i = 0; i < 2; i++)
-        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
-    client_prepare(&gone, new->loop, "s", "1", 0);
-    gone.job.any_version = true;
-    cn_model_queue_submit(new->queue, &gone.job);
-    settle_both();
-    fake_read(here);
-    answer = answer_to(&here->rows[0]);
-    answer.flags |= CN_ANSWER_ELSEWHERE;
-    fake_send(here, &answer);
-    settle_both();
-    fake_read(there);
-    assert_int_equal(there->n_rows, 1);
-    cn_model_queue_cancel(new->queue, &gone.job);
+    send_elsewhere(&family, &gone);
+    cn_model_queue_cancel(family.new->queue, &gone.job);
     settle_both();
     fake_read(there);
     assert_int_equal(there->n_cancels, 1);
-    answer = answer_to(&there->rows[0]);
-    answer.flags |= CN_ANSWER_ELSEWHERE;
-    fake_send(there, &answer);
-    settle_both();
+    say_elsewhere(there, 0);
     fake_read(here);
     assert_int_equal(here->n_rows, 2);
     assert_int_equal(here->n_cancels, 0);
-    answer = answer_to(&here->rows[1]);
-    answer.flags = CN_ANSWER_LIVE;
-    fake_send(here, &answer);
-    settle_both();
+    answer = stream_begins(here, 1);
     fake_read(here);
     assert_int_equal(here->n_cancels, 1);
     assert_int_equal(here->cancels[0], here->rows[1].job_id);
     assert_int_equal(here->why_cancelled[0], CN_STOP_GONE);
-    answer.flags |= CN_ANSWER_FINAL;
-    fake_send(here, &answer);
-    settle_both();
+    stream_ends(here, answer);
     assert_int_equal(gone.finals, 1);
-    rig_destroy(new);
-    rig_destroy(old);
+    family_destroy(&family);
 }
 
 static void
@@ -284,30 +330,14 @@ small_window(struct cn_model_config *config)
 static void
 credit_suits_the_version_that_streams(void **state)
 {
-    struct rig *old = versions[0] = rig_create(small_window);
-    struct rig *new = versions[1] = rig_create(large_window);
-    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct family family = family_create(small_window, large_window);
+    struct fake *there = family.there;
     struct cn_answer answer;
     struct client client;
 
     (void)state;
-    for (unsigned i = 0; i < 2; i++)
-        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
-    client_prepare(&client, new->loop, "s", "1", 0);
-    client.job.any_version = true;
-    cn_model_queue_submit(new->queue, &client.job);
-    settle_both();
-    fake_read(here);
-    answer = answer_to(&here->rows[0]);
-    answer.flags |= CN_ANSWER_ELSEWHERE;
-    fake_send(here, &answer);
-    settle_both();
-    fake_read(there);
-    assert_int_equal(there->n_rows, 1);
-    answer = answer_to(&there->rows[0]);
-    answer.flags = CN_ANSWER_LIVE;
-    fake_send(there, &answer);
-    settle_both();
+    send_elsewhere(&family, &client);
+    answer = stream_begins(there, 0);
     assert_int_equal(client.pieces, 1);
     cn_model_queue_consumed(&client.job, 99);
     settle_both();
@@ -317,12 +347,9 @@ credit_suits_the_version_that_streams(void **state)
     settle_both();
     fake_read(there);
     assert_int_equal(there->credit, 400);
-    answer.flags |= CN_ANSWER_FINAL;
-    fake_send(there, &answer);
-    settle_both();
+    stream_ends(there, answer);
     assert_int_equal(client.finals, 1);
-    rig_destroy(new);
-    rig_destroy(old);
+    family_destroy(&family);
 }
 
 /* A step that streams in another version is asked to end its stream when an END comes behind it, or
@@ -332,28 +359,16 @@ stream_in_another_version_is_asked_to_end(void **state)
 {
     (void)state;
     for (unsigned closes = 0; closes < 2; closes++) {
-        struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
-        struct fake *there = fake_attach(old), *here = fake_attach(new);
+        struct family family = family_create(NULL, NULL);
+        struct rig *new = family.new;
+        struct fake *there = family.there;
         struct client streams, end;
         struct cn_answer answer;
 
-        for (unsigned i = 0; i < 2; i++)
-            cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
-        client_prepare(&streams, new->loop, "s", "1", 0);
+        send_elsewhere(&family, &streams);
         client_prepare(&end, new->loop, "s", "2", CN_ROW_END);
-        streams.job.any_version = end.job.any_version = true;
-        cn_model_queue_submit(new->queue, &streams.job);
-        settle_both();
-        fake_read(here);
-        answer = answer_to(&here->rows[0]);
-        answer.flags |= CN_ANSWER_ELSEWHERE;
-        fake_send(here, &answer);
-        settle_both();
-        fake_read(there);
-        answer = answer_to(&there->rows[0]);
-        answer.flags = CN_ANSWER_LIVE;
-        fake_send(there, &answer);
-        settle_both();
+        end.job.any_version = true;
+        answer = stream_begins(there, 0);
         assert_int_equal(streams.pieces, 1);
         if (closes)
             cn_model_queue_close(new->queue, CN_E_UNAVAILABLE, NULL, true, rig_empty, new);
@@ -368,17 +383,14 @@ stream_in_another_version_is_asked_to_end(void **state)
         settle_both();
         fake_read(there);
         assert_int_equal(there->credit, 100000);
-        answer.flags |= CN_ANSWER_FINAL;
-        fake_send(there, &answer);
-        settle_both();
+        stream_ends(there, answer);
         assert_int_equal(streams.finals, 1);
         assert_int_equal(streams.error, 0);
         there->next = 1;
-        assert_int_equal(answer_all(old, there), closes ? 0 : 1);
+        assert_int_equal(answer_all(family.old, there), closes ? 0 : 1);
         settle_both();
         assert_int_equal(closes ? new->empty : end.finals, 1);
-        rig_destroy(new);
-        rig_destroy(old);
+        family_destroy(&family);
     }
 }
 

@@ -148,7 +148,7 @@ struct cn_job {
     /* The client left while the job was in flight, and the worker that had it was told. A worker
      * to which it comes later is told when the stream begins. */
     bool cancelled;
-    bool stopped;    /* the same for the end of its stream, for which somebody asked */
+    bool stopped;    /* its stream is to end; its workers are told as with `cancelled` */
     bool passed_on;  /* at least one piece was passed on */
     bool piece_lost; /* memory ran out for a piece, so the final answer must be an error */
     /* row.sequence_id points here if the queue made the id */

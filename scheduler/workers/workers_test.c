@@ -426,73 +426,60 @@ config_in_memory(struct cn_model_config *config)
     config->durability = CN_DURABILITY_NONE;
 }
 
+/* A step's worker dies, and its client leaves before or after that, while the step waits to be sent
+ * again. The next step must come with this generation. */
+static void
+expect_generation(void (*change)(struct cn_model_config *), uint32_t flags, bool leaves_first,
+                  uint64_t generation)
+{
+    struct rig *rig = rig_create(change);
+    struct fake *fake = fake_attach(rig), *next;
+    struct client first, gone, later;
+
+    client_send(rig, &first, "s", "1", 0);
+    settle(rig);
+    answer_next(rig, fake);
+    client_send(rig, &gone, "s", "2", flags);
+    settle(rig);
+    if (!leaves_first)
+        fake_die(fake, false, NULL);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    if (leaves_first)
+        fake_die(fake, false, NULL);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    next = fake_attach(rig);
+    client_send(rig, &later, "s", "3", 0);
+    settle(rig);
+    fake_read(next);
+    assert_int_equal(next->n_rows, 1);
+    assert_int_equal(next->rows[0].generation, generation);
+    assert_true(next->rows[0].flags & CN_ROW_RELOAD);
+    answer_all(rig, next);
+    assert_int_equal(later.error, 0);
+    rig_destroy(rig);
+}
+
 /* The client of a START leaves, and its worker dies: nobody knows whether the step is committed. So
  * the next step does not insist on the generation before, unless that is gone with its worker. */
 static void
 failed_start_leaves_the_generation_to_the_store(void **state)
 {
-    static const uint32_t flags[] = {CN_ROW_START, CN_ROW_END, 0, CN_ROW_START};
-
     (void)state;
-    for (unsigned i = 0; i < 4; i++) {
-        struct rig *rig = rig_create(i == 3 ? config_in_memory : NULL);
-        struct fake *fake = fake_attach(rig), *next;
-        struct client first, gone, later;
-
-        client_send(rig, &first, "s", "1", 0);
-        settle(rig);
-        answer_next(rig, fake);
-        client_send(rig, &gone, "s", "2", flags[i]);
-        settle(rig);
-        cn_model_queue_cancel(rig->queue, &gone.job);
-        settle(rig);
-        fake_die(fake, false, NULL);
-        assert_int_equal(gone.error, CN_E_CANCELLED);
-        next = fake_attach(rig);
-        client_send(rig, &later, "s", "3", 0);
-        settle(rig);
-        fake_read(next);
-        assert_int_equal(next->n_rows, 1);
-        assert_int_equal(next->rows[0].generation, i < 2 ? 0 : 7);
-        assert_true(next->rows[0].flags & CN_ROW_RELOAD);
-        answer_all(rig, next);
-        assert_int_equal(later.error, 0);
-        rig_destroy(rig);
-    }
+    expect_generation(NULL, CN_ROW_START, true, 0);
+    expect_generation(NULL, CN_ROW_END, true, 0);
+    expect_generation(NULL, 0, true, 7);
+    expect_generation(config_in_memory, CN_ROW_START, true, 7);
 }
 
 /* The client leaves only after the worker's death, while its START waits to be sent again. */
 static void
 start_that_is_not_sent_again_leaves_the_generation_to_the_store(void **state)
 {
-    static const uint32_t flags[] = {CN_ROW_START, CN_ROW_END, 0};
-
     (void)state;
-    for (unsigned i = 0; i < 3; i++) {
-        struct rig *rig = rig_create(NULL);
-        struct fake *fake = fake_attach(rig), *next;
-        struct client first, gone, later;
-
-        client_send(rig, &first, "s", "1", 0);
-        settle(rig);
-        answer_next(rig, fake);
-        client_send(rig, &gone, "s", "2", flags[i]);
-        settle(rig);
-        fake_die(fake, false, NULL);
-        cn_model_queue_cancel(rig->queue, &gone.job);
-        settle(rig);
-        assert_int_equal(gone.error, CN_E_CANCELLED);
-        next = fake_attach(rig);
-        client_send(rig, &later, "s", "3", 0);
-        settle(rig);
-        fake_read(next);
-        assert_int_equal(next->n_rows, 1);
-        assert_int_equal(next->rows[0].generation, i < 2 ? 0 : 7);
-        assert_true(next->rows[0].flags & CN_ROW_RELOAD);
-        answer_all(rig, next);
-        assert_int_equal(later.error, 0);
-        rig_destroy(rig);
-    }
+    expect_generation(NULL, CN_ROW_START, false, 0);
+    expect_generation(NULL, CN_ROW_END, false, 0);
+    expect_generation(NULL, 0, false, 7);
 }
 
 /* If there is no other worker, a step of a dead worker is answered, too. */

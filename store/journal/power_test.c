@@ -2,8 +2,6 @@
  * cut leaves a file as it was when it was synced last. */
 #include "store/journal/test_journal.h"
 
-#include <sys/sendfile.h>
-
 #include "store/journal/journal_ledger.h"
 
 #define N_FILES 4
@@ -12,23 +10,10 @@ static const char *const names[N_FILES] = {"journal.0", "journal.1", "ledger.0",
 
 static struct {
     unsigned n[N_FILES]; /* how often each file was synced */
-    unsigned n_reports;  /* the same of DAMAGED */
+    unsigned n_reports;  /* how often the report DAMAGED was */
     bool kills;          /* the next sync of a journal's file is not reached */
     bool switched;
 } seen;
-
-static void
-copy_file(const char *from, const char *to)
-{
-    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    struct stat stat_of;
-
-    if (fstat(in, &stat_of) != 0 ||
-        sendfile(out, in, NULL, (size_t)stat_of.st_size) != stat_of.st_size)
-        abort();
-    close(in);
-    close(out);
-}
 
 /* All of this program, with the store and LMDB in it, calls this one. It keeps a copy of each of
  * the journal's files as it is now. */
@@ -48,7 +33,7 @@ fdatasync(int fd)
             _exit(0);
         seen.n[i]++;
         snprintf(copy, sizeof(copy), "%s.synced", path);
-        copy_file(path, copy);
+        test_copy_file(path, copy);
     }
     return 0;
 }
@@ -109,21 +94,12 @@ cut_power(const char *dir)
         snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         snprintf(copy, sizeof(copy), "%s.synced", path);
         if (access(copy, F_OK) == 0)
-            copy_file(copy, path);
+            test_copy_file(copy, path);
         else
             assert_int_equal(truncate(path, 0), 0);
         if (i >= 2)
             change_boot(path);
     }
-}
-
-static bool
-is_told(const char *dir)
-{
-    char path[256];
-
-    snprintf(path, sizeof(path), "%s/" CN_STORE_DAMAGED, dir);
-    return access(path, F_OK) == 0;
 }
 
 /* A worker is killed between its append and the sync. The next one finds the step, and would answer

@@ -38,6 +38,16 @@ remove_dir(void **state)
     return test_dir_tear_down(state);
 }
 
+/* Is there the report of damage? */
+static inline bool
+is_told(const char *dir)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/" CN_STORE_DAMAGED, dir);
+    return access(path, F_OK) == 0;
+}
+
 static inline struct cn_store *
 open_with(const char *dir, struct cn_disk_options options)
 {

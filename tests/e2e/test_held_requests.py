@@ -20,7 +20,7 @@ from waiting import expect
 from websocketing import Closed, Stream
 
 MB = 1_000_000
-# Clients that stop are not cut off for that while a slow machine tests the limit.
+# On a slow machine a test takes longer than a client may stop, so no client is cut off for that here.
 LIMIT = ["--max-held-requests", str(8 * MB), "--max-request-size", "2500000", "--min-rate", "0", "--body-timeout", "600000"]
 SAYS = "the server holds requests of 8000000 bytes already (max-held-requests); try again"
 PATH = "/predictions/counter"

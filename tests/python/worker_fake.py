@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 
-from continuo import _entry, testing
+from continuo import _awaiting, _entry, testing
 from continuo.torchserve import metrics as torchserve_metrics
 from continuo import sequence_state
 from continuo.types import CheckedReply, Model, Reply
@@ -30,7 +30,7 @@ class Worker:
     def start(self):
         """Loads the handler like a new process. Committed states stay."""
         self.program = _entry.open(self.model)
-        self.program.finish = asyncio.run  # the worker's loop
+        _awaiting.run = asyncio.run  # there is no worker's loop
         torchserve_metrics.report = lambda *sample: self.measured.append(sample)
         self.program.load()
 

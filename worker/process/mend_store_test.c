@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,19 +28,6 @@ path_in(const char *dir, const char *name, char out[256])
     snprintf(out, 256, "%s/%s", dir, name);
 }
 
-static void
-copy_file(const char *from, const char *to)
-{
-    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    struct stat stat_of;
-
-    if (fstat(in, &stat_of) != 0 ||
-        sendfile(out, in, NULL, (size_t)stat_of.st_size) != stat_of.st_size)
-        abort();
-    close(in);
-    close(out);
-}
-
 static bool was_synced;
 
 /* All of this program, with the store and LMDB in it, calls this one. It keeps data.mdb as it is on
@@ -57,7 +43,7 @@ fdatasync(int fd)
         strcmp(name, "/data.mdb") != 0)
         return 0;
     snprintf(copy, sizeof(copy), "%s.synced", path);
-    copy_file(path, copy);
+    test_copy_file(path, copy);
     was_synced = true;
     return 0;
 }
@@ -130,7 +116,7 @@ cut_power(const char *dir)
     fd = open(was_synced ? path : copy, O_RDONLY);
     assert_int_equal(pread(fd, metas, (size_t)len, 0), len);
     close(fd);
-    copy_file(copy, path);
+    test_copy_file(copy, path);
     fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, metas, (size_t)len, 0), len);
     close(fd);
@@ -154,7 +140,7 @@ a_second_power_cut_loses_nothing(void **state)
     cn_store_close(store);
     path_in(*state, "data.mdb", path);
     path_in(*state, "data.mdb.synced", copy);
-    copy_file(path, copy); /* each commit was synced */
+    test_copy_file(path, copy); /* each commit was synced */
     lose_ledger_entries(*state);
     was_synced = false;
     assert_int_equal(cn_worker_check_store(*state, true), 0);

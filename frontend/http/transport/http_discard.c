@@ -1,8 +1,8 @@
 /* frontend/http/transport/http_discard.c - reads and drops what refused clients still
  * send. Owned by the loop thread.
  *
- * A refused client gets this as a courtesy, so it is bounded: DISCARD_MAX_MS in time, or SILENCE_MS
- * without a byte, DISCARD_MAX_BYTES in bytes, and DISCARDS_MAX connections of a listener at once.
+ * A refused client gets this as a courtesy, so it is bounded: in time (cn_http_refused_until), by
+ * DISCARD_MAX_BYTES in bytes, and by DISCARDS_MAX connections of a listener at once.
  */
 #include "frontend/http/transport/http_discard.h"
 
@@ -14,8 +14,6 @@
 #include "core/memory/mem.h"
 #include "frontend/http/http_listener.h"
 
-#define SILENCE_MS 2000
-#define DISCARD_MAX_MS 30000 /* a large body may come over a slow network */
 #define DISCARD_MAX_BYTES (64u << 20)
 #define DISCARDS_MAX 64
 #define READ_BYTES 16384
@@ -27,7 +25,7 @@ struct discard {
     struct cn_watch watch;
     struct cn_timer timer;
     uint64_t bytes;
-    uint64_t heard_ms, ends_ms; /* loop time of the last bytes, and of the end in any case */
+    uint64_t begun_ms, heard_ms; /* loop time of the refusal, and of the last bytes */
     int fd;
 };
 
@@ -46,9 +44,7 @@ end(struct discard *discard)
 static uint64_t
 until_ms(const struct discard *discard)
 {
-    const uint64_t silent_ms = discard->heard_ms + SILENCE_MS;
-
-    return silent_ms < discard->ends_ms ? silent_ms : discard->ends_ms;
+    return cn_http_refused_until(discard->begun_ms, discard->heard_ms);
 }
 
 static void
@@ -106,8 +102,7 @@ cn_http_discard_begin(struct cn_http_listener *listener, int fd)
     }
     cn_list_push_back(&listener->discards, &discard->link);
     listener->n_discards++;
-    discard->heard_ms = cn_loop_now_ms(listener->loop);
-    discard->ends_ms = discard->heard_ms + DISCARD_MAX_MS;
+    discard->begun_ms = discard->heard_ms = cn_loop_now_ms(listener->loop);
     cn_timer_init(&discard->timer, on_time);
     cn_timer_set(cn_loop_wheel(listener->loop), &discard->timer, until_ms(discard));
 }

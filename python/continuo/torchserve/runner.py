@@ -10,9 +10,9 @@ import os
 import sys
 import uuid
 from types import ModuleType
-from typing import Any, Coroutine, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from continuo import sequence_state
+from continuo import _awaiting, sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
 from continuo.torchserve import answers, entry_points, metrics
 from continuo.torchserve.context import Context, RequestProcessor
@@ -90,14 +90,7 @@ class TorchServeProgram(Program):
         """Waits for a coroutine of a handler that is written with async def."""
         if type(result) is list or not inspect.isawaitable(result):
             return result
-        return self.finish(_awaited(result))
-
-    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs it in the worker's loop, in which requests that overlap run, too. A call that takes
-        too long is cancelled there, so that it does not go on in a later batch."""
-        from continuo import _runtime
-
-        return _runtime.finish(coroutine)
+        return _awaiting.finish(result)
 
     # --- sequences
 
@@ -270,7 +263,3 @@ def first_piece(piece: Piece) -> Reply:
                if name.lower() != "content-type"}
     return Reply(piece.body, status=piece.status, headers=headers,
                  content_type=piece.content_type)
-
-
-async def _awaited(result: Any) -> Any:
-    return await result

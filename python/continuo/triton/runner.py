@@ -17,9 +17,9 @@ import json
 import logging
 import threading
 from types import ModuleType
-from typing import Any, Callable, Coroutine, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from continuo import _settings, sequence_state
+from continuo import _awaiting, _settings, sequence_state
 from continuo._worker_memory import WORKER_KEY, WorkerLost, WorkerMemory
 from continuo.triton import CLASS, errors, metrics, model_config
 from continuo.triton.errors import TritonModelException
@@ -103,16 +103,9 @@ class TritonProgram(Program):
         if not inspect.isawaitable(result):
             return result
         if threading.current_thread() is not threading.main_thread():
-            return asyncio.run(_awaited(result))
+            return asyncio.run(_awaiting.awaited(result))
         self.asyncio_loop()
-        return self.finish(_awaited(result))
-
-    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs it in the worker's loop. A call that takes too long is cancelled there, so that it
-        does not go on in a later batch."""
-        from continuo import _runtime
-
-        return _runtime.finish(coroutine)
+        return _awaiting.finish(result)
 
     def asyncio_loop(self) -> Any:
         """The worker's loop, which waits for its events together with the server's."""
@@ -269,10 +262,6 @@ def _check_decoupled(result: Any) -> None:
         raise TritonModelException(f"execute(requests) of a decoupled model must return None and "
                                    f"send its responses by get_response_sender(), got "
                                    f"{_name_of(result)}")
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
 
 
 def _name_of(value: Any) -> str:

@@ -66,15 +66,6 @@ copies_free(void)
     }
 }
 
-static bool
-is_told(const char *dir)
-{
-    char path[256];
-
-    path_in(dir, CN_STORE_DAMAGED, path);
-    return access(path, F_OK) == 0;
-}
-
 /* Opens the store and returns how many of these keys were refused as damaged; each of the others
  * must have its newest word. No key may be refused unless the file DAMAGED is there. */
 static unsigned
